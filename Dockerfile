@@ -1,0 +1,24 @@
+FROM python:3.11.13-slim-bookworm AS build
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY abeyance abeyance
+COPY workflows workflows
+COPY activities activities
+COPY api api
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:3.11.13-slim-bookworm
+COPY constraints.txt /tmp/constraints.txt
+COPY --from=build /wheels /tmp/wheels
+RUN pip install --no-cache-dir -c /tmp/constraints.txt /tmp/wheels/*.whl \
+    && rm -r /tmp/wheels /tmp/constraints.txt \
+    && useradd --system --uid 10001 --no-create-home abeyance
+USER 10001
+
+# Graphs are mounted or copied here. Nothing of our source is: the folders `workflows`, `activities`
+# and `api` of a user mean what the user says (docs/adr/0001-three-links.md).
+WORKDIR /graphs
+ENV PYTHONPATH=/graphs PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+
+ENTRYPOINT ["abeyance"]
+CMD ["--help"]

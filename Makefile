@@ -1,0 +1,47 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo dev check test bench chaos clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(VENV)/installed  ## make the virtual environment, if what it depends on has changed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e ".[dev,test]"
+	@touch $@
+
+$(VENV)/installed-bench: $(VENV)/installed
+	$(PIP) -e ".[dev,test,bench]"
+	@touch $@
+
+demo: venv  ## run the example on a stack of its own (ANSWER=approve answers for you)
+	$(BIN)/abeyance demo $(if $(ANSWER),--answer $(ANSWER))
+
+dev: venv  ## keep Temporal, a worker and the API up (APP=module:name says what to serve)
+	$(BIN)/abeyance dev $(APP)
+
+check: venv  ## lint, format, types, imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: venv  ## every test that needs no browser
+	$(BIN)/pytest -m "not browser"
+
+chaos: venv  ## only the tests that kill processes
+	$(BIN)/pytest -m chaos
+
+bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers
+	$(BIN)/python benchmarks/run.py
+
+clean:  ## remove what builds and tools leave behind (not .abeyance: that is your data)
+	rm -rf $(VENV) build dist out *.egg-info .coverage htmlcov
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find abeyance activities api examples tests workflows -name __pycache__ -prune -exec rm -rf {} +

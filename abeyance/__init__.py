@@ -1,0 +1,54 @@
+"""Abeyance: a durable human-in-the-loop runtime for agent graphs on Temporal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from abeyance.context import Context, Goto
+from abeyance.core.model import END, START
+from abeyance.core.policy import Principal
+from abeyance.errors import (
+    AbeyanceError,
+    Fatal,
+    GraphError,
+    NodeError,
+    Refusal,
+    SettingsError,
+    Unavailable,
+)
+from abeyance.graph import Graph
+from abeyance.reducers import add, append, merge, union
+
+if TYPE_CHECKING:
+    from abeyance.client import Client
+
+__all__ = [
+    "END",
+    "START",
+    "AbeyanceError",
+    "Client",
+    "Context",
+    "Fatal",
+    "Goto",
+    "Graph",
+    "GraphError",
+    "NodeError",
+    "Principal",
+    "Refusal",
+    "SettingsError",
+    "Unavailable",
+    "add",
+    "append",
+    "merge",
+    "union",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Who only writes graphs, and the workflow sandbox, should not pay for the client's imports.
+    if name == "Client":
+        from abeyance.client import Client  # noqa: PLC0415
+
+        return Client
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

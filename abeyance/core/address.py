@@ -1,0 +1,80 @@
+"""Where in a run something is: typed segments, outermost first.
+
+`graph:refund;node:review:2;agent:clerk;tool:delete_files:call_1` reads: in the graph `refund`, the
+second visit of the node `review`, in it the agent `clerk`, in it the call `call_1` of a tool. The
+same text stands in the history, the inbox, the log and the hash that makes an interrupt's id, so
+text and value must round-trip exactly: `:` `;` `%` inside an id are percent-encoded, and a text
+that we would have written in another way is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ESCAPES = {"%": "%25", ":": "%3A", ";": "%3B"}
+_ESCAPED = {escape: char for char, escape in _ESCAPES.items()}
+_MOST_PARTS = 3
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """One step of an address: its type, its id, and an ordinal where one id occurs repeatedly."""
+
+    type: str
+    id: str
+    ordinal: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.type or not self.id or self.ordinal == "":
+            message = f"an address segment needs a type and an id, and no empty ordinal: {self!r}"
+            raise ValueError(message)
+
+    def __str__(self) -> str:
+        parts = [self.type, self.id] if self.ordinal is None else [self.type, self.id, self.ordinal]
+        return ":".join(map(_encode, parts))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    """A path of segments. `str()` and `Address.parse` are exact inverses."""
+
+    segments: tuple[Segment, ...]
+
+    def __str__(self) -> str:
+        return ";".join(map(str, self.segments))
+
+    def child(self, type: str, id: str, ordinal: int = 1) -> Address:  # noqa: A002
+        """The address of the n-th `id` directly below; the first has no ordinal in its text."""
+        segment = Segment(type, id, None if ordinal == 1 else str(ordinal))
+        return Address((*self.segments, segment))
+
+    @property
+    def parent(self) -> Address | None:
+        """The address around this one, or None for the outermost."""
+        return Address(self.segments[:-1]) if len(self.segments) > 1 else None
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read an address. Raises ValueError naming the segment that is wrong."""
+        return cls(tuple(_parse_segment(part, text) for part in text.split(";")))
+
+
+def _parse_segment(part: str, text: str) -> Segment:
+    parts = part.split(":")
+    if not 1 < len(parts) <= _MOST_PARTS or not all(parts):
+        message = f"{part!r} in the address {text!r} is not of the form type:id or type:id:ordinal"
+        raise ValueError(message)
+    segment = Segment(*map(_decode, parts))
+    if str(segment) != part:
+        message = f"{part!r} in the address {text!r} has to be written {str(segment)!r}"
+        raise ValueError(message)
+    return segment
+
+
+def _encode(text: str) -> str:
+    return re.sub("[%:;]", lambda found: _ESCAPES[found[0]], text)
+
+
+def _decode(text: str) -> str:
+    return re.sub("%3A|%3B|%25", lambda found: _ESCAPED[found[0]], text)

@@ -1,0 +1,71 @@
+"""One text for one JSON value, so that equal values have equal hashes.
+
+Keys are sorted, no space is written, and a float without a fraction is written as an integer: a
+browser that sends `1` and a program that sends `1.0` gave the same answer. NaN and infinities are
+not JSON and are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Any
+"""Any JSON value: null, boolean, number, text, list, or mapping with text keys."""
+
+
+_EXACT = 2**53
+"""Below this, every integer is exactly one floating-point number."""
+
+
+def canonical(value: Json) -> str:
+    """The canonical text of a JSON value. Raises ValueError or TypeError if it is not JSON."""
+    return json.dumps(
+        _plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def why_not_json(value: Json) -> str | None:
+    """Why a value cannot be written as JSON, or None if it can.
+
+    What came in as JSON is not always JSON: `1e400` is read as an infinity.
+    """
+    try:
+        canonical(value).encode()
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def sha256(value: Json) -> str:
+    """`sha256:<hex>` of the canonical text of a JSON value."""
+    return f"sha256:{hashlib.sha256(canonical(value).encode()).hexdigest()}"
+
+
+def size(value: Json) -> int:
+    """How many bytes a JSON value takes when it is sent."""
+    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def _plain(value: Json) -> Json:
+    match value:
+        case bool() | int() | str() | None:
+            return value
+        case float():
+            return int(value) if value.is_integer() and abs(value) < _EXACT else value
+        case Mapping():
+            return {_key(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            message = f"{type(value).__name__} is not a JSON value"
+            raise TypeError(message)
+
+
+def _key(key: Json) -> str:
+    if isinstance(key, str):
+        return key
+    message = f"the key {key!r} of a JSON mapping is not text"
+    raise TypeError(message)

@@ -1,0 +1,101 @@
+"""What happens when time has passed.
+
+A deadline has passed when `now >= deadline`, by the time of whatever event is looked at, whoever
+noticed first. So every event applies the deadlines that are due before it does anything else: an
+answer that is handled at or after the deadline is late, also when the timer itself has not been seen
+yet because a worker was away. Deadlines are absolute; a pause does not stretch them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import itemgetter
+from typing import assert_never
+
+from abeyance.core import ending, flow, gate
+from abeyance.core.draft import Draft
+from abeyance.core.effects import StopNode
+from abeyance.core.ledger import Interrupt
+from abeyance.core.model import Default, GoTo, Halt, ResumeRun
+from abeyance.core.policy import TIMEOUT
+from abeyance.core.state import Ending, Pause, Phase
+
+
+def apply_due(draft: Draft) -> None:
+    """Carry out everything that is due by now, the earliest first."""
+    while (due := _first_due(draft)) is not None:
+        match due:
+            case Interrupt():
+                _interrupt_is_due(draft, due)
+            case Pause():
+                _pause_is_due(draft, due)
+            case Ending():
+                _grace_is_over(draft, due)
+            case _:
+                assert_never(due)
+
+
+def _first_due(draft: Draft) -> Interrupt | Pause | Ending | None:
+    due = [(moment, what) for moment, what in draft.state.deadlines() if moment <= draft.now]
+    return min(due, key=itemgetter(0))[1] if due else None
+
+
+def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
+    match interrupt.on_timeout:
+        case Halt():
+            gate.expire(draft, interrupt)
+            ending.begin(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
+        case GoTo(node=node):
+            gate.expire(draft, interrupt)
+            gate.withdraw(
+                draft,
+                gate.of_visit(draft, interrupt.visit),
+                f"the deadline of {interrupt.name!r} left this visit",
+                by=TIMEOUT,
+            )
+            draft.drop_visit(interrupt.visit)
+            flow.go(draft, interrupt.scope, node)
+        case Default(answer=answer):
+            gate.answer(draft, interrupt, answer, TIMEOUT)
+        case _:
+            assert_never(interrupt.on_timeout)
+
+
+def _pause_is_due(draft: Draft, pause: Pause) -> None:
+    match pause.on_timeout:
+        case ResumeRun():
+            resume(draft, TIMEOUT, "the pause's deadline passed")
+        case Halt():
+            ending.begin(draft, "halted", "pause-timeout", actor=TIMEOUT)
+        case GoTo(node=node):
+            _withdraw_everything(draft)
+            resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
+            flow.go(draft, draft.state.root.address, node)
+        case _:
+            assert_never(pause.on_timeout)
+
+
+def _grace_is_over(draft: Draft, under_way: Ending) -> None:
+    """Whatever still runs is left to itself."""
+    draft.change(ending=replace(under_way, grace_until=None))
+    ending.stop_running(draft, abandon=True)
+
+
+def resume(draft: Draft, actor: str, reason: str | None) -> None:
+    """The run is paused no longer."""
+    draft.change(pause=None)
+    draft.count(resume_count=1)
+    draft.tell("run.resumed", actor=actor, reason=reason)
+
+
+def _withdraw_everything(draft: Draft) -> None:
+    gate.withdraw(
+        draft,
+        draft.state.ledger.open.values(),
+        "the pause's deadline left every branch",
+        by=TIMEOUT,
+    )
+    for visit in list(draft.state.in_phase(Phase.RUNNING)):
+        draft.want(StopNode(visit=visit.address, reason="ending", abandon=True))
+    root = draft.state.root
+    draft.change(visits={}, scopes={root.address: replace(root, tokens={})})

@@ -1,0 +1,77 @@
+"""What a run wants done: a closed union of imperatives, carried out by whoever drives the core.
+
+An effect is complete: it carries what its execution needs as it was when the effect was decided,
+because the run may have moved on by the time that somebody gets to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from abeyance.core.canonical import Json
+from abeyance.core.model import FunctionNode, Node
+
+StopReason: TypeAlias = Literal["pause", "rotation", "ending"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNode:
+    """Run a visit's code, and tell how it ended by NodeFinished, NodeStopped or NodeFailed.
+
+    `start` counts the times that this visit was started; `outcome` is the run's for a finally node.
+    """
+
+    visit: str
+    node: FunctionNode
+    start: int
+    values: Mapping[str, Json]
+    answers: Mapping[str, Json]
+    journal: Json
+    outcome: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideRoutes:
+    """Ask the route functions of an answered interrupt node; tell it by NodeFinished with `routed`."""
+
+    visit: str
+    node: Node
+    values: Mapping[str, Json]
+    answers: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopNode:
+    """Stop a visit's code. `abandon`: nobody waits for what becomes of it."""
+
+    visit: str
+    reason: StopReason
+    abandon: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Tell the world a fact: what happened, never what was answered. `number` counts a run's facts."""
+
+    number: int
+    time: datetime
+    type: str
+    address: str | None
+    actor: str | None
+    data: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yield:
+    """More is ready than one workflow task may send: begin another soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """All is done. Close the run, unless something that came with it says otherwise."""
+
+
+Effect: TypeAlias = RunNode | DecideRoutes | StopNode | Publish | Yield | Finish

@@ -1,0 +1,179 @@
+"""What can happen to a run: a closed union, each event a fact with its time.
+
+Names are past participles. Requests by people (`Responded`, `MessageSent`) may be refused; the
+controls are absorbed where they change nothing; events that follow from our own effects
+(`NodeFinished`, ...) are never refused, only absorbed when they come late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from abeyance.core.canonical import Json
+from abeyance.core.model import OnPauseTimeout, ResumeRun
+from abeyance.core.policy import Principal
+
+PauseMode: TypeAlias = Literal["after-node", "now"]
+CancelMode: TypeAlias = Literal["graceful", "now"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(_Event):
+    """The run begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored(_Event):
+    """The run goes on from a snapshot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticked(_Event):
+    """Time has passed: whatever was due by `now` is carried out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskBegan(_Event):
+    """A new workflow task: what may be sent in one task is there again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotationDue(_Event):
+    """The history has grown long. `hard`: running visits are stopped rather than waited for."""
+
+    hard: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFinished(_Event):
+    """A visit's code returned.
+
+    `patch` is what it changes, `goto` replaces its edges, `routed` are the targets that its route
+    functions chose (None where they have not been asked).
+    """
+
+    visit: str
+    patch: Mapping[str, Json] = field(default_factory=dict)
+    goto: str | None = None
+    routed: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStopped(_Event):
+    """A visit's code was stopped, because of a pause, a rotation or an ending."""
+
+    visit: str
+    journal: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFailed(_Event):
+    """A visit's code failed for good: its retries are used up, or it said that none would help."""
+
+    visit: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaFault:
+    """One thing by which an answer misses its schema; `pointer` is a JSON pointer into the answer."""
+
+    pointer: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Responded(_Event):
+    """A principal answered one or several interrupts, by id: all of it holds or nothing.
+
+    `schema_faults` has an entry (perhaps empty) for every answered interrupt that has a schema; the
+    core holds no schema validator, and refuses an answer that nobody validated. `digests` are of
+    what the principal was shown, where he sent them.
+    """
+
+    principal: Principal
+    answers: Mapping[str, Json]
+    schema_faults: Mapping[str, tuple[SchemaFault, ...]]
+    digests: Mapping[str, str] = field(default_factory=dict)
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused(_Event):
+    """`timeout` is in seconds."""
+
+    actor: str
+    reason: str | None = None
+    mode: PauseMode = "after-node"
+    timeout: float | None = None
+    on_timeout: OnPauseTimeout = field(default_factory=ResumeRun)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed(_Event):
+    actor: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested(_Event):
+    """`grace` is in seconds; None takes the run's own. `native`: through Temporal's own request."""
+
+    actor: str
+    reason: str | None = None
+    mode: CancelMode = "graceful"
+    grace: float | None = None
+    native: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Steering that somebody put into a run's mailbox."""
+
+    message_id: str
+    text: str
+    sender: str
+    metadata: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSent(_Event):
+    """`signalled`: nobody waits for an answer, so a refusal has to be recorded in the run."""
+
+    message: Message
+    signalled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesTaken(_Event):
+    """A visit took the oldest messages, at most `most`."""
+
+    visit: str
+    most: int
+
+
+Event: TypeAlias = (
+    Started
+    | Restored
+    | Ticked
+    | TaskBegan
+    | RotationDue
+    | NodeFinished
+    | NodeStopped
+    | NodeFailed
+    | Responded
+    | Paused
+    | Resumed
+    | CancelRequested
+    | MessageSent
+    | MessagesTaken
+)

@@ -1,0 +1,190 @@
+"""What is wrong with a graph: all of it at once, in sentences for its author.
+
+A graph without faults cannot strand a run for a reason that was visible before it started: every
+way leads to a node that exists, every node can be reached, every join has sources that can come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from abeyance.core.model import (
+    END,
+    START,
+    Edge,
+    Else,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    InterruptNode,
+    When,
+)
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,99}")
+
+
+def faults_of(spec: GraphSpec) -> tuple[str, ...]:
+    """Every fault of the graph, in reading order; empty if it may run."""
+    return tuple(
+        dict.fromkeys(
+            [
+                *_name_faults(spec),
+                *_edge_faults(spec),
+                *_route_faults(spec),
+                *_node_faults(spec),
+                *_finally_faults(spec),
+                *_reach_faults(spec),
+            ]
+        )
+    )
+
+
+def _name_faults(spec: GraphSpec) -> Iterator[str]:
+    for what, name in [("graph", spec.name), *(("node", node) for node in spec.nodes)]:
+        if not _NAME.fullmatch(name):
+            yield (
+                f"the {what} name {name!r} must start with a letter or underscore and have at most "
+                "100 letters, digits, '_', '-' or '.'"
+            )
+    for reserved in (START, END):
+        if reserved in spec.nodes:
+            yield f"{reserved!r} is a reserved word and cannot name a node"
+
+
+def _edge_faults(spec: GraphSpec) -> Iterator[str]:
+    for edge in spec.edges:
+        told = f"the edge from {_listed(edge.sources)} to {edge.target!r}"
+        for source in edge.sources:
+            if source == END:
+                yield f"{told} leaves END, where a branch is over"
+            elif source != START and source not in spec.nodes:
+                yield f"{told} leaves an unknown node {source!r}"
+        if edge.target == START:
+            yield f"{told} leads to START, which only a run's beginning enters"
+        elif edge.target != END and edge.target not in spec.nodes:
+            yield f"{told} leads to an unknown node {edge.target!r}"
+        if len(set(edge.sources)) < len(edge.sources):
+            yield f"{told} names a source twice"
+        if not edge.sources:
+            yield f"an edge to {edge.target!r} has no source"
+        if len(edge.sources) > 1 and edge.target == END:
+            yield f"{told} is a join that nothing follows: a run ends by itself when all is done"
+        yield from _condition_faults(spec, edge, told)
+    keys = [edge.key for edge in spec.edges if len(edge.sources) > 1]
+    for key in sorted({key for key in keys if keys.count(key) > 1}):
+        yield f"the join {key!r} is declared twice"
+
+
+def _condition_faults(spec: GraphSpec, edge: Edge, told: str) -> Iterator[str]:
+    match edge.condition:
+        case When(equals=equals) if not equals:
+            yield f"{told} has an empty condition"
+        case When(equals=equals) if not spec.open_values:
+            for path in equals:
+                if path.split(".")[0] not in spec.fields:
+                    yield f"{told} looks at {path!r}, which is no field of the state"
+        case Else() if not _conditions_beside(spec, edge):
+            yield f"{told} is the `else` of no other condition"
+        case _:
+            pass
+
+
+def _conditions_beside(spec: GraphSpec, edge: Edge) -> bool:
+    return any(
+        spec.routes_from(source)
+        or any(isinstance(other.condition, When) for other in spec.edges_from(source))
+        for source in edge.sources
+    )
+
+
+def _route_faults(spec: GraphSpec) -> Iterator[str]:
+    for route in spec.routes:
+        told = f"the route {route.name!r} from {route.source!r}"
+        if route.source == START:
+            yield f"{told}: START runs no code; use edge(START, ..., when=...) or a node before it"
+        elif route.source not in spec.nodes:
+            yield f"{told} leaves an unknown node"
+        if not route.targets:
+            yield f"{told} has no targets: name them with to=[...]"
+        for target in route.targets:
+            if target != END and target not in spec.nodes:
+                yield f"{told} leads to an unknown node {target!r}"
+
+
+def _node_faults(spec: GraphSpec) -> Iterator[str]:
+    for node in spec.nodes.values():
+        match node:
+            case FunctionNode():
+                yield from _function_faults(spec, node)
+            case InterruptNode(question=question):
+                told = f"the interrupt {node.id!r}"
+                if question.timeout is not None and question.timeout <= 0:
+                    yield f"{told} has a timeout of {question.timeout:g} s; it must be above zero"
+                if question.timeout is None and question.on_timeout.kind != "halt":
+                    yield f"{told} says on_timeout, but has no timeout"
+                if isinstance(question.on_timeout, GoTo):
+                    yield from _target_fault(spec, f"{told}, on_timeout,", question.on_timeout.node)
+                if node.answer_to is not None and not _knows(spec, node.answer_to):
+                    yield f"{told} answers to {node.answer_to!r}, which is no field of the state"
+
+
+def _function_faults(spec: GraphSpec, node: FunctionNode) -> Iterator[str]:
+    told = f"the node {node.id!r}"
+    for what, seconds in (("timeout", node.timeout), ("heartbeat", node.heartbeat)):
+        if seconds is not None and seconds <= 0:
+            yield f"{told} has a {what} of {seconds:g} s; it must be above zero"
+    if node.retries < 0:
+        yield f"{told} has {node.retries} retries; the least is 0"
+    for target in node.to:
+        yield from _target_fault(spec, f"{told}, to=,", target)
+    if isinstance(node.on_error, GoTo):
+        yield from _target_fault(spec, f"{told}, on_error,", node.on_error.node)
+
+
+def _target_fault(spec: GraphSpec, told: str, target: str) -> Iterator[str]:
+    if target != END and target not in spec.nodes:
+        yield f"{told} leads to an unknown node {target!r}"
+    elif target in spec.finally_nodes:
+        yield f"{told} leads to {target!r}, which runs only after the end"
+
+
+def _finally_faults(spec: GraphSpec) -> Iterator[str]:
+    for name in spec.finally_nodes:
+        node = spec.nodes.get(name)
+        if node is None:
+            yield f"finally names an unknown node {name!r}"
+            continue
+        if not isinstance(node, FunctionNode):
+            yield f"the finally node {name!r} may not ask a person: the run is over by then"
+        elif node.to or spec.routes_from(name) or spec.edges_from(name):
+            yield f"the finally node {name!r} may not lead on: nothing runs after it"
+        if any(name in (edge.target, *edge.sources) for edge in spec.edges):
+            yield f"the finally node {name!r} may not stand in an edge: it runs after the end"
+    if len(set(spec.finally_nodes)) < len(spec.finally_nodes):
+        yield "finally names a node twice"
+
+
+def _reach_faults(spec: GraphSpec) -> Iterator[str]:
+    if spec.nodes and not spec.edges_from(START):
+        yield "nothing starts: add an edge from START"
+        return
+    reached: set[str] = set()
+    waiting = [START]
+    while waiting:
+        for target in spec.successors(waiting.pop()):
+            if target not in reached:
+                reached.add(target)
+                waiting.append(target)
+    for name in spec.nodes:
+        if name not in reached and name not in spec.finally_nodes:
+            yield f"the node {name!r} cannot be reached from START"
+
+
+def _knows(spec: GraphSpec, field: str) -> bool:
+    return spec.open_values or field in spec.fields
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names))
+

@@ -1,0 +1,241 @@
+"""The way through a graph: what a finished visit changes, and where it leads.
+
+Dataflow without supersteps: a node is entered as soon as an edge to it fires, whatever other branches
+are doing. A visit that finishes merges its patch and fires its edges: all whose condition holds on
+the merged values, those that its route functions chose, or, in place of all of them, the target of a
+returned Goto. An edge with several sources is a join: it keeps a queue of tokens for each source and
+fires when every source has one, taking the oldest of each, so that loops pair up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from abeyance.core import ending, patch, template
+from abeyance.core.address import Address
+from abeyance.core.canonical import Json, canonical, size
+from abeyance.core.draft import Draft
+from abeyance.core.model import END, Always, Edge, Else, FunctionNode, GoTo, When
+from abeyance.core.state import Failure, RunState, Scope, Visit
+from abeyance.errors import FailureCode
+
+
+def enter(draft: Draft, scope_address: str, node: str, *, is_finally: bool = False) -> None:
+    """Make a visit of a node, ready to start. Too many of one node end the run."""
+    scope = draft.state.scopes[scope_address]
+    ordinal = scope.ordinals.get(node, 0) + 1
+    count = scope.visit_counts.get(node, 0) + 1
+    address = Address.parse(scope_address).child("node", node, ordinal)
+    bound = draft.state.limits.max_visits
+    if count > bound and not is_finally:
+        message = (
+            f"the node {node!r} has been visited {bound} times since a person last answered or "
+            "wrote, and max_visits allows no more: give its loop a way out, or raise max_visits"
+        )
+        error = Failure(code=FailureCode.MAX_VISITS, message=message, address=str(address))
+        ending.begin(draft, "failed", message, error=error)
+        return
+    draft.put_scope(
+        replace(
+            scope,
+            ordinals={**scope.ordinals, node: ordinal},
+            visit_counts={**scope.visit_counts, node: count},
+        )
+    )
+    draft.put_visit(
+        Visit(
+            address=str(address),
+            scope=scope_address,
+            node=node,
+            created_at=draft.now,
+            is_finally=is_finally,
+        )
+    )
+    draft.count(visits=1)
+
+
+def finish(
+    draft: Draft,
+    visit: Visit,
+    changes: Mapping[str, Json],
+    *,
+    goto: str | None = None,
+    routed: tuple[str, ...] = (),
+) -> None:
+    """A visit is done: merge its patch and take the ways out of its node."""
+    spec = draft.state.spec
+    try:
+        values = patch.merged(spec, draft.state.scopes[visit.scope].values, changes)
+    except patch.PatchError as error:
+        fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
+        return
+    if changes:
+        put_values(draft, visit.scope, values)
+    if draft.state.ending is not None:
+        draft.drop_visit(visit.address)
+        return
+    node = spec.nodes[visit.node]
+    declared = node.to if isinstance(node, FunctionNode) else ()
+    chosen = (goto,) if goto is not None else routed
+    allowed = (
+        {*declared, END}
+        if goto is not None
+        else {target for route in spec.routes_from(visit.node) for target in route.targets}
+    )
+    for target in chosen:
+        if target not in allowed:
+            message = (
+                f"the node {visit.node!r} chose to go to {target!r}; it may go to "
+                f"{', '.join(map(repr, sorted(allowed)))}: declare its targets with to=[...]"
+            )
+            fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=message))
+            return
+    if goto is not None:
+        draft.drop_visit(visit.address)
+        go(draft, visit.scope, goto)
+        return
+    fired = _fired(draft.state, visit.scope, visit.node, routed)
+    if fired is None:
+        message = (
+            f"none of the conditions on the ways out of {visit.node!r} holds; "
+            "add an edge with when='else'"
+        )
+        fail(draft, visit, Failure(code=FailureCode.NO_WAY_OUT, message=message))
+        return
+    draft.drop_visit(visit.address)
+    _leave(draft, visit.scope, visit.node, visit.address, fired, routed)
+
+
+def start_scope(draft: Draft, scope_address: str, source: str) -> None:
+    """Fire the edges out of START. If no condition holds, the run fails."""
+    fired = _fired(draft.state, scope_address, source, ())
+    if fired is None:
+        message = "none of the conditions on the edges from START holds for this input"
+        error = Failure(code=FailureCode.NO_WAY_OUT, message=message, address=scope_address)
+        ending.begin(draft, "failed", message, error=error)
+        return
+    _leave(draft, scope_address, source, scope_address, fired, ())
+
+
+def fail(draft: Draft, visit: Visit, failure: Failure) -> None:
+    """A visit failed: go where its node's `on_error` says, else end the run."""
+    failure = replace(failure, address=visit.address)
+    node = draft.state.spec.nodes[visit.node]
+    draft.drop_visit(visit.address)
+    if visit.is_finally or draft.state.ending is not None:
+        ending.begin(draft, "failed", failure.message, error=failure)
+        return
+    match node:
+        case FunctionNode(on_error=GoTo(node=target)):
+            go(draft, visit.scope, target)
+        case _:
+            ending.begin(draft, "failed", failure.message, error=failure)
+
+
+def put_values(draft: Draft, scope_address: str, values: Mapping[str, Json]) -> None:
+    """Replace the values of a scope by a new version of them."""
+    scope = draft.state.scopes[scope_address]
+    draft.put_scope(replace(scope, values=values, version=scope.version + 1, size=size(values)))
+
+
+def _fired(
+    state: RunState, scope_address: str, source: str, routed: tuple[str, ...]
+) -> tuple[Edge, ...] | None:
+    values = state.scopes[scope_address].values
+    edges = state.spec.edges_from(source)
+    holding = [edge for edge in edges if _holds(edge, values)]
+    is_conditional = bool(state.spec.routes_from(source)) or any(
+        isinstance(edge.condition, When) for edge in edges
+    )
+    if is_conditional and not routed and not any(isinstance(e.condition, When) for e in holding):
+        rest = [edge for edge in edges if isinstance(edge.condition, Else)]
+        if not rest:
+            return None
+        holding += rest
+    return tuple(holding)
+
+
+def _holds(edge: Edge, values: Mapping[str, Json]) -> bool:
+    match edge.condition:
+        case Always():
+            return True
+        case When(equals=equals):
+            return all(
+                canonical(template.look_up(values, path)) == canonical(wanted)
+                for path, wanted in equals.items()
+            )
+        case Else():
+            return False
+
+
+def _leave(
+    draft: Draft,
+    scope_address: str,
+    source: str,
+    visit: str,
+    fired: tuple[Edge, ...],
+    routed: tuple[str, ...],
+) -> None:
+    for edge in fired:
+        if len(edge.sources) > 1:
+            _put_token(draft, scope_address, edge, source, visit)
+        else:
+            go(draft, scope_address, edge.target)
+    for target in dict.fromkeys(routed):
+        go(draft, scope_address, target)
+
+
+def go(draft: Draft, scope_address: str, target: str) -> None:
+    """Enter a target, unless it is END or the run is ending."""
+    if target != END and draft.state.ending is None:
+        enter(draft, scope_address, target)
+
+
+def _put_token(draft: Draft, scope_address: str, edge: Edge, source: str, visit: str) -> None:
+    scope = draft.state.scopes[scope_address]
+    come = scope.tokens.get(edge.key, {})
+    come = {**come, source: (*come.get(source, ()), visit)}
+    is_complete = all(come.get(name) for name in edge.sources)
+    if is_complete:
+        come = {name: queue[1:] for name, queue in come.items()}
+    _keep_tokens(draft, scope, edge.key, come)
+    if is_complete:
+        go(draft, scope_address, edge.target)
+
+
+def release_starved(draft: Draft, scope: Scope) -> bool:
+    """Deal with the joins of a scope in which nothing else can happen. False if there are none.
+
+    A join that takes what has arrived starts with that; any other fails the run.
+    """
+    edges = {edge.key: edge for edge in draft.state.spec.edges}
+    for key, come in scope.tokens.items():
+        edge = edges[key]
+        if edge.join == "arrived":
+            _keep_tokens(draft, scope, key, {name: queue[1:] for name, queue in come.items()})
+            go(draft, scope.address, edge.target)
+            return True
+    for key, come in scope.tokens.items():
+        edge = edges[key]
+        missing = [name for name in edge.sources if not come.get(name)]
+        message = (
+            f"the join of {', '.join(map(repr, edge.sources))} into {edge.target!r} waits for "
+            f"{', '.join(map(repr, missing))}, which cannot come any more; "
+            f"{', '.join(repr(name) for name, queue in come.items() if queue)} did. "
+            "Use join='arrived' if that is enough"
+        )
+        error = Failure(code=FailureCode.JOIN_STARVED, message=message, address=scope.address)
+        ending.begin(draft, "failed", message, error=error)
+        return True
+    return False
+
+
+def _keep_tokens(
+    draft: Draft, scope: Scope, key: str, come: Mapping[str, tuple[str, ...]]
+) -> None:
+    tokens = {other: kept for other, kept in scope.tokens.items() if other != key}
+    left = {name: queue for name, queue in come.items() if queue}
+    if left:
+        tokens[key] = left
+    draft.put_scope(replace(scope, tokens=tokens))

@@ -1,0 +1,305 @@
+"""Interrupts and their answers: the record of what people were asked and what they said.
+
+An interrupt is *open* until exactly one thing settles it: an answer, its deadline, the end of its
+run, or the branch that left it. A settled one shrinks to what a repeated or late answer needs in
+order to be told the truth: status, when, by whom, and the hash of the answer. `judge` is the whole
+of the rule about answers; the workflow asks it for a running run and a client for an ended one, so
+both say the same. Most of the rules are Eino's (targeted, keyed answers) and Stargraph's (capability,
+deadline); that a repeat is safe and that null is an answer are ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from abeyance.core.canonical import Json, canonical, sha256, size
+from abeyance.core.events import Responded
+from abeyance.core.model import OnTimeout
+from abeyance.core.policy import TIMEOUT
+from abeyance.errors import Code, Refusal
+
+Kind: TypeAlias = Literal["question", "approval", "static", "error", "outcome", "rule", "elicitation"]
+SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
+
+_KEPT_ANSWER_BYTES = 512
+_KEPT_PROMPT_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupt:
+    """An open question. `number` is that of the fact which opened it: it breaks ties of time."""
+
+    id: str
+    visit: str
+    scope: str
+    name: str
+    kind: Kind
+    address: str
+    prompt: str
+    reason: Json
+    payload: Json
+    response_schema: Json
+    requested_capability: str | None
+    created_at: datetime
+    deadline: datetime | None
+    on_timeout: OnTimeout
+    digest: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What stays of an interrupt. `answer` is kept where it is short, `answer_sha256` always."""
+
+    id: str
+    name: str
+    kind: Kind
+    address: str
+    prompt: str
+    requested_capability: str | None
+    created_at: datetime
+    deadline: datetime | None
+    status: SettledStatus
+    settled_at: datetime
+    by: str | None = None
+    reason: str | None = None
+    answer_sha256: str | None = None
+    answer: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """That an answer was accepted, when and from whom. `replayed`: it had been accepted before."""
+
+    interrupt_id: str
+    status: Literal["answered"] = "answered"
+    answered_by: str
+    accepted_at: datetime
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Open interrupts in the order in which they were opened, settled ones as they were settled."""
+
+    open: Mapping[str, Interrupt] = field(default_factory=dict)
+    settled: Mapping[str, Settled] = field(default_factory=dict)
+
+    def with_opened(self, interrupt: Interrupt) -> Ledger:
+        """The ledger with one more open interrupt."""
+        return replace(self, open={**self.open, interrupt.id: interrupt})
+
+    def with_settled(self, settled: Settled, *, keep: int) -> Ledger:
+        """The ledger with one interrupt settled; only the latest `keep` settled ones stay."""
+        still = {key: entry for key, entry in self.open.items() if key != settled.id}
+        kept = {**self.settled, settled.id: settled}
+        while len(kept) > keep:
+            del kept[next(iter(kept))]
+        return Ledger(open=still, settled=kept)
+
+
+def interrupt_id(run_id: str, address: str, name: str, ordinal: int = 1) -> str:
+    """`<run_id>.<16 hex>`: the same question in the same place has the same id in every replay."""
+    place = canonical([address, name, ordinal])
+    return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"
+
+
+def digest_of(name: str, address: str, prompt: str, reason: Json, response_schema: Json) -> str:
+    """The hash of what a person is shown, which they may send back with their answer."""
+    return sha256(
+        {
+            "name": name,
+            "address": address,
+            "prompt": prompt,
+            "reason": reason,
+            "response_schema": response_schema,
+        }
+    )
+
+
+def settle(
+    interrupt: Interrupt,
+    status: SettledStatus,
+    now: datetime,
+    *,
+    by: str | None = None,
+    reason: str | None = None,
+) -> Settled:
+    """What stays of an interrupt that got no answer."""
+    return Settled(
+        id=interrupt.id,
+        name=interrupt.name,
+        kind=interrupt.kind,
+        address=interrupt.address,
+        prompt=interrupt.prompt[:_KEPT_PROMPT_CHARS],
+        requested_capability=interrupt.requested_capability,
+        created_at=interrupt.created_at,
+        deadline=interrupt.deadline,
+        status=status,
+        settled_at=now,
+        by=by,
+        reason=reason,
+    )
+
+
+def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) -> Settled:
+    """What stays of an interrupt that was answered."""
+    is_short = size(answer) <= _KEPT_ANSWER_BYTES or by == TIMEOUT
+    return replace(
+        settle(interrupt, "answered", now, by=by),
+        answer_sha256=sha256(answer),
+        answer=answer if is_short else None,
+    )
+
+
+def receipt_of(settled: Settled, *, replayed: bool) -> Receipt:
+    """The receipt of an answered interrupt."""
+    return Receipt(
+        interrupt_id=settled.id,
+        answered_by=settled.by or "",
+        accepted_at=settled.settled_at,
+        replayed=replayed,
+    )
+
+
+def addressee(ledger: Ledger) -> str:
+    """The id that an answer without one means: that of the only open interrupt, else a refusal."""
+    if len(ledger.open) == 1:
+        return next(iter(ledger.open))
+    listed = [{"id": entry.id, "name": entry.name} for entry in ledger.open.values()]
+    raise Refusal(
+        Code.AMBIGUOUS_INTERRUPT,
+        f"{len(listed)} interrupts are open, so an answer must name the id of one: "
+        + (", ".join(entry["id"] for entry in listed[:10]) or "there is nothing to answer now"),
+        open_interrupts=listed,
+    )
+
+
+def judge(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
+    """Whether a response may be applied: the receipts of those answers that are mere repeats.
+
+    All or nothing: raises the Refusal of the first answer that cannot be accepted, with all of them
+    in its member `refused`.
+    """
+    replays: dict[str, Receipt] = {}
+    refusals: list[tuple[str, Refusal]] = []
+    for id_, answer in event.answers.items():
+        try:
+            known = _judge_one(ledger, id_, answer, event)
+        except Refusal as refusal:
+            refusals.append((id_, refusal))
+        else:
+            if known is not None:
+                replays[id_] = known
+    if not refusals:
+        return replays
+    first = refusals[0][1]
+    if len(event.answers) == 1:
+        raise first
+    refused = [
+        {"interrupt_id": id_, "code": str(refusal.code), "detail": refusal.message}
+        for id_, refusal in refusals
+    ]
+    raise Refusal(
+        first.code,
+        f"{first.message} Of {len(event.answers)} answers {len(refused)} cannot be accepted, "
+        "so none was applied.",
+        **{**first.details, "refused": refused},
+    )
+
+
+def _judge_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Receipt | None:
+    entry = ledger.open.get(id_) or ledger.settled.get(id_)
+    if entry is None:
+        raise Refusal(
+            Code.UNKNOWN_INTERRUPT,
+            f"There is no interrupt {id_!r} in this run; list its interrupts to see their ids.",
+            interrupt_id=id_,
+        )
+    if not event.principal.may(entry.requested_capability):
+        raise Refusal(
+            Code.CAPABILITY_REQUIRED,
+            f"{event.principal.subject!r} may not answer {entry.name!r}: it asks for the capability "
+            f"{entry.requested_capability!r}. The interrupt stays as it is.",
+            interrupt_id=id_,
+            capability=entry.requested_capability,
+        )
+    if isinstance(entry, Settled):
+        return _judge_settled(entry, answer)
+    _judge_open(entry, event)
+    return None
+
+
+def _judge_open(interrupt: Interrupt, event: Responded) -> None:
+    shown = event.digests.get(interrupt.id)
+    if shown is not None and shown != interrupt.digest:
+        raise Refusal(
+            Code.STALE,
+            f"The answer to {interrupt.name!r} was given to something else than what is asked now: "
+            f"its digest is {shown!r}, that of the open question is {interrupt.digest!r}. "
+            "Read the interrupt again.",
+            interrupt_id=interrupt.id,
+            digest=interrupt.digest,
+        )
+    if interrupt.response_schema is None:
+        return
+    faults = event.schema_faults.get(interrupt.id)
+    if faults is None:
+        raise Refusal(
+            Code.INVALID_ANSWER,
+            f"The answer to {interrupt.name!r} was not held against its schema, so it is refused.",
+            interrupt_id=interrupt.id,
+            errors=[],
+        )
+    if faults:
+        raise Refusal(
+            Code.INVALID_ANSWER,
+            f"The answer to {interrupt.name!r} does not fit its schema: "
+            + "; ".join(f"{fault.pointer or '(the answer)'}: {fault.message}" for fault in faults)
+            + ". The interrupt stays open.",
+            interrupt_id=interrupt.id,
+            errors=[{"pointer": fault.pointer, "message": fault.message} for fault in faults],
+        )
+
+
+def _judge_settled(settled: Settled, answer: Json) -> Receipt:
+    when = settled.settled_at.isoformat()
+    match settled.status:
+        case "answered" if settled.by == TIMEOUT:
+            raise Refusal(
+                Code.ALREADY_ANSWERED,
+                f"{settled.name!r} was answered by its default at {when}, "
+                "because nobody had answered in time.",
+                interrupt_id=settled.id,
+                answered_by=TIMEOUT,
+                answered_at=when,
+                answer=settled.answer,
+            )
+        case "answered" if settled.answer_sha256 == sha256(answer):
+            return receipt_of(settled, replayed=True)
+        case "answered":
+            raise Refusal(
+                Code.ALREADY_ANSWERED,
+                f"{settled.name!r} was answered by {settled.by!r} at {when}, with another answer.",
+                interrupt_id=settled.id,
+                answered_by=settled.by,
+                answered_at=when,
+            )
+        case "expired":
+            raise Refusal(
+                Code.EXPIRED,
+                f"{settled.name!r} could be answered until its deadline and expired at {when}.",
+                interrupt_id=settled.id,
+                deadline=settled.deadline and settled.deadline.isoformat(),
+            )
+        case "cancelled" | "superseded":
+            raise Refusal(
+                Code.WITHDRAWN,
+                f"{settled.name!r} was withdrawn at {when} ({settled.reason or settled.status}).",
+                interrupt_id=settled.id,
+                status=settled.status,
+            )

@@ -1,0 +1,313 @@
+"""The one way in which a run changes: `advance(state, event) -> (state, effects)`.
+
+*Total.* Every event either yields the next state or raises a `Refusal`, and a refusal leaves the run
+as it was. What people ask for may be refused; controls that would change nothing are absorbed; what
+follows from our own effects is never refused, only absorbed when it comes late. `check` is the part
+that refuses, alone: Temporal's update validator calls it, so a refused request adds nothing to the
+history.
+
+*In this order.* First everything that is due by the event's time happens (`deadlines`), then the
+event itself, then whatever follows until nothing moves: ready visits start (`schedule`), a graph with
+nothing left in it completes or its joins starve (`flow`), an ending takes its next step (`closing`).
+
+*Coming back.* A run is handed over when none of its code runs (`may_rotate`). The one that goes on
+from the snapshot gets `Restored`, which starts what the hand-over held back. Nothing else tells it
+from a run that never stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Literal, assert_never
+
+from abeyance.core import closing, deadlines, ending, events, flow, gate, ledger, schedule
+from abeyance.core.canonical import Json, size
+from abeyance.core.draft import Draft
+from abeyance.core.effects import Effect, StopNode
+from abeyance.core.model import END, START, GoTo, GraphSpec
+from abeyance.core.state import (
+    Ending,
+    Failure,
+    Limits,
+    Pause,
+    Phase,
+    Rotation,
+    RunState,
+    Scope,
+    Status,
+)
+from abeyance.errors import Code, Refusal
+
+
+def new_run(
+    *, run_id: str, spec: GraphSpec, limits: Limits, values: Mapping[str, Json], now: datetime
+) -> RunState:
+    """A run before its first event, which has to be `Started`. The spec must be without faults."""
+    address = f"graph:{spec.name}"
+    return RunState(
+        run_id=run_id,
+        spec=spec,
+        limits=limits,
+        created_at=now,
+        updated_at=now,
+        last_activity_at=now,
+        scopes={address: Scope(address=address, values=values, size=size(values))},
+    )
+
+
+def check(state: RunState, event: events.Event) -> None:
+    """Raise the Refusal that `advance` would raise. Changes nothing."""
+    draft = Draft(state, event.now)
+    deadlines.apply_due(draft)
+    _refuse(draft.state, event)
+
+
+def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
+    """The run after an event, and what it wants done. Raises Refusal; the run is then unchanged."""
+    draft = Draft(state, event.now)
+    deadlines.apply_due(draft)
+    _refuse(draft.state, event)
+    if state.finished:
+        return state, ()
+    _apply(draft, event)
+    _settle(draft)
+    if draft.state.status is Status.AWAITING_INPUT is not state.status:
+        draft.tell("run.awaiting_input", open=len(draft.state.ledger.open))
+    if draft.state is not state:
+        draft.change(updated_at=event.now)
+    return draft.state, tuple(draft.effects)
+
+
+def may_rotate(state: RunState) -> bool:
+    """Whether the run can be handed over now: its history is long and no code of it runs."""
+    return (
+        state.rotation is not None
+        and not state.finished
+        and not any(state.in_phase(Phase.RUNNING))
+    )
+
+
+def _refuse(state: RunState, event: events.Event) -> None:
+    match event:
+        case events.Responded():
+            ledger.judge(state.ledger, event)
+        case events.Paused(on_timeout=GoTo(node=node)):
+            targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
+            if node not in targets:
+                raise Refusal(
+                    Code.UNKNOWN_NODE,
+                    f"The pause would go to {node!r}, which is no node of {state.spec.name!r} "
+                    f"that can be gone to; there are {', '.join(map(repr, targets))}.",
+                )
+        case events.MessageSent(signalled=False):
+            _refuse_message(state, event.message)
+        case _:
+            pass
+
+
+def _refuse_message(state: RunState, message: events.Message) -> None:
+    if state.mailbox.knows(message):
+        return
+    if state.ending is not None:
+        raise Refusal(
+            Code.NOT_RUNNING,
+            f"The run is {state.status} and reads no more messages.",
+            run_status=str(state.status),
+        )
+    state.mailbox.refuse_if_full(state.limits.max_queue_size)
+
+
+def _apply(draft: Draft, event: events.Event) -> None:
+    match event:
+        case events.Started():
+            # A second one would walk the graph twice.
+            if not draft.state.counters.visits and draft.state.ending is None:
+                flow.start_scope(draft, draft.state.root.address, START)
+        case events.Restored():
+            draft.change(rotation=None, task_bytes=0, yielding=False)
+        case events.Ticked():
+            pass
+        case events.TaskBegan():
+            if draft.state.task_bytes or draft.state.yielding:
+                draft.change(task_bytes=0, yielding=False)
+        case events.RotationDue():
+            _rotation_due(draft, "hard" if event.hard else "soft")
+        case events.NodeFinished() | events.NodeStopped() | events.NodeFailed():
+            _visit_ended(draft, event)
+        case events.Responded():
+            _responded(draft, event)
+        case events.Paused():
+            _paused(draft, event)
+        case events.Resumed():
+            if draft.state.pause is not None:
+                deadlines.resume(draft, event.actor, event.reason)
+                draft.change(last_activity_at=event.now)
+        case events.CancelRequested():
+            _cancel_requested(draft, event)
+        case events.MessageSent():
+            _message_sent(draft, event)
+        case events.MessagesTaken():
+            _messages_taken(draft, event)
+        case _:
+            assert_never(event)
+
+
+def _visit_ended(
+    draft: Draft, event: events.NodeFinished | events.NodeStopped | events.NodeFailed
+) -> None:
+    visit = draft.state.visits.get(event.visit)
+    if visit is None or visit.phase is not Phase.RUNNING:
+        return
+    draft.change(last_activity_at=event.now)
+    match event:
+        case events.NodeFinished(patch=patch, goto=goto, routed=routed):
+            flow.finish(draft, visit, patch, goto=goto, routed=routed or ())
+        case events.NodeStopped(journal=journal):
+            if draft.state.ending is not None:
+                draft.drop_visit(visit.address)
+                return
+            # Code that was stopped before it began brings no journal, and must not erase the last.
+            kept = visit.journal if journal is None else journal
+            draft.put_visit(replace(visit, phase=Phase.READY, journal=kept, stopping=False))
+        case events.NodeFailed(code=code, message=message):
+            flow.fail(draft, visit, Failure(code=code, message=message))
+
+
+def _responded(draft: Draft, event: events.Responded) -> None:
+    replays = ledger.judge(draft.state.ledger, event)
+    for id_, value in event.answers.items():
+        if id_ not in replays:
+            interrupt = draft.state.ledger.open[id_]
+            gate.answer(draft, interrupt, value, event.principal.subject, event.note)
+            draft.change(last_activity_at=event.now)
+
+
+def _paused(draft: Draft, event: events.Paused) -> None:
+    if draft.state.pause is not None or draft.state.ending is not None:
+        return
+    timeout = draft.state.limits.pause_timeout if event.timeout is None else event.timeout
+    deadline = None if timeout is None else draft.after(timeout)
+    draft.change(
+        last_activity_at=event.now,
+        pause=Pause(
+            since=event.now,
+            actor=event.actor,
+            reason=event.reason,
+            mode=event.mode,
+            deadline=deadline,
+            on_timeout=event.on_timeout,
+        ),
+    )
+    draft.count(pause_count=1)
+    draft.tell(
+        "run.paused",
+        actor=event.actor,
+        reason=event.reason,
+        mode=event.mode,
+        deadline=deadline and deadline.isoformat(),
+    )
+    if event.mode == "now":
+        _stop_running(draft, "pause")
+
+
+def _stop_running(draft: Draft, reason: Literal["pause", "rotation"]) -> None:
+    for visit in list(draft.state.in_phase(Phase.RUNNING)):
+        if not visit.stopping and not visit.is_finally:
+            draft.want(StopNode(visit=visit.address, reason=reason))
+            draft.put_visit(replace(visit, stopping=True))
+
+
+def _cancel_requested(draft: Draft, event: events.CancelRequested) -> None:
+    draft.count(cancel_count=1)
+    draft.change(last_activity_at=event.now)
+    under_way = draft.state.ending
+    if under_way is None or not _is_cancelled(under_way):
+        ending.begin(
+            draft,
+            "cancelled",
+            event.reason,
+            actor=event.actor,
+            mode=event.mode,
+            grace=event.grace,
+            native=event.native,
+        )
+    if draft.state.ending is not None and under_way is not None and event.mode == "now":
+        ending.escalate(draft, draft.state.ending)
+
+
+def _is_cancelled(under_way: Ending) -> bool:
+    return under_way.outcome == "cancelled" or any(
+        later.code == "cancelled" for later in under_way.beside
+    )
+
+
+def _message_sent(draft: Draft, event: events.MessageSent) -> None:
+    message = event.message
+    try:
+        _refuse_message(draft.state, message)
+        is_known = draft.state.mailbox.knows(message)
+    except Refusal as refusal:
+        box = draft.state.mailbox.with_rejected(message, str(refusal.code))
+        draft.change(mailbox=box)
+        draft.tell(
+            "message.rejected",
+            actor=message.sender,
+            message_id=message.message_id,
+            code=str(refusal.code),
+        )
+        return
+    if is_known:
+        return
+    box = draft.state.mailbox.with_message(message)
+    draft.change(mailbox=box, last_activity_at=event.now)
+    for scope in draft.state.scopes.values():
+        draft.put_scope(replace(scope, visit_counts={}))
+    counters = draft.state.counters
+    deepest = max(counters.max_queue_depth, len(box.queue))
+    draft.count(messages_queued=1, max_queue_depth=deepest - counters.max_queue_depth)
+    draft.tell(
+        "message.queued",
+        actor=message.sender,
+        message_id=message.message_id,
+        queue_depth=len(box.queue),
+    )
+
+
+def _messages_taken(draft: Draft, event: events.MessagesTaken) -> None:
+    taken = draft.state.mailbox.queue[: event.most]
+    if event.visit not in draft.state.visits or not taken:
+        return
+    draft.change(
+        mailbox=draft.state.mailbox.without_oldest(len(taken)), last_activity_at=draft.now
+    )
+    draft.count(messages_delivered=len(taken))
+    for message in taken:
+        draft.tell("message.delivered", event.visit, message_id=message.message_id)
+
+
+def _rotation_due(draft: Draft, rotation: Rotation) -> None:
+    if draft.state.rotation in {rotation, "hard"}:
+        return
+    draft.change(rotation=rotation)
+    if rotation == "hard":
+        _stop_running(draft, "rotation")
+
+
+def _settle(draft: Draft) -> None:
+    """Let everything follow that follows, until nothing moves."""
+    while schedule.start_ready(draft) or _close(draft):
+        pass
+
+
+def _close(draft: Draft) -> bool:
+    state = draft.state
+    if state.ending is not None:
+        return closing.proceed(draft, state.ending)
+    if state.visits or state.pause is not None:
+        return False
+    if flow.release_starved(draft, state.root):
+        return True
+    ending.begin(draft, "completed", None)
+    return True

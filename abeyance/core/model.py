@@ -1,0 +1,214 @@
+"""What an author declared, frozen: the graph that a run is pinned to.
+
+A `GraphSpec` travels in the run's input. It holds no code: functions are named, never carried, so
+that a deploy may change them while a run waits. All that decides the run's way without user code
+(conditions as mappings, joins, deadlines, reducers) is here as data. `faults.faults_of` says what is
+wrong with a spec; the other modules of the core assume that nothing is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Literal, TypeAlias
+
+from abeyance.core.canonical import Json, sha256
+
+START = "START"
+"""The source of the edges by which a run enters its graph."""
+
+END = "END"
+"""The target of an edge that ends its branch."""
+
+Reducer: TypeAlias = Literal["last", "append", "merge", "add", "union"]
+Join: TypeAlias = Literal["all", "arrived"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldSpec:
+    """A field of the values: how patches merge into it."""
+
+    reducer: Reducer = "last"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halt:
+    """When a deadline passes: the run ends `halted`."""
+
+    kind: Literal["halt"] = "halt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoTo:
+    """Leave what waits or failed, and run this node of the same scope with the values as they are."""
+
+    kind: Literal["goto"] = "goto"
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Default:
+    """When a deadline passes: this answer is given, by `timeout`."""
+
+    kind: Literal["default"] = "default"
+    answer: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fail:
+    """When a visit fails: the run fails."""
+
+    kind: Literal["fail"] = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRun:
+    """When a pause's deadline passes: the run goes on."""
+
+    kind: Literal["resume"] = "resume"
+
+
+OnTimeout: TypeAlias = Halt | GoTo | Default
+OnPauseTimeout: TypeAlias = ResumeRun | Halt | GoTo
+OnError: TypeAlias = Fail | GoTo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a person is asked, before it is filled with values and opened.
+
+    `timeout` is in seconds; None waits for ever. `response_schema` None accepts any JSON value.
+    """
+
+    name: str
+    prompt: str
+    reason: Json = None
+    payload: Json = None
+    response_schema: Json = None
+    requested_capability: str | None = None
+    timeout: float | None = None
+    on_timeout: OnTimeout = field(default_factory=Halt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionNode:
+    """A node that is a Python function. Times are in seconds.
+
+    `retries` counts the attempts after the first. `to` names the targets that a returned `Goto` may
+    have.
+    """
+
+    kind: Literal["function"] = "function"
+    id: str
+    description: str = ""
+    timeout: float | None = None
+    retries: int = 3
+    heartbeat: float = 5.0
+    local: bool = False
+    on_error: OnError = field(default_factory=Fail)
+    to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptNode:
+    """A node that asks a person. The answer is written to the field `answer_to`, if that is given."""
+
+    kind: Literal["interrupt"] = "interrupt"
+    id: str
+    question: Question
+    answer_to: str | None = None
+
+
+Node: TypeAlias = FunctionNode | InterruptNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Always:
+    """The edge fires whenever its source finishes."""
+
+    kind: Literal["always"] = "always"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class When:
+    """The edge fires if every path (dots walk mappings) of the merged values has its value."""
+
+    kind: Literal["when"] = "when"
+    equals: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Else:
+    """The edge fires if no other condition of its source does."""
+
+    kind: Literal["else"] = "else"
+
+
+Condition: TypeAlias = Always | When | Else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """A way from one source, or a join of several, to a target."""
+
+    sources: tuple[str, ...]
+    target: str
+    condition: Condition = field(default_factory=Always)
+    join: Join = "all"
+
+    @property
+    def key(self) -> str:
+        """A name for the edge that is stable as long as its graph is."""
+        return f"{'+'.join(self.sources)}>{self.target}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A way that user code decides: a function named `<source>.<name>` picks among the targets."""
+
+    source: str
+    name: str
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSpec:
+    """A graph. Nodes are in order of declaration; `open_values` lets patches add any field."""
+
+    name: str
+    description: str = ""
+    fields: Mapping[str, FieldSpec] = field(default_factory=dict)
+    open_values: bool = False
+    input_schema: Json = None
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    edges: tuple[Edge, ...] = ()
+    routes: tuple[Route, ...] = ()
+    finally_nodes: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """Twelve hex digits that change whenever anything in the graph does."""
+        return sha256(asdict(self)).removeprefix("sha256:")[:12]
+
+    def edges_from(self, source: str) -> tuple[Edge, ...]:
+        """The edges that `source` may fire."""
+        return tuple(edge for edge in self.edges if source in edge.sources)
+
+    def routes_from(self, source: str) -> tuple[Route, ...]:
+        """The routes that are decided when `source` finishes."""
+        return tuple(route for route in self.routes if route.source == source)
+
+    def successors(self, source: str) -> frozenset[str]:
+        """Every node that may run because of `source`, in whatever way."""
+        found = {edge.target for edge in self.edges_from(source)}
+        found.update(target for route in self.routes_from(source) for target in route.targets)
+        match self.nodes.get(source):
+            case FunctionNode(to=to, on_error=on_error):
+                found.update(to)
+                if isinstance(on_error, GoTo):
+                    found.add(on_error.node)
+            case InterruptNode(question=Question(on_timeout=GoTo(node=node))):
+                found.add(node)
+            case _:
+                pass
+        return frozenset(found - {END})

@@ -1,0 +1,66 @@
+"""Merging what a visit changed into the values of its scope.
+
+Each field has a reducer: `last` replaces, `append` extends a list by a list, `merge` updates a
+mapping, `add` sums numbers, `union` keeps the distinct items of lists. They are data, not functions,
+because the merge happens here, in the same way in every replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from abeyance.core.canonical import Json, canonical
+from abeyance.core.model import FieldSpec, GraphSpec, Reducer
+
+_LAST = FieldSpec()
+
+
+class PatchError(Exception):
+    """A patch cannot be merged; the text names the field."""
+
+
+def merged(
+    spec: GraphSpec, values: Mapping[str, Json], patch: Mapping[str, Json]
+) -> Mapping[str, Json]:
+    """The values after a patch. Raises PatchError; then nothing of the patch counts."""
+    unknown = sorted(name for name in patch if name not in spec.fields and not spec.open_values)
+    if unknown:
+        message = (
+            f"the patch sets {', '.join(map(repr, unknown))}, but the state of graph {spec.name!r} "
+            f"has only the fields {', '.join(map(repr, spec.fields)) or '(none)'}"
+        )
+        raise PatchError(message)
+    changed = {
+        name: _reduced(spec.fields.get(name, _LAST).reducer, name, values.get(name), value)
+        for name, value in patch.items()
+    }
+    return {**values, **changed}
+
+
+def _reduced(reducer: Reducer, name: str, old: Json, new: Json) -> Json:
+    match reducer:
+        case "last":
+            return new
+        case "append" if _are(list, old, new):
+            return [*(old or []), *new]
+        case "union" if _are(list, old, new):
+            distinct = {canonical(item): item for item in [*(old or []), *new]}
+            return list(distinct.values())
+        case "merge" if _are(dict, old, new):
+            return {**(old or {}), **new}
+        case "add" if _is_number(new) and (old is None or _is_number(old)):
+            return (old or 0) + new
+        case _:
+            message = (
+                f"the field {name!r} merges by {reducer!r}, which cannot put "
+                f"a {type(new).__name__} to a {type(old).__name__}"
+            )
+            raise PatchError(message)
+
+
+def _are(kind: type, old: Json, new: Json) -> bool:
+    return isinstance(new, kind) and (old is None or isinstance(old, kind))
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,33 @@
+"""Who may answer what.
+
+A principal is somebody who acts, with the capabilities that somebody trustworthy vouched for. The
+rule is membership, and nothing implies anything else: an administrator who may stop every run may
+still not approve a payment. Who comes around the API (Temporal's own UI or command line) brings no
+principal and is `temporal`, with no capability.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EVERYTHING = "*"
+"""The capability of a principal who may do all: only an API without authentication gives it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who acts, and what they may do."""
+
+    subject: str
+    capabilities: tuple[str, ...] = ()
+
+    def may(self, capability: str | None) -> bool:
+        """Whether the principal has the capability; None asks for none."""
+        return (
+            capability is None or capability in self.capabilities or EVERYTHING in self.capabilities
+        )
+
+
+TEMPORAL = Principal(subject="temporal")
+TIMEOUT = "timeout"
+"""The subject that gave an answer when nobody did in time."""

@@ -1,0 +1,213 @@
+"""What is true of a run: one frozen value, and questions about it that change nothing.
+
+`RunState` is all that there is. Written down as JSON and read again it is equal, and goes on as if
+it had never stopped: that is what continue-as-new, tests in memory and, one day, a fork rest on.
+Everything in it is bounded by `Limits`. Addresses are held as text, which is also how they key the
+maps: `scopes` by the address of the graph, `visits` by their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+from abeyance.core.canonical import Json
+from abeyance.core.events import CancelMode, PauseMode
+from abeyance.core.ledger import Interrupt, Ledger
+from abeyance.core.mailbox import Mailbox
+from abeyance.core.model import GraphSpec, OnPauseTimeout
+
+FORMAT = 1
+"""The version of a snapshot's form. A change that old code could not read raises it."""
+
+
+class Status(StrEnum):
+    """What a run is shown as."""
+
+    RUNNING = "running"
+    AWAITING_INPUT = "awaiting-input"
+    PAUSED = "paused"
+    ENDING = "ending"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    HALTED = "halted"
+
+
+Outcome: TypeAlias = Literal["completed", "failed", "cancelled", "halted"]
+
+
+class Phase(StrEnum):
+    """Where a visit is: about to start, running code, or waiting for people."""
+
+    READY = "ready"
+    RUNNING = "running"
+    WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The bounds of one run. Times are in seconds, sizes in bytes.
+
+    `task_bytes` bounds what one workflow task sends; `settled_kept` how many settled interrupts are
+    remembered, so that a repeated answer gets its first receipt.
+    """
+
+    max_queue_size: int = 100
+    max_visits: int = 1000
+    max_parallel_visits: int = 50
+    pause_timeout: float | None = None
+    grace: float = 30.0
+    finally_timeout: float = 60.0
+    settled_kept: int = 1000
+    task_bytes: int = 1_000_000
+    continue_as_new_after: int = 1500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One execution of a node. `starts` counts how often its code was started (stops, re-entries)."""
+
+    address: str
+    scope: str
+    node: str
+    phase: Phase = Phase.READY
+    is_finally: bool = False
+    created_at: datetime
+    started_at: datetime | None = None
+    starts: int = 0
+    journal: Json = None
+    answers: Mapping[str, Json] = field(default_factory=dict)
+    stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """A graph that is being walked. `tokens` are, by join and source, the visits that have come.
+
+    `ordinals` count a node's visits for its addresses; `visit_counts` for the bound on loops, and
+    start anew when a person answers. `size` is that of the values, in bytes.
+    """
+
+    address: str
+    values: Mapping[str, Json]
+    version: int = 1
+    size: int = 0
+    tokens: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    ordinals: Mapping[str, int] = field(default_factory=dict)
+    visit_counts: Mapping[str, int] = field(default_factory=dict)
+    answers: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Since when, by whom and for how long a run is paused."""
+
+    since: datetime
+    actor: str
+    reason: str | None
+    mode: PauseMode
+    deadline: datetime | None
+    on_timeout: OnPauseTimeout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What failed, and where."""
+
+    code: str
+    message: str
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a run ends. `beside` are later reasons to end, which decide nothing but hide nothing."""
+
+    outcome: Outcome
+    reason: str | None
+    since: datetime
+    actor: str | None = None
+    error: Failure | None = None
+    mode: CancelMode = "graceful"
+    grace_until: datetime | None = None
+    native: bool = False
+    finally_left: tuple[str, ...] = ()
+    beside: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What is counted over a run's life."""
+
+    messages_queued: int = 0
+    messages_delivered: int = 0
+    pause_count: int = 0
+    resume_count: int = 0
+    cancel_count: int = 0
+    max_queue_depth: int = 0
+    visits: int = 0
+
+
+Rotation: TypeAlias = Literal["soft", "hard"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """A run. `facts` counts what was published; `task_bytes` what this workflow task has sent."""
+
+    format: int = FORMAT
+    run_id: str
+    spec: GraphSpec
+    limits: Limits
+    created_at: datetime
+    updated_at: datetime
+    last_activity_at: datetime
+    scopes: Mapping[str, Scope]
+    visits: Mapping[str, Visit] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+    mailbox: Mailbox = field(default_factory=Mailbox)
+    pause: Pause | None = None
+    ending: Ending | None = None
+    finished: bool = False
+    rotation: Rotation | None = None
+    counters: Counters = field(default_factory=Counters)
+    facts: int = 0
+    task_bytes: int = 0
+    yielding: bool = False
+
+    @property
+    def root(self) -> Scope:
+        """The scope of the run's own graph."""
+        return self.scopes[f"graph:{self.spec.name}"]
+
+    @property
+    def status(self) -> Status:
+        """What the run is shown as: ending before paused before awaiting-input before running."""
+        if self.ending is not None:
+            return Status(self.ending.outcome) if self.finished else Status.ENDING
+        if self.pause is not None:
+            return Status.PAUSED
+        phases = {visit.phase for visit in self.visits.values()}
+        return Status.AWAITING_INPUT if phases == {Phase.WAITING} else Status.RUNNING
+
+    def in_phase(self, phase: Phase) -> Iterator[Visit]:
+        """The visits in one phase, oldest first."""
+        return (visit for visit in self.visits.values() if visit.phase is phase)
+
+    def deadlines(self) -> Iterator[tuple[datetime, Interrupt | Pause | Ending]]:
+        """Each moment that the run waits for, and what will be due then; of equals the older first."""
+        for entry in self.ledger.open.values():
+            if entry.deadline is not None:
+                yield entry.deadline, entry
+        if self.pause is not None and self.pause.deadline is not None:
+            yield self.pause.deadline, self.pause
+        if self.ending is not None and self.ending.grace_until is not None:
+            yield self.ending.grace_until, self.ending
+
+    def next_deadline(self) -> datetime | None:
+        """When the run has to be ticked, if nothing else happens before."""
+        return min((moment for moment, _ in self.deadlines()), default=None)

@@ -1,0 +1,68 @@
+"""Settings: from the environment (`ABEYANCE_*`), checked when a process starts.
+
+How to reach Temporal is not among them: that is Temporal's own environment configuration
+(`TEMPORAL_ADDRESS`, `TEMPORAL_NAMESPACE`, `TEMPORAL_TLS_*`, `TEMPORAL_API_KEY`, profiles).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from abeyance import wire
+from abeyance.core.state import Limits
+from abeyance.duration import OptionalSeconds, Seconds
+from abeyance.errors import SettingsError
+
+
+class Settings(BaseSettings):
+    """What a worker, an API or a command may be told from outside.
+
+    `app` names the graphs: `package.module:attribute`. `tokens_file` turns authentication on.
+    `metrics_address` is where a worker serves Prometheus metrics. The rest are limits of every run;
+    a start may lower them.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="ABEYANCE_", extra="ignore", frozen=True)
+
+    app: str | None = None
+    task_queue: str = Field(default=wire.TASK_QUEUE, min_length=1)
+    url: str = "http://127.0.0.1:8000"
+    token: str | None = None
+    tokens_file: Path | None = None
+    metrics_address: str | None = None
+    max_queue_size: int = Field(default=100, ge=1)
+    max_message_length: int = Field(default=10_000, ge=1)
+    max_metadata_size: int = Field(default=100_000, ge=2)
+    max_body_size: int = Field(default=1_000_000, ge=1_000)
+    max_visits: int = Field(default=1_000, ge=1)
+    max_parallel_visits: int = Field(default=50, ge=1, le=1_000)
+    pause_timeout: OptionalSeconds = Field(default=None, gt=0)
+    grace: Seconds = Field(default=30.0, ge=0)
+    default_timeout: Seconds = Field(default=300.0, gt=0)
+    continue_as_new_after: int = Field(default=1_500, ge=3)
+
+    def limits(self) -> Limits:
+        """The limits that a run gets unless its start lowers them."""
+        return Limits(
+            max_queue_size=self.max_queue_size,
+            max_visits=self.max_visits,
+            max_parallel_visits=self.max_parallel_visits,
+            pause_timeout=self.pause_timeout,
+            grace=self.grace,
+            continue_as_new_after=self.continue_as_new_after,
+        )
+
+
+def load_settings() -> Settings:
+    """The settings of this process. Raises SettingsError naming every variable that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        told = "; ".join(
+            f"ABEYANCE_{'_'.join(map(str, entry['loc'])).upper()}={entry['input']!r}: {entry['msg']}"
+            for entry in error.errors(include_url=False)
+        )
+        raise SettingsError(f"settings that cannot be used: {told}") from error

@@ -1,0 +1,336 @@
+"""What crosses a process boundary: names in Temporal, and the shapes of orders and answers.
+
+Everything here is data without behaviour. Requests are strict (an unknown field is an error); what a
+run writes down for itself (orders to activities, snapshots) is read leniently, so that a worker of
+yesterday can still be replayed by one of tomorrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from abeyance.core.ledger import Receipt
+from abeyance.core.mailbox import Rejected, Undelivered
+from abeyance.core.policy import Principal
+from abeyance.core.state import Limits
+from abeyance.duration import OptionalSeconds
+
+WORKFLOW = "AgentRun"
+TASK_QUEUE = "abeyance"
+
+STATUS = "AbeyanceStatus"
+GRAPH = "AbeyanceGraph"
+CONVERSATION = "AbeyanceConversation"
+CAPABILITY = "AbeyanceCapability"
+LABELS = "AbeyanceLabels"
+DEADLINE = "AbeyanceDeadline"
+ACTIVITY = "AbeyanceActivity"
+
+SEARCH_ATTRIBUTES: Mapping[str, Literal["Keyword", "KeywordList", "Datetime"]] = {
+    STATUS: "Keyword",
+    GRAPH: "Keyword",
+    CONVERSATION: "Keyword",
+    CAPABILITY: "KeywordList",
+    LABELS: "KeywordList",
+    DEADLINE: "Datetime",
+    ACTIVITY: "Datetime",
+}
+"""What Temporal's visibility knows of a run, and of which type it is."""
+
+MEMO_SUMMARY = "summary"
+MEMO_FACTS = "facts"
+MEMO_START = "start"
+MEMO_CLOSING = "closing"
+MEMO_INTERRUPT = "interrupt:"
+"""Keys of a run's memo; the last is a prefix, followed by the id of an open interrupt."""
+
+REPLAYED = "replayed"
+"""The type of the error by which a validator hands out the receipts of answers that were given
+before: a rejected update leaves nothing in the history."""
+
+EMPTY = "queue_empty"
+"""The type of the error by which `take_messages` is turned away when there is nothing to take."""
+
+RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
+
+
+class Request(BaseModel):
+    """A request by a person or a program: nothing unknown in it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Record(BaseModel):
+    """Something that our own code wrote and reads again."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class StartRun(Record):
+    """What a run is, beside its spec and values; it stays the same over every hand-over."""
+
+    run_id: str
+    limits: Limits = Field(default_factory=Limits)
+    conversation_id: str | None = None
+    session_type: str = "agent"
+    labels: dict[str, str] = Field(default_factory=dict)
+    started_by: str = "temporal"
+    digest: str = ""
+    graph_version: str = ""
+
+
+class VisitOrder(Record):
+    """An order to an activity: run a visit's code, or ask its node's route functions.
+
+    `execution` tells this run from an earlier one that had the same id.
+    """
+
+    kind: Literal["visit", "routes"]
+    run_id: str
+    execution: str = ""
+    graph: str
+    node: str
+    address: str
+    values: dict[str, Any]
+    answers: dict[str, Any] = Field(default_factory=dict)
+    start: int = 1
+    retries: int = 0
+    timeout: float | None = None
+    journal: Any = None
+    outcome: str | None = None
+
+
+class Finished(Record):
+    """The code returned. `routed` are the targets that route functions chose."""
+
+    kind: Literal["finished"] = "finished"
+    patch: dict[str, Any] = Field(default_factory=dict)
+    goto: str | None = None
+    routed: tuple[str, ...] = ()
+
+
+class Stopped(Record):
+    """The code was stopped because the run asked for it."""
+
+    kind: Literal["stopped"] = "stopped"
+    journal: Any = None
+
+
+class Failed(Record):
+    """The code failed for good."""
+
+    kind: Literal["failed"] = "failed"
+    code: str
+    message: str
+    journal: Any = None
+
+
+VisitOutcome: TypeAlias = Annotated[Finished | Stopped | Failed, Field(discriminator="kind")]
+
+
+class VisitReport(Record):
+    """What an activity returns."""
+
+    outcome: VisitOutcome
+
+
+class Journal(Record):
+    """What a visit's attempts remember: every heartbeat carries all of it.
+
+    An attempt that is in none of the counts was lost with its worker, or ran out of time.
+    """
+
+    failures: int = 0
+    excused: int = 0
+
+
+class Control(Request):
+    """A control operation without options."""
+
+    reason: str | None = Field(default=None, max_length=2_000)
+    actor: str = Field(default="temporal", max_length=256)
+
+
+class Pause(Control):
+    """`timeout` as any duration; `on_timeout` is `resume`, `halt` or `goto:<node>`."""
+
+    mode: Literal["after-node", "now"] = "after-node"
+    timeout: OptionalSeconds = Field(default=None, gt=0)
+    on_timeout: str = Field(default="resume", pattern=r"^(resume|halt|goto:.+)$")
+
+
+class Resume(Control):
+    """Go on."""
+
+
+class Cancel(Control):
+    """`grace` as any duration; None takes the run's own."""
+
+    mode: Literal["graceful", "now"] = "graceful"
+    grace: OptionalSeconds = Field(default=None, ge=0)
+
+
+class SteerMessage(Request):
+    """A message for a run's mailbox."""
+
+    message_id: str = Field(min_length=1, max_length=256)
+    text: str = Field(min_length=1)
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    sender: str = Field(default="temporal", max_length=256)
+
+
+class MessageReceipt(Record):
+    """That a message was accepted."""
+
+    message_id: str
+    duplicate: bool
+    queue_depth: int
+
+
+class TakeMessages(Request):
+    """A visit asks for the oldest messages, at most `most`."""
+
+    visit: str
+    most: int = Field(default=1, ge=1, le=1000)
+
+
+class Respond(Request):
+    """Answers, in one of three forms: `responses` by id, `interrupt_id` with `response`, or a bare
+    `response` to the only open interrupt.
+
+    Without a principal (as sent from Temporal's UI) it is `temporal` who answers, with no capability.
+    """
+
+    responses: dict[str, JsonValue] | None = Field(default=None, min_length=1, max_length=500)
+    interrupt_id: str | None = None
+    response: JsonValue = None
+    note: str | None = Field(default=None, max_length=2_000)
+    digests: dict[str, str] = Field(default_factory=dict)
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+    @model_validator(mode="after")
+    def _has_one_form(self) -> Respond:
+        has_response = "response" in self.model_fields_set
+        if self.responses is not None and (has_response or self.interrupt_id is not None):
+            raise ValueError("give either `responses` or `response`, not both")
+        if self.responses is None and not has_response:
+            raise ValueError("the answer is missing: give `response`, or `responses` by interrupt id")
+        return self
+
+
+class Receipts(Record):
+    """What became of the answers of one call."""
+
+    receipts: list[Receipt]
+
+
+class InterruptView(Record):
+    """An interrupt as people and programs see it."""
+
+    id: str
+    run_id: str
+    graph: str
+    name: str
+    kind: str
+    address: str
+    prompt: str
+    reason: Any = None
+    payload: Any = None
+    response_schema: Any = None
+    requested_capability: str | None = None
+    created_at: datetime
+    deadline: datetime | None = None
+    on_timeout: Any = None
+    status: str
+    parents: list[dict[str, Any]] = Field(default_factory=list)
+    is_root_cause: bool = True
+    digest: str | None = None
+    answered_by: str | None = None
+    answered_at: datetime | None = None
+    answer_sha256: str | None = None
+    answer: Any = None
+    settled_at: datetime | None = None
+    settled_reason: str | None = None
+
+
+class Metrics(Record):
+    """What is counted over a run's life."""
+
+    messages_queued: int
+    messages_delivered: int
+    pause_count: int
+    resume_count: int
+    cancel_count: int
+    max_queue_depth: int
+    last_activity_at: datetime
+    visits: int
+
+
+class ErrorView(Record):
+    """What failed, and where."""
+
+    code: str
+    message: str
+    address: str | None = None
+
+
+class PauseView(Record):
+    """Why, by whom and for how long a run is paused."""
+
+    since: datetime
+    actor: str
+    reason: str | None
+    mode: str
+    deadline: datetime | None
+    on_timeout: str
+
+
+class RunView(Record):
+    """A run as people and programs see it."""
+
+    run_id: str
+    graph: str
+    graph_version: str
+    status: str
+    outcome: str | None = None
+    reason: str | None = None
+    paused: bool = False
+    pause: PauseView | None = None
+    conversation_id: str | None = None
+    session_type: str = "agent"
+    labels: dict[str, str] = Field(default_factory=dict)
+    started_by: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None = None
+    running: list[str] = Field(default_factory=list)
+    interrupts: list[InterruptView] = Field(default_factory=list)
+    queue_depth: int = 0
+    max_queue_size: int = 0
+    todos: list[Any] = Field(default_factory=list)
+    metrics: Metrics | None = None
+    values: dict[str, Any] = Field(default_factory=dict)
+    version: int = 0
+    result: dict[str, Any] | None = None
+    undelivered: list[Undelivered] = Field(default_factory=list)
+    rejected: list[Rejected] = Field(default_factory=list)
+    blocked: list[dict[str, Any]] = Field(default_factory=list)
+    error: ErrorView | None = None
+    beside: list[ErrorView] = Field(default_factory=list)
+    cancelled_by: str | None = None
+    degraded: bool = False
+
+
+class ClosingRecord(Record):
+    """What a run leaves behind: enough to read it, and to answer for it, without a worker."""
+
+    outcome: str
+    reason: str | None = None
+    values: dict[str, Any] = Field(default_factory=dict)
+    undelivered: list[Undelivered] = Field(default_factory=list)
+    view: RunView
+    interrupts: list[InterruptView] = Field(default_factory=list)

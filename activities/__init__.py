@@ -1,0 +1,1 @@
+"""The work that a run wants done: imported only as `abeyance.activities`."""

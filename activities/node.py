@@ -1,0 +1,186 @@
+"""The activity of a visit: attempts, heartbeats, cancellation and time-outs around the author's code.
+
+Temporal tries an activity until it returns; what a node's `retries` allow is counted here, because not
+every attempt is the node's fault. A *failure* (the code raised, or took too long) counts; an attempt
+that was *lost* with its worker counts; one that a worker without the code got, or that ended because a
+worker shut down, is *excused*. The counts travel in the heartbeat's details. There is one writer of
+heartbeats, and every one carries the whole journal, so none can erase what another one said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from abeyance import wire
+from abeyance.context import Context
+from abeyance.errors import FailureCode
+from abeyance.graph import Graph
+from abeyance.visit import CodeMissing, describe, run_visit
+
+BEAT_SECONDS: Final = 1.0
+"""How often a visit says that it lives, and so how soon it hears that it should stop."""
+
+_logger = logging.getLogger("abeyance.node")
+
+
+class VisitLog(logging.LoggerAdapter[logging.Logger]):
+    """Puts the run and the address before every line, and beside it for structured logs."""
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        told = dict(self.extra or {})
+        kwargs["extra"] = {**told, **(kwargs.get("extra") or {})}
+        return f"run={told['run_id']} address={told['address']} | {msg}", kwargs
+
+
+class NodeActivities:
+    """Every node of the given graphs, as one activity that goes by the name of the node."""
+
+    def __init__(self, graphs: Mapping[str, Graph]) -> None:
+        self._graphs = graphs
+
+    @activity.defn(dynamic=True)
+    async def run(self, arguments: Sequence[RawValue]) -> wire.VisitReport:
+        """Run one attempt at a visit. Returns how it ended; raises so that Temporal tries again."""
+        order: wire.VisitOrder = activity.payload_converter().from_payload(
+            arguments[0].payload, wire.VisitOrder
+        )
+        return wire.VisitReport(outcome=await Attempt(order, self._graphs).run())
+
+
+class Attempt:
+    """One attempt at a visit."""
+
+    def __init__(self, order: wire.VisitOrder, graphs: Mapping[str, Graph]) -> None:
+        self._order = order
+        self._graphs = graphs
+        self._info = activity.info()
+        self._journal = _journal_of(self._info)
+
+    async def run(self) -> wire.VisitOutcome:
+        order, journal = self._order, self._journal
+        lost = self._info.attempt - 1 - journal.failures - journal.excused
+        if journal.failures + lost > order.retries:
+            return wire.Failed(
+                code=FailureCode.NODE_FAILED,
+                message=(
+                    f"{lost} attempts at {order.node!r} were lost, because the worker died or was "
+                    f"silent or the attempt took longer than its timeout, and {journal.failures} "
+                    f"failed; its retries={order.retries} allow no more"
+                ),
+            )
+        graph = self._graphs.get(order.graph)
+        try:
+            if graph is None:
+                raise CodeMissing(
+                    f"this worker has no graph {order.graph!r}: deploy one that has it, and the "
+                    "visit goes on"
+                )
+            async with self._beating():
+                return await self._run_in_time(graph)
+        except CodeMissing as error:
+            raise self._excused(str(error), FailureCode.CODE_MISSING) from error
+        except asyncio.CancelledError:
+            if _run_asked_to_stop():
+                return wire.Stopped(journal=order.journal)
+            # A worker that shuts down, or an operator who paused or reset the activity: not the
+            # node's fault, and the visit goes on elsewhere.
+            self._excused("the worker is shutting down", FailureCode.NODE_FAILED)
+            raise
+        except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
+            return self._failed(describe(error), error)
+
+    async def _run_in_time(self, graph: Graph) -> wire.VisitOutcome:
+        order = self._order
+        try:
+            async with asyncio.timeout(order.timeout) as bound:
+                return await run_visit(graph, order, self._context())
+        except TimeoutError as error:
+            if not bound.expired():
+                raise
+            message = f"the node {order.node!r} took longer than its timeout of {order.timeout:g} s"
+            raise TimeoutError(message) from error
+
+    def _failed(self, message: str, error: Exception) -> wire.VisitOutcome:
+        failures = self._journal.failures + 1
+        lost = self._info.attempt - 1 - self._journal.failures - self._journal.excused
+        if failures + lost > self._order.retries:
+            _logger.exception(
+                "run=%s address=%s | the visit failed", self._order.run_id, self._order.address
+            )
+            return wire.Failed(code=FailureCode.NODE_FAILED, message=message)
+        self._remember(failures=failures)
+        raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
+
+    def _excused(self, message: str, code: FailureCode) -> ApplicationError:
+        self._remember(excused=self._journal.excused + 1)
+        return ApplicationError(message, type=code)
+
+    def _remember(self, **changes: int) -> None:
+        self._journal = self._journal.model_copy(update=changes)
+        self._beat()
+
+    def _beat(self) -> None:
+        if not self._info.is_local:
+            activity.heartbeat(self._journal.model_dump(mode="json"))
+
+    @asynccontextmanager
+    async def _beating(self) -> AsyncIterator[None]:
+        async def beat() -> None:
+            while True:
+                await asyncio.sleep(BEAT_SECONDS)
+                self._beat()
+
+        if self._info.is_local:
+            yield
+            return
+        beating = asyncio.create_task(beat())
+        try:
+            yield
+        finally:
+            beating.cancel()
+
+    def _context(self) -> Context:
+        order = self._order
+        loop = asyncio.get_running_loop()
+
+        def beat() -> None:
+            loop.call_soon_threadsafe(self._beat)
+
+        return Context(
+            run_id=order.run_id,
+            execution=order.execution,
+            graph=order.graph,
+            node=order.node,
+            address=order.address,
+            values=order.values,
+            answers=order.answers,
+            attempt=self._info.attempt,
+            outcome=order.outcome,
+            logger=VisitLog(_logger, {"run_id": order.run_id, "address": order.address}),
+            is_cancelled=activity.is_cancelled,
+            beat=beat,
+        )
+
+
+def _journal_of(info: activity.Info) -> wire.Journal:
+    if info.is_local:
+        # A local activity has no heartbeat; none of its attempts can be lost either.
+        return wire.Journal(failures=info.attempt - 1)
+    if not info.heartbeat_details:
+        return wire.Journal()
+    return wire.Journal.model_validate(info.heartbeat_details[0])
+
+
+def _run_asked_to_stop() -> bool:
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested

@@ -1,0 +1,1 @@
+"""How people and services get in: imported only as `abeyance.api`."""

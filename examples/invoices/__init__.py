@@ -1,0 +1,1 @@
+"""A payment run over a folder of supplier invoices, in which a person approves what looks odd."""

@@ -1,0 +1,267 @@
+"""The payment run pays once, in a file that a bank reads, and writes down the rest."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from examples.invoices import checks, files, held, inbox, ledger, pain, question, report, settlement
+from examples.invoices.ledger import LedgerError
+from examples.invoices.run import Decision, PaymentRun
+from examples.invoices.table import TableError
+
+SAMPLE = Path(inbox.__file__).parent / "sample"
+NOW = datetime(2026, 12, 5, 9, 30, tzinfo=UTC)
+NS = {"p": pain.NAMESPACE}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> PaymentRun:
+    """The sample, read and checked, into an output folder that is not there yet."""
+    company = inbox.read_company(SAMPLE)
+    invoices, unreadable = inbox.read_invoices(SAMPLE)
+    suppliers = inbox.read_suppliers(SAMPLE)
+    verdicts = checks.check(invoices, company=company, suppliers=suppliers, paid={})
+    return PaymentRun(
+        folder=str(SAMPLE),
+        out=str(tmp_path / "books" / "out"),
+        company=company,
+        invoices=invoices,
+        unreadable=unreadable,
+        verdicts=verdicts,
+        concerns=question.concerns(verdicts, unreadable),
+        decision=Decision(approved=True, reason="called them"),
+    )
+
+
+def pay(run: PaymentRun, key: str = "k1", now: datetime = NOW) -> settlement.Settlement:
+    return settlement.pay(run, key=key, run_id=f"run-{key}", now=now)
+
+
+def on_disk(run: PaymentRun) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(run.out).iterdir()}
+
+
+def document_of(run: PaymentRun, made: settlement.Settlement) -> ET.Element:
+    return ET.fromstring((Path(run.out) / made.payment_file).read_bytes())  # noqa: S314  (ours)
+
+
+def texts(element: ET.Element, path: str) -> list[str | None]:
+    return [found.text for found in element.findall(path, NS)]
+
+
+def test_the_payment_file_is_a_pain_001_whose_counts_and_sums_hold(run: PaymentRun) -> None:
+    document = document_of(run, pay(run))
+    header = document.find("p:CstmrCdtTrfInitn/p:GrpHdr", NS)
+    blocks = document.findall("p:CstmrCdtTrfInitn/p:PmtInf", NS)
+
+    assert document.tag == "{urn:iso:std:iso:20022:tech:xsd:pain.001.001.09}Document"
+    assert all(element.tag.startswith(f"{{{pain.NAMESPACE}}}") for element in document.iter())
+    assert header is not None
+    assert texts(header, "p:NbOfTxs") == ["4"]
+    assert texts(header, "p:CtrlSum") == ["53881.06"]
+    for block in blocks:
+        amounts = block.findall("p:CdtTrfTxInf/p:Amt/p:InstdAmt", NS)
+        assert texts(block, "p:NbOfTxs") == [str(len(amounts))]
+        total = sum(Decimal(amount.text or "") for amount in amounts)
+        assert texts(block, "p:CtrlSum") == [str(total)]
+        assert {amount.get("Ccy") for amount in amounts} == {"EUR"}
+    assert sum(len(block.findall("p:CdtTrfTxInf", NS)) for block in blocks) == 4
+
+
+def test_each_transfer_says_to_whom_from_where_and_what_for(run: PaymentRun) -> None:
+    document = document_of(run, pay(run))
+    transfer = "p:CstmrCdtTrfInitn/p:PmtInf/p:CdtTrfTxInf"
+    debtors = texts(document, "p:CstmrCdtTrfInitn/p:PmtInf/p:DbtrAcct/p:Id/p:IBAN")
+
+    assert set(debtors) == {"DE89370400440532013000"}
+    assert dict(
+        zip(
+            texts(document, f"{transfer}/p:CdtrAcct/p:Id/p:IBAN"),
+            texts(document, f"{transfer}/p:RmtInf/p:Ustrd"),
+            strict=True,
+        )
+    ) == {
+        "DE91100000000123456789": "NW-2026-0417 customer 20881",
+        "NL91ABNA0417164300": "Invoice 2026/11/0093 of 2026-11-10",
+        "AT611904300234573201": "AH-10442",
+        "LT121000011101001000": "GB-26-1188",
+    }
+
+
+def test_what_was_due_before_is_paid_today_and_the_rest_when_it_is_due(run: PaymentRun) -> None:
+    document = document_of(run, pay(run, now=NOW))
+    days = texts(document, "p:CstmrCdtTrfInitn/p:PmtInf/p:ReqdExctnDt/p:Dt")
+
+    assert days == ["2026-12-05", "2026-12-10", "2026-12-12"]
+
+
+def test_the_message_id_belongs_to_the_key_and_fits_with_its_endings(run: PaymentRun) -> None:
+    document = document_of(run, pay(run, "a key of any length " * 20))
+    ids = [
+        *texts(document, "p:CstmrCdtTrfInitn/p:GrpHdr/p:MsgId"),
+        *texts(document, "p:CstmrCdtTrfInitn/p:PmtInf/p:PmtInfId"),
+        *texts(document, "p:CstmrCdtTrfInitn/p:PmtInf/p:CdtTrfTxInf/p:PmtId/p:EndToEndId"),
+    ]
+
+    assert ids[0] == ledger.message_id("a key of any length " * 20)
+    assert ids[0] != ledger.message_id("another key")
+    assert len(ids) == len(set(ids)) == 8
+    assert all(0 < len(each or "") <= 35 for each in ids)
+
+
+def test_names_are_sent_in_characters_that_every_bank_takes() -> None:
+    assert pain.sepa_text("Müller & Søn Straße №7 «Łódź»", 70) == "Mueller + Soen Strasse No7 Lodz"
+    assert pain.sepa_text("Ελλάς", 70) == ""
+    assert pain.sepa_text("x" * 80, 70) == "x" * 70
+
+
+def test_paying_twice_with_one_key_changes_nothing(run: PaymentRun) -> None:
+    first = pay(run)
+    before = on_disk(run)
+    second = pay(run, now=NOW + timedelta(days=1))
+
+    assert first == second
+    assert before == on_disk(run)
+
+
+def test_a_crash_after_the_ledger_is_made_good_with_the_same_bytes(run: PaymentRun) -> None:
+    made = pay(run)
+    complete = on_disk(run)
+    (Path(run.out) / made.payment_file).unlink()
+    (Path(run.out) / held.FILE).unlink()
+    ledger_only = on_disk(run)
+    pay(run, now=NOW + timedelta(hours=1))
+
+    assert complete.keys() - ledger_only.keys() == {made.payment_file, held.FILE}
+    assert on_disk(run)[made.payment_file] == complete[made.payment_file]
+    assert on_disk(run)[ledger.FILE] == complete[ledger.FILE]
+    assert len(held.read(Path(run.out))) == 2
+
+
+def test_of_eight_runs_that_pay_at_once_one_pays_each_invoice(run: PaymentRun) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda number: pay(run, f"k{number}"), range(8)))
+    entries = ledger.read(Path(run.out))
+    late = [line for line in held.read(Path(run.out)) if "paid in the meantime" in line.why]
+
+    assert sorted(each.paid for each in made) == [0] * 7 + [4]
+    assert len({entry.identity for entry in entries}) == len(entries) == 4
+    assert len(late) == 7 * 4
+    assert len(list(Path(run.out).glob("pain.001-*.xml"))) == 1
+
+
+def test_a_key_that_has_paid_refuses_other_payments(run: PaymentRun) -> None:
+    rest = run.model_copy(update={"verdicts": run.verdicts[1:]})
+    pay(rest)
+    before = on_disk(run)
+
+    with pytest.raises(LedgerError, match="NW-2026-0417 was not among them"):
+        pay(run)
+    assert before == on_disk(run)
+
+
+def test_a_payment_file_that_somebody_changed_is_not_written_over(run: PaymentRun) -> None:
+    path = Path(run.out) / pay(run).payment_file
+    path.write_bytes(path.read_bytes().replace(b"1535.55", b"9535.55"))
+
+    with pytest.raises(FileExistsError, match="changed after it was written"):
+        pay(run)
+    assert b"9535.55" in path.read_bytes()
+
+
+def test_nothing_is_paid_from_a_damaged_ledger(run: PaymentRun) -> None:
+    pay(run)
+    path = Path(run.out) / ledger.FILE
+    path.write_text(path.read_text("utf-8").replace("2600.00", "?"), "utf-8")
+
+    with pytest.raises(TableError, match=r"ledger\.csv, line 4, is damaged"):
+        pay(run, "k2")
+
+
+def test_the_ledger_carries_the_key_the_run_and_the_amount_of_each_invoice(
+    run: PaymentRun,
+) -> None:
+    made = pay(run)
+    entries = ledger.read(Path(run.out))
+
+    assert {(entry.key, entry.run_id) for entry in entries} == {("k1", "run-k1")}
+    assert {pain.file_name(entry.message_id) for entry in entries} == {made.payment_file}
+    assert sum(entry.amount for entry in entries) == Decimal("53881.06")
+    assert ledger.paid(Path(run.out)).keys() == {entry.identity for entry in entries}
+
+
+def test_a_name_that_looks_like_a_formula_is_text_in_the_spreadsheet(run: PaymentRun) -> None:
+    names = ['=HYPERLINK("x")', "'quoted", "+49", "-", "plain"]
+    payments = [verdict.payment for verdict in run.verdicts if verdict.payment]
+    payments = [
+        payments[0].model_copy(update={"payee": name, "invoice": str(number)})
+        for number, name in enumerate(names)
+    ]
+    with files.locked(Path(run.out)):
+        ledger.book(Path(run.out), key="k", run_id="r", payments=payments, now=NOW)
+
+    cells = [line.split(",") for line in on_disk(run)[ledger.FILE].decode().splitlines()[1:]]
+    assert not [cell for line in cells for cell in line if cell.strip('"')[:1] in tuple("=+-@")]
+    assert [entry.payee for entry in ledger.read(Path(run.out))] == names
+
+
+def test_a_rejected_run_pays_nothing_and_says_why_for_each_file(run: PaymentRun) -> None:
+    for _ in range(2):
+        settlement.hold_back(run, "rejected:\nwrong month", key="k1", run_id="r", now=NOW)
+    lines = {line.file[:2]: line for line in held.read(Path(run.out))}
+
+    assert len(held.read(Path(run.out))) == len(lines) == 6
+    assert lines["01"].why == "rejected: wrong month"
+    assert lines["04"].amount == "48600.00"
+    assert "as well" in lines["05"].why
+    assert "cannot be read" in lines["06"].why
+    assert set(on_disk(run)) == {".lock", held.FILE}
+
+
+def test_a_run_with_nothing_to_pay_writes_no_payment_file(run: PaymentRun) -> None:
+    empty = run.model_copy(update={"verdicts": [], "invoices": [], "unreadable": []})
+
+    assert pay(empty) == settlement.Settlement(paid=0, payment_file="")
+    assert set(on_disk(run)) == {".lock"}
+
+
+def test_the_report_says_what_was_paid_and_what_was_held_back(run: PaymentRun) -> None:
+    made = pay(run)
+    report.write(run, run_id="run-k1", outcome="completed")
+    text = on_disk(run)[report.FILE].decode()
+
+    assert text.startswith("Payment run run-k1: completed\n")
+    assert "Answer: approved: called them" in text
+    assert f"Paid: 53,881.06 EUR in all, for the bank in {made.payment_file}" in text
+    assert "05-nordwind-reminder.xml: " in text
+    assert "06-atelier.xml: cannot be read" in text
+
+
+def test_the_report_of_a_run_that_failed_halfway_tells_what_is_on_disk(run: PaymentRun) -> None:
+    path = Path(run.out) / pay(run).payment_file
+    path.unlink()
+    report.write(run, run_id="run-k1", outcome="failed")
+    text = on_disk(run)[report.FILE].decode()
+
+    assert "Paid: 53,881.06 EUR" in text
+    assert f"but {path.name} was not written" in text
+
+
+def test_the_report_of_a_cancelled_run_lists_what_was_left(run: PaymentRun) -> None:
+    report.write(run.model_copy(update={"decision": None}), run_id="r", outcome="cancelled")
+    text = on_disk(run)[report.FILE].decode()
+
+    assert "Answer: nobody answered" in text
+    assert "Nothing was paid." in text
+    assert all(f"  0{number}-" in text.partition("Left as it was")[2] for number in range(1, 7))
+
+
+def test_a_run_that_never_read_its_folder_still_gets_a_report(tmp_path: Path) -> None:
+    run = PaymentRun(folder="no-such-folder", out=str(tmp_path / "out"))
+    report.write(run, run_id="r", outcome="failed")
+
+    assert "Folder: no-such-folder" in on_disk(run)[report.FILE].decode()

@@ -1,0 +1,70 @@
+"""The three folders stand at the top and are imported only through the package."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("activities", "api", "workflows")
+HEAVY = ("fastapi", "httpx", "temporalio.client", "typer", "uvicorn")
+
+
+def said_at_the_root(program: str) -> str:
+    """Run a program where the checkout root is on the import path, as in any script started there.
+
+    What it returns is the program's last line: an import may warn on the lines before.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def modules_after(*imports: str) -> set[str]:
+    lines = [*(f"import {name}" for name in imports), "import json, sys"]
+    names = json.loads(said_at_the_root("\n".join([*lines, "print(json.dumps([*sys.modules]))"])))
+    return set(names)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_each_link_is_relative_and_leads_to_a_real_folder_at_the_top(folder: str) -> None:
+    link = ROOT / "abeyance" / folder
+
+    assert link.is_symlink(), f"{link} is no link: was it checked out with core.symlinks=false?"
+    assert link.readlink() == Path("..") / folder
+    assert link.resolve() == ROOT / folder
+    assert (ROOT / folder / "__init__.py").is_file()
+
+
+def test_importing_the_package_stays_light() -> None:
+    loaded = modules_after("abeyance")
+
+    assert "abeyance" in loaded
+    assert not loaded.intersection(HEAVY)
+
+
+def test_nothing_is_imported_under_the_name_of_a_folder_at_the_top() -> None:
+    loaded = modules_after(*(f"abeyance.{folder}" for folder in FOLDERS), "abeyance.worker")
+
+    assert loaded.issuperset(f"abeyance.{folder}" for folder in FOLDERS)
+    assert not loaded.intersection(FOLDERS)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_worker_of_the_checkout_hides_no_package_of_a_graph(folder: str) -> None:
+    origin = said_at_the_root(
+        "import importlib.util, runpy\n"
+        "runpy.run_path('worker.py', run_name='a worker that is not started')\n"
+        f"print(getattr(importlib.util.find_spec({folder!r}), 'origin', None))"
+    )
+
+    assert origin != str(ROOT / folder / "__init__.py")

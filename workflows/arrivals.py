@@ -1,0 +1,98 @@
+"""What people send, as events of the core. Pure: an order and a moment give an event."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from abeyance import schema, wire
+from abeyance.core import events, ledger
+from abeyance.core.canonical import Json
+from abeyance.core.ledger import Ledger
+from abeyance.core.model import GoTo, Halt, OnPauseTimeout, ResumeRun
+
+_GOTO = "goto:"
+
+
+def responded(order: wire.Respond, book: Ledger, now: datetime) -> events.Responded:
+    """An answer, held against the schemas of the open interrupts that it names.
+
+    Raises the Refusal `ambiguous_interrupt` if it names none and there is not exactly one.
+    """
+    if order.responses is not None:
+        answers: dict[str, Json] = dict(order.responses)
+    else:
+        answers = {order.interrupt_id or ledger.addressee(book): order.response}
+    return events.Responded(
+        now=now,
+        principal=order.principal,
+        answers=answers,
+        schema_faults={
+            id_: schema.faults_of(book.open[id_].response_schema, answer)
+            for id_, answer in answers.items()
+            if id_ in book.open and book.open[id_].response_schema is not None
+        },
+        digests=order.digests,
+        note=order.note,
+    )
+
+
+def paused(order: wire.Pause, now: datetime) -> events.Paused:
+    """A pause."""
+    return events.Paused(
+        now=now,
+        actor=order.actor,
+        reason=order.reason,
+        mode=order.mode,
+        timeout=order.timeout,
+        on_timeout=_on_pause_timeout(order.on_timeout),
+    )
+
+
+def resumed(order: wire.Resume, now: datetime) -> events.Resumed:
+    """The end of a pause."""
+    return events.Resumed(now=now, actor=order.actor, reason=order.reason)
+
+
+def cancel_requested(order: wire.Cancel, now: datetime) -> events.CancelRequested:
+    """A cancel."""
+    return events.CancelRequested(
+        now=now, actor=order.actor, reason=order.reason, mode=order.mode, grace=order.grace
+    )
+
+
+def message_sent(
+    order: wire.SteerMessage, now: datetime, *, signalled: bool = False
+) -> events.MessageSent:
+    """A message."""
+    message = events.Message(
+        message_id=order.message_id,
+        text=order.text,
+        sender=order.sender,
+        metadata=order.metadata,
+    )
+    return events.MessageSent(now=now, message=message, signalled=signalled)
+
+
+def visit_ended(
+    visit: str, outcome: wire.VisitOutcome, now: datetime
+) -> events.NodeFinished | events.NodeStopped | events.NodeFailed:
+    """How a visit's code ended."""
+    match outcome:
+        case wire.Finished(patch=patch, goto=goto, routed=routed):
+            return events.NodeFinished(
+                now=now, visit=visit, patch=patch, goto=goto, routed=routed
+            )
+        case wire.Stopped(journal=journal):
+            return events.NodeStopped(now=now, visit=visit, journal=journal)
+        case wire.Failed(code=code, message=message):
+            return events.NodeFailed(now=now, visit=visit, code=code, message=message)
+
+
+def _on_pause_timeout(text: str) -> OnPauseTimeout:
+    match text:
+        case "resume":
+            return ResumeRun()
+        case "halt":
+            return Halt()
+        case _:
+            return GoTo(node=text.removeprefix(_GOTO))

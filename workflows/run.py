@@ -1,0 +1,312 @@
+"""`AgentRun`: the workflow of a run. It decides nothing; the core does.
+
+Three rules keep it right. *One synchronous door*: every handler makes an event and hands it to
+`_feed` before it awaits anything, so no two events can interleave. *No refusal escapes as anything but
+an ApplicationError* whose type is its code: another exception would fail the workflow task, and the
+server would try that task for ever. *Nothing is written per event*: what a task has changed goes out
+once, when everything that came with it has been applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
+from typing import Any, Final, assert_never
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from abeyance import views, wire
+    from abeyance.core import effects, events, ledger, machine, rotation, snapshot
+    from abeyance.core.canonical import size
+    from abeyance.core.model import GraphSpec
+    from abeyance.core.state import RunState
+    from abeyance.errors import FailureCode, Refusal
+    from abeyance.workflows import arrivals, surface, visits
+    from abeyance.workflows.notice import Notice
+
+_CLOSING_MEMO_BYTES: Final = 12_000
+_SHORTEST_TIMER: Final = timedelta(milliseconds=1)
+
+
+@workflow.defn(name=wire.WORKFLOW)
+class AgentRun:
+    """A run of a graph. `values` are by scope; `carried` is the snapshot of a hand-over."""
+
+    @workflow.init
+    def __init__(
+        self,
+        start: wire.StartRun,
+        spec: GraphSpec,
+        values: dict[str, dict[str, Any]],
+        carried: RunState | None = None,
+    ) -> None:
+        # Signals and updates may be handled before the first line of `run`, so all is ready here.
+        now = workflow.now()
+        info = workflow.info()
+        self._start = start
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._facts: list[effects.Publish] = []
+        self._is_dirty = True
+        self._crash: BaseException | None = None
+        self._timer: asyncio.Task[None] | None = None
+        self._timer_due: datetime | None = None
+        self._task = info.get_current_history_length()
+        self._base = rotation.Growth(
+            events=self._task, bytes=info.get_current_history_size(), updates=0
+        )
+        self._updates = 0
+        event: events.Event
+        if carried is None:
+            self._state = machine.new_run(
+                run_id=start.run_id,
+                spec=spec,
+                limits=start.limits,
+                values=values[f"graph:{spec.name}"],
+                now=now,
+            )
+            self._notice = Notice(None, now)
+            event = events.Started(now=now)
+        else:
+            self._state = snapshot.joined(carried, spec, values)
+            self._notice = Notice(self._state, now)
+            event = events.Restored(now=now)
+        self._advance(event)
+
+    @workflow.run
+    async def run(
+        self,
+        start: wire.StartRun,
+        spec: GraphSpec,
+        values: dict[str, dict[str, Any]],
+        carried: RunState | None = None,
+    ) -> wire.ClosingRecord:
+        """Wait for the end, or for the hand-over to a new history."""
+        del start, spec, values, carried
+        while not self._state.finished or self._is_dirty:
+            try:
+                await workflow.wait_condition(lambda: self._is_dirty or self._crash is not None)
+            except asyncio.CancelledError:
+                self._native_cancel()
+                continue
+            if self._crash is not None:
+                # A bug of ours: the workflow task fails and is tried until a worker has the remedy.
+                raise self._crash
+            self._is_dirty = False
+            self._arm_timer()
+            facts, self._facts = self._facts, []
+            self._notice.write(self._state, facts, self._start)
+            if machine.may_rotate(self._state) and workflow.all_handlers_finished():
+                carry, graph, by_scope = snapshot.parted(self._state)
+                workflow.continue_as_new(args=[self._start, graph, by_scope, carry])
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return self._closing_record()
+
+    @workflow.signal(description="Start no new work. No argument is needed.")
+    def pause(self, order: wire.Pause | None = None) -> None:
+        self._feed_signal(arrivals.paused(order or wire.Pause(), workflow.now()))
+
+    @workflow.signal(description="Go on after a pause. No argument is needed.")
+    def resume(self, order: wire.Resume | None = None) -> None:
+        self._feed_signal(arrivals.resumed(order or wire.Resume(), workflow.now()))
+
+    @workflow.signal(description="End the run in good order. No argument is needed.")
+    def cancel(self, order: wire.Cancel | None = None) -> None:
+        self._feed_signal(arrivals.cancel_requested(order or wire.Cancel(), workflow.now()))
+
+    @workflow.signal(description="Put a message into the run's mailbox.")
+    def steer(self, message: wire.SteerMessage) -> None:
+        self._feed_signal(arrivals.message_sent(message, workflow.now(), signalled=True))
+
+    @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
+    async def respond(self, order: wire.Respond) -> wire.Receipts:
+        try:
+            event = arrivals.responded(order, self._state.ledger, workflow.now())
+            replays = ledger.judge(self._state.ledger, event)
+            self._feed_update(event)
+        except Refusal as refusal:
+            raise _application_error(refusal) from refusal
+        settled = self._state.ledger.settled
+        return wire.Receipts(
+            receipts=[
+                replays.get(id_) or ledger.receipt_of(settled[id_], replayed=False)
+                for id_ in event.answers
+            ]
+        )
+
+    @respond.validator
+    def _check_respond(self, order: wire.Respond) -> None:
+        try:
+            event = arrivals.responded(order, self._state.ledger, workflow.now())
+            machine.check(self._state, event)
+            replays = ledger.judge(self._state.ledger, event)
+        except Refusal as refusal:
+            raise _application_error(refusal) from refusal
+        if len(replays) == len(event.answers):
+            # Rejecting is how a validator can answer at once and leave nothing in the history.
+            receipts = wire.Receipts(receipts=list(replays.values()))
+            raise ApplicationError(
+                "all of this was answered so before",
+                receipts.model_dump(mode="json"),
+                type=wire.REPLAYED,
+                non_retryable=True,
+            )
+
+    @workflow.update(description="Put a message into the run's mailbox, and get a receipt.")
+    async def send_message(self, message: wire.SteerMessage) -> wire.MessageReceipt:
+        event = arrivals.message_sent(message, workflow.now())
+        try:
+            is_known = self._state.mailbox.knows(event.message)
+            self._feed_update(event)
+        except Refusal as refusal:
+            raise _application_error(refusal) from refusal
+        return wire.MessageReceipt(
+            message_id=message.message_id,
+            duplicate=is_known,
+            queue_depth=len(self._state.mailbox.queue),
+        )
+
+    @send_message.validator
+    def _check_send_message(self, message: wire.SteerMessage) -> None:
+        try:
+            machine.check(self._state, arrivals.message_sent(message, workflow.now()))
+        except Refusal as refusal:
+            raise _application_error(refusal) from refusal
+
+    @workflow.query(description="The whole view of the run.")
+    def view(self) -> wire.RunView:
+        return views.run_view(self._state, self._start)
+
+    @workflow.query(description="Open interrupts, then the settled ones that are remembered.")
+    def interrupts(self) -> list[wire.InterruptView]:
+        return [*views.open_interrupts(self._state), *views.settled_interrupts(self._state)]
+
+    @workflow.query(description="Unread messages, oldest first.")
+    def messages(self) -> list[events.Message]:
+        return list(self._state.mailbox.queue)
+
+    def _feed(self, event: events.Event) -> None:
+        info = workflow.info()
+        length = info.get_current_history_length()
+        if length != self._task:
+            self._task = length
+            self._advance(events.TaskBegan(now=event.now))
+        growth = rotation.Growth(
+            events=length - self._base.events,
+            bytes=info.get_current_history_size() - self._base.bytes,
+            updates=self._updates,
+        )
+        due = rotation.due(growth, soft_events=self._state.limits.continue_as_new_after)
+        # Before the event: what it makes ready then waits for the hand-over, if nothing else runs.
+        if due is not None and due != self._state.rotation:
+            self._advance(events.RotationDue(now=event.now, hard=due == "hard"))
+        self._advance(event)
+
+    def _feed_update(self, event: events.Event) -> None:
+        self._feed(event)
+        self._updates += 1
+
+    def _feed_signal(self, event: events.Event) -> None:
+        try:
+            self._feed(event)
+        except Refusal as refusal:
+            # Nobody waits for the answer of a signal; an exception here would end the run.
+            workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
+
+    def _native_cancel(self) -> None:
+        reason = workflow.cancellation_reason() or "cancelled through Temporal"
+        self._feed(
+            events.CancelRequested(
+                now=workflow.now(), actor="temporal", reason=reason, native=True
+            )
+        )
+
+    def _advance(self, event: events.Event) -> None:
+        self._state, wanted = machine.advance(self._state, event)
+        self._is_dirty = True
+        for effect in wanted:
+            self._perform(effect)
+
+    def _perform(self, effect: effects.Effect) -> None:
+        graph = self._state.spec.name
+        match effect:
+            case effects.RunNode():
+                work = visits.run_node(effect, self._start.run_id, graph)
+                self._running[effect.visit] = self._spawn(self._follow(effect.visit, work))
+            case effects.DecideRoutes():
+                work = visits.decide_routes(effect, self._start.run_id, graph)
+                self._spawn(self._follow(effect.visit, work))
+            case effects.StopNode():
+                if (task := self._running.get(effect.visit)) is not None:
+                    task.cancel()
+            case effects.Publish():
+                self._facts.append(effect)
+            case effects.Yield():
+                soon = workflow.now() + _SHORTEST_TIMER
+                self._spawn(self._tick_at(soon, "more is ready than one task may send"))
+            case effects.Finish():
+                # `run` asks the state again when everything that came with this has been applied.
+                pass
+            case _:
+                assert_never(effect)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._despawn)
+        return task
+
+    def _despawn(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._crash = error
+
+    async def _follow(self, visit: str, work: Coroutine[Any, Any, wire.VisitOutcome]) -> None:
+        outcome = await work
+        self._running.pop(visit, None)
+        self._feed(arrivals.visit_ended(visit, outcome, workflow.now()))
+
+    async def _tick_at(self, moment: datetime, summary: str) -> None:
+        await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)
+        self._feed(events.Ticked(now=workflow.now()))
+
+    def _arm_timer(self) -> None:
+        moment = None if self._state.finished else self._state.next_deadline()
+        if moment == self._timer_due:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due, self._timer = moment, None
+        if moment is not None:
+            summary = surface.timer_summary(self._state)
+            self._timer = self._spawn(self._tick_at(moment, summary))
+
+    def _closing_record(self) -> wire.ClosingRecord:
+        record = views.closing_record(self._state, self._start)
+        ending = self._state.ending
+        if ending is not None and ending.native:
+            # Temporal gives a cancelled workflow no result: what it leaves behind is in the memo.
+            whole = record.model_dump(mode="json")
+            if size(whole) > _CLOSING_MEMO_BYTES:
+                view = {**whole["view"], "degraded": True}
+                whole = {**whole, "values": {}, "interrupts": [], "view": view}
+            workflow.upsert_memo({wire.MEMO_CLOSING: whole})
+            raise asyncio.CancelledError
+        if ending is not None and ending.outcome == "failed":
+            failure = ending.error
+            raise ApplicationError(
+                failure.message if failure else "the run failed",
+                record.model_dump(mode="json"),
+                type=failure.code if failure else FailureCode.NODE_FAILED,
+                non_retryable=True,
+            )
+        return record
+
+
+def _application_error(refusal: Refusal) -> ApplicationError:
+    return ApplicationError(
+        refusal.message, dict(refusal.details), type=refusal.code, non_retryable=True
+    )

@@ -1,0 +1,106 @@
+"""Carrying out a visit in Temporal: an activity named like its node, and how it ended as a value.
+
+A node that fails in an ordinary way, is stopped, or finishes says so in what its activity returns.
+What arrives here as an exception is the rest: a time-out of the whole, or a bug of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Final
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from abeyance import wire
+    from abeyance.core import effects
+    from abeyance.errors import FailureCode
+
+_LOCAL_TIMEOUT: Final = timedelta(seconds=60)
+_UNBOUNDED: Final = timedelta(days=3650)
+"""Temporal wants some bound; a node without one is bounded by its heartbeat alone."""
+_SLACK: Final = timedelta(seconds=10)
+"""The node's own timeout is kept inside the activity, where the error can say so; this is the rest."""
+_RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
+"""Without a bound: the activity itself counts what the node's `retries` allow."""
+
+
+async def run_node(effect: effects.RunNode, run_id: str, graph: str) -> wire.VisitOutcome:
+    """Run a visit's code in an activity, or in a local one if its node says so."""
+    node = effect.node
+    order = wire.VisitOrder(
+        kind="visit",
+        run_id=run_id,
+        execution=workflow.info().first_execution_run_id,
+        graph=graph,
+        node=node.id,
+        address=effect.visit,
+        values=dict(effect.values),
+        answers=dict(effect.answers),
+        start=effect.start,
+        retries=node.retries,
+        timeout=node.timeout,
+        journal=effect.journal,
+        outcome=effect.outcome,
+    )
+    if node.local:
+        return await _run_locally(f"{graph}.{node.id}", order)
+    timeout = None if node.timeout is None else timedelta(seconds=node.timeout)
+    try:
+        report: wire.VisitReport = await workflow.execute_activity(
+            f"{graph}.{node.id}",
+            order,
+            result_type=wire.VisitReport,
+            # A finally node may not hold up the end, however often it is tried.
+            schedule_to_close_timeout=timeout if effect.outcome is not None else None,
+            start_to_close_timeout=_UNBOUNDED if timeout is None else timeout + _SLACK,
+            heartbeat_timeout=timedelta(seconds=node.heartbeat),
+            retry_policy=_RETRIES,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=effect.visit,
+        )
+    except (ActivityError, asyncio.CancelledError) as error:
+        return _outcome_of(error)
+    return report.outcome
+
+
+async def decide_routes(effect: effects.DecideRoutes, run_id: str, graph: str) -> wire.VisitOutcome:
+    """Ask the route functions of an answered interrupt node, in a local activity."""
+    order = wire.VisitOrder(
+        kind="routes",
+        run_id=run_id,
+        execution=workflow.info().first_execution_run_id,
+        graph=graph,
+        node=effect.node.id,
+        address=effect.visit,
+        values=dict(effect.values),
+        answers=dict(effect.answers),
+        retries=3,
+    )
+    return await _run_locally(f"{graph}.{effect.node.id}.route", order)
+
+
+async def _run_locally(name: str, order: wire.VisitOrder) -> wire.VisitOutcome:
+    bound = _LOCAL_TIMEOUT if order.timeout is None else timedelta(seconds=order.timeout) + _SLACK
+    try:
+        report: wire.VisitReport = await workflow.execute_local_activity(
+            name,
+            order,
+            result_type=wire.VisitReport,
+            start_to_close_timeout=bound,
+            retry_policy=_RETRIES,
+            summary=order.address,
+        )
+    except (ActivityError, asyncio.CancelledError) as error:
+        return _outcome_of(error)
+    return report.outcome
+
+
+def _outcome_of(error: BaseException) -> wire.VisitOutcome:
+    if is_cancelled_exception(error):
+        return wire.Stopped()
+    cause = error.__cause__ or error
+    return wire.Failed(code=FailureCode.NODE_FAILED, message=f"{type(cause).__name__}: {cause}")
