@@ -66,4 +66,6 @@ class Context:
         """32 hex digits that name this visit: the same in every attempt, different for every other
         visit. Hand it to a service that must not do a thing twice.
         """
-        return hashlib.sha256(f"{self.run_id}|{self.execution}|{self.address}".encode()).hexdigest()[:32]
+        return hashlib.sha256(
+            f"{self.run_id}|{self.execution}|{self.address}".encode()
+        ).hexdigest()[:32]

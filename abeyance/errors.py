@@ -100,7 +100,7 @@ class Refusal(AbeyanceError):
     as `errors`, `open_interrupts`, `limit` or `actual`.
     """
 
-    def __init__(self, code: Code, message: str, **details: Any) -> None:  # noqa: ANN401
+    def __init__(self, code: Code, message: str, **details: Any) -> None:
         self.code = code
         self.message = message
         self.details: Mapping[str, Any] = details

@@ -89,6 +89,8 @@ class Graph:
     @overload
     def node(
         self,
+        function: None = None,
+        /,
         *,
         name: str | None = ...,
         timeout: Duration | None = ...,
@@ -167,7 +169,7 @@ class Graph:
         """
         told = f"the interrupt {name!r}"
         if response is None and answer_to is not None:
-            response = self.states.annotation(answer_to)
+            response = self.states.answer_type(answer_to)
         response_schema = self._schema(response, told)
         policy = self._on_timeout_of(on_timeout, told)
         if isinstance(policy, Default) and response_schema is not None:
@@ -223,7 +225,12 @@ class Graph:
         self._edges.append(Edge(sources=sources, target=target, condition=condition, join=join))
 
     def route(
-        self, source: str, function: Callable[..., Any], *, to: Sequence[str], name: str | None = None
+        self,
+        source: str,
+        function: Callable[..., Any],
+        *,
+        to: Sequence[str],
+        name: str | None = None,
     ) -> None:
         """Declare a way that code decides: `function(state)` returns a target, several, or None.
 

@@ -9,7 +9,10 @@ an open state: any field, and its nodes get a mapping.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -60,11 +63,17 @@ class StateModel:
         """The JSON Schema of a run's input."""
         return {"type": "object"} if self.model is None else self.model.model_json_schema()
 
-    def annotation(self, field: str) -> Any:
-        """The type of a field, or None where the state has none such."""
+    def answer_type(self, field: str) -> Any:
+        """What an answer to a field may be: the field's type, but not the None by which it says that
+        there is no answer yet. None where the state has no such field.
+        """
         if self.model is None or field not in self.model.model_fields:
             return None
-        return self.model.model_fields[field].rebuild_annotation()
+        annotation = self.model.model_fields[field].annotation
+        if get_origin(annotation) not in (Union, UnionType):
+            return annotation
+        parts = [part for part in get_args(annotation) if part is not NoneType]
+        return reduce(or_, parts)
 
     def initial(self, given: Mapping[str, Any]) -> dict[str, Json]:
         """The values with which a run starts. Raises the Refusal `invalid_input`."""
@@ -82,7 +91,8 @@ class StateModel:
         if errors:
             listed = "; ".join(f"{entry['pointer'] or '/'}: {entry['message']}" for entry in errors)
             raise Refusal(
-                Code.INVALID_INPUT, f"The input does not fit the graph's state: {listed}.",
+                Code.INVALID_INPUT,
+                f"The input does not fit the graph's state: {listed}.",
                 errors=errors,
             )
         return dict(state.model_dump(mode="json"))

@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from abeyance.core.ledger import Receipt
 from abeyance.core.mailbox import Rejected, Undelivered
@@ -212,13 +220,20 @@ class Respond(Request):
     digests: dict[str, str] = Field(default_factory=dict)
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
+    @model_serializer(mode="wrap")
+    def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # null is an answer, so what was not given must not come out as null.
+        return {name: v for name, v in handler(self).items() if name in self.model_fields_set}
+
     @model_validator(mode="after")
     def _has_one_form(self) -> Respond:
         has_response = "response" in self.model_fields_set
         if self.responses is not None and (has_response or self.interrupt_id is not None):
             raise ValueError("give either `responses` or `response`, not both")
         if self.responses is None and not has_response:
-            raise ValueError("the answer is missing: give `response`, or `responses` by interrupt id")
+            raise ValueError(
+                "the answer is missing: give `response`, or `responses` by interrupt id"
+            )
         return self
 
 

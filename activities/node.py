@@ -78,13 +78,8 @@ class Attempt:
                     f"failed; its retries={order.retries} allow no more"
                 ),
             )
-        graph = self._graphs.get(order.graph)
         try:
-            if graph is None:
-                raise CodeMissing(
-                    f"this worker has no graph {order.graph!r}: deploy one that has it, and the "
-                    "visit goes on"
-                )
+            graph = self._graph()
             async with self._beating():
                 return await self._run_in_time(graph)
         except CodeMissing as error:
@@ -98,6 +93,15 @@ class Attempt:
             raise
         except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
             return self._failed(describe(error), error)
+
+    def _graph(self) -> Graph:
+        graph = self._graphs.get(self._order.graph)
+        if graph is None:
+            raise CodeMissing(
+                f"this worker has no graph {self._order.graph!r}: deploy one that has it, and the "
+                "visit goes on"
+            )
+        return graph
 
     async def _run_in_time(self, graph: Graph) -> wire.VisitOutcome:
         order = self._order
@@ -114,8 +118,11 @@ class Attempt:
         failures = self._journal.failures + 1
         lost = self._info.attempt - 1 - self._journal.failures - self._journal.excused
         if failures + lost > self._order.retries:
-            _logger.exception(
-                "run=%s address=%s | the visit failed", self._order.run_id, self._order.address
+            _logger.error(
+                "run=%s address=%s | the visit failed",
+                self._order.run_id,
+                self._order.address,
+                exc_info=error,
             )
             return wire.Failed(code=FailureCode.NODE_FAILED, message=message)
         self._remember(failures=failures)

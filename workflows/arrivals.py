@@ -79,9 +79,7 @@ def visit_ended(
     """How a visit's code ended."""
     match outcome:
         case wire.Finished(patch=patch, goto=goto, routed=routed):
-            return events.NodeFinished(
-                now=now, visit=visit, patch=patch, goto=goto, routed=routed
-            )
+            return events.NodeFinished(now=now, visit=visit, patch=patch, goto=goto, routed=routed)
         case wire.Stopped(journal=journal):
             return events.NodeStopped(now=now, visit=visit, journal=journal)
         case wire.Failed(code=code, message=message):

@@ -30,8 +30,8 @@ class Notice:
 
     def __init__(self, carried: RunState | None, now: datetime) -> None:
         self._rows: Mapping[str, Json] = {} if carried is None else surface.memo_rows(carried)
-        self._status = None if carried is None else carried.status
         # A new run has what its client wrote when it started it.
+        self._status = Status.RUNNING if carried is None else carried.status
         self._attributes: Mapping[str, Any] = (
             {wire.STATUS: str(Status.RUNNING), wire.CAPABILITY: [], wire.DEADLINE: None}
             if carried is None

@@ -41,7 +41,7 @@ class AgentRun:
         start: wire.StartRun,
         spec: GraphSpec,
         values: dict[str, dict[str, Any]],
-        carried: RunState | None = None,
+        carried: RunState | None,
     ) -> None:
         # Signals and updates may be handled before the first line of `run`, so all is ready here.
         now = workflow.now()
@@ -82,7 +82,7 @@ class AgentRun:
         start: wire.StartRun,
         spec: GraphSpec,
         values: dict[str, dict[str, Any]],
-        carried: RunState | None = None,
+        carried: RunState | None,
     ) -> wire.ClosingRecord:
         """Wait for the end, or for the hand-over to a new history."""
         del start, spec, values, carried
@@ -219,9 +219,7 @@ class AgentRun:
     def _native_cancel(self) -> None:
         reason = workflow.cancellation_reason() or "cancelled through Temporal"
         self._feed(
-            events.CancelRequested(
-                now=workflow.now(), actor="temporal", reason=reason, native=True
-            )
+            events.CancelRequested(now=workflow.now(), actor="temporal", reason=reason, native=True)
         )
 
     def _advance(self, event: events.Event) -> None:

@@ -102,7 +102,9 @@ def timer_summary(state: RunState) -> str:
     for entry in state.ledger.open.values():
         if entry.deadline == moment:
             then = on_timeout_text(entry.on_timeout)
-            return _cut(f"deadline of {entry.name}: {then if isinstance(then, str) else 'default'}", 200)
+            return _cut(
+                f"deadline of {entry.name}: {then if isinstance(then, str) else 'default'}", 200
+            )
     return "grace of the ending" if state.ending is not None else "deadline of the pause"
 
 
@@ -122,8 +124,7 @@ def details(state: RunState, start: wire.StartRun) -> str:
     entries = nearest_first(state)
     if entries:
         lines.append(f"Waits for {len(entries)} answer{'s' if len(entries) > 1 else ''}:")
-    for entry in entries[:_DETAILS_ROWS]:
-        lines.append(_asked(entry, start))
+    lines += [_asked(entry, start) for entry in entries[:_DETAILS_ROWS]]
     if len(entries) > _DETAILS_ROWS:
         lines.append(f"... and {len(entries) - _DETAILS_ROWS} more: see the query `interrupts`.")
     return "\n\n".join(lines)

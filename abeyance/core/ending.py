@@ -70,17 +70,24 @@ def stop_running(draft: Draft, *, abandon: bool) -> None:
             draft.put_visit(replace(visit, stopping=True))
 
 
-def escalate(draft: Draft, ending: Ending) -> None:
-    """Somebody insists: what still runs, be it a finally node, is not waited for."""
-    left = ending.finally_left
-    if any(visit.is_finally for visit in draft.state.visits.values()):
-        left = ()
-    draft.change(ending=replace(ending, mode="now", finally_left=left))
-    stop_running(draft, abandon=True)
+def cancel_again(draft: Draft, under_way: Ending, reason: str | None, mode: CancelMode) -> None:
+    """Somebody cancels a run that ends already. With `now` they insist.
+
+    What still runs, be it a finally node, is then not waited for. Beside another outcome it is
+    recorded once that the run was cancelled too.
+    """
+    later = Failure(code="cancelled", message=reason or "cancelled")
+    if under_way.outcome != "cancelled" and all(f.code != later.code for f in under_way.beside):
+        under_way = replace(under_way, beside=(*under_way.beside, later))
+    if mode == "now":
+        is_last = any(visit.is_finally for visit in draft.state.visits.values())
+        left = () if is_last else under_way.finally_left
+        under_way = replace(under_way, mode="now", finally_left=left)
+        stop_running(draft, abandon=True)
+    draft.change(ending=under_way)
 
 
 def _report_unread(draft: Draft, reason: UndeliveredReason) -> None:
     for message in draft.state.mailbox.queue:
         draft.tell("message.undelivered", message_id=message.message_id, reason=reason)
     draft.change(mailbox=draft.state.mailbox.emptied(reason))
-

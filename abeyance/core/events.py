@@ -120,6 +120,8 @@ class Paused(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(_Event):
+    """Somebody says: go on."""
+
     actor: str
     reason: str | None = None
 

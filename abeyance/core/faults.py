@@ -6,6 +6,7 @@ way leads to a node that exists, every node can be reached, every join has sourc
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -91,7 +92,8 @@ def _condition_faults(spec: GraphSpec, edge: Edge, told: str) -> Iterator[str]:
 
 
 def _conditions_beside(spec: GraphSpec, edge: Edge) -> bool:
-    return any(
+    # A source of a join whose other ways are all plain never takes its `else`.
+    return all(
         spec.routes_from(source)
         or any(isinstance(other.condition, When) for other in spec.edges_from(source))
         for source in edge.sources
@@ -108,8 +110,7 @@ def _route_faults(spec: GraphSpec) -> Iterator[str]:
         if not route.targets:
             yield f"{told} has no targets: name them with to=[...]"
         for target in route.targets:
-            if target != END and target not in spec.nodes:
-                yield f"{told} leads to an unknown node {target!r}"
+            yield from _target_fault(spec, told, target)
 
 
 def _node_faults(spec: GraphSpec) -> Iterator[str]:
@@ -119,8 +120,7 @@ def _node_faults(spec: GraphSpec) -> Iterator[str]:
                 yield from _function_faults(spec, node)
             case InterruptNode(question=question):
                 told = f"the interrupt {node.id!r}"
-                if question.timeout is not None and question.timeout <= 0:
-                    yield f"{told} has a timeout of {question.timeout:g} s; it must be above zero"
+                yield from _seconds_fault(told, "timeout", question.timeout)
                 if question.timeout is None and question.on_timeout.kind != "halt":
                     yield f"{told} says on_timeout, but has no timeout"
                 if isinstance(question.on_timeout, GoTo):
@@ -131,15 +131,19 @@ def _node_faults(spec: GraphSpec) -> Iterator[str]:
 
 def _function_faults(spec: GraphSpec, node: FunctionNode) -> Iterator[str]:
     told = f"the node {node.id!r}"
-    for what, seconds in (("timeout", node.timeout), ("heartbeat", node.heartbeat)):
-        if seconds is not None and seconds <= 0:
-            yield f"{told} has a {what} of {seconds:g} s; it must be above zero"
+    yield from _seconds_fault(told, "timeout", node.timeout)
+    yield from _seconds_fault(told, "heartbeat", node.heartbeat)
     if node.retries < 0:
         yield f"{told} has {node.retries} retries; the least is 0"
     for target in node.to:
         yield from _target_fault(spec, f"{told}, to=,", target)
     if isinstance(node.on_error, GoTo):
         yield from _target_fault(spec, f"{told}, on_error,", node.on_error.node)
+
+
+def _seconds_fault(told: str, what: str, seconds: float | None) -> Iterator[str]:
+    if seconds is not None and not 0 < seconds < math.inf:
+        yield f"{told} has a {what} of {seconds:g} s; it must be above zero, and finite"
 
 
 def _target_fault(spec: GraphSpec, told: str, target: str) -> Iterator[str]:
@@ -157,7 +161,12 @@ def _finally_faults(spec: GraphSpec) -> Iterator[str]:
             continue
         if not isinstance(node, FunctionNode):
             yield f"the finally node {name!r} may not ask a person: the run is over by then"
-        elif node.to or spec.routes_from(name) or spec.edges_from(name):
+        elif (
+            node.to
+            or isinstance(node.on_error, GoTo)
+            or spec.routes_from(name)
+            or spec.edges_from(name)
+        ):
             yield f"the finally node {name!r} may not lead on: nothing runs after it"
         if any(name in (edge.target, *edge.sources) for edge in spec.edges):
             yield f"the finally node {name!r} may not stand in an edge: it runs after the end"
@@ -187,4 +196,3 @@ def _knows(spec: GraphSpec, field: str) -> bool:
 
 def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(map(repr, names))
-

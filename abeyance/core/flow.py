@@ -72,9 +72,6 @@ def finish(
         return
     if changes:
         put_values(draft, visit.scope, values)
-    if draft.state.ending is not None:
-        draft.drop_visit(visit.address)
-        return
     node = spec.nodes[visit.node]
     declared = node.to if isinstance(node, FunctionNode) else ()
     chosen = (goto,) if goto is not None else routed
@@ -91,6 +88,9 @@ def finish(
             )
             fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=message))
             return
+    if draft.state.ending is not None:
+        draft.drop_visit(visit.address)
+        return
     if goto is not None:
         draft.drop_visit(visit.address)
         go(draft, visit.scope, goto)
@@ -104,7 +104,7 @@ def finish(
         fail(draft, visit, Failure(code=FailureCode.NO_WAY_OUT, message=message))
         return
     draft.drop_visit(visit.address)
-    _leave(draft, visit.scope, visit.node, visit.address, fired, routed)
+    _leave(draft, visit.scope, visit.node, visit.address, fired=fired, routed=routed)
 
 
 def start_scope(draft: Draft, scope_address: str, source: str) -> None:
@@ -115,7 +115,7 @@ def start_scope(draft: Draft, scope_address: str, source: str) -> None:
         error = Failure(code=FailureCode.NO_WAY_OUT, message=message, address=scope_address)
         ending.begin(draft, "failed", message, error=error)
         return
-    _leave(draft, scope_address, source, scope_address, fired, ())
+    _leave(draft, scope_address, source, scope_address, fired=fired, routed=())
 
 
 def fail(draft: Draft, visit: Visit, failure: Failure) -> None:
@@ -174,6 +174,7 @@ def _leave(
     scope_address: str,
     source: str,
     visit: str,
+    *,
     fired: tuple[Edge, ...],
     routed: tuple[str, ...],
 ) -> None:
@@ -209,31 +210,27 @@ def release_starved(draft: Draft, scope: Scope) -> bool:
 
     A join that takes what has arrived starts with that; any other fails the run.
     """
-    edges = {edge.key: edge for edge in draft.state.spec.edges}
-    for key, come in scope.tokens.items():
-        edge = edges[key]
-        if edge.join == "arrived":
-            _keep_tokens(draft, scope, key, {name: queue[1:] for name, queue in come.items()})
-            go(draft, scope.address, edge.target)
-            return True
-    for key, come in scope.tokens.items():
-        edge = edges[key]
-        missing = [name for name in edge.sources if not come.get(name)]
-        message = (
-            f"the join of {', '.join(map(repr, edge.sources))} into {edge.target!r} waits for "
-            f"{', '.join(map(repr, missing))}, which cannot come any more; "
-            f"{', '.join(repr(name) for name, queue in come.items() if queue)} did. "
-            "Use join='arrived' if that is enough"
-        )
-        error = Failure(code=FailureCode.JOIN_STARVED, message=message, address=scope.address)
-        ending.begin(draft, "failed", message, error=error)
+    starved = [edge for edge in draft.state.spec.edges if edge.key in scope.tokens]
+    if not starved:
+        return False
+    edge = next((edge for edge in starved if edge.join == "arrived"), starved[0])
+    come = scope.tokens[edge.key]
+    if edge.join == "arrived":
+        _keep_tokens(draft, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
+        go(draft, scope.address, edge.target)
         return True
-    return False
+    missing = [name for name in edge.sources if name not in come]
+    message = (
+        f"the join of {', '.join(map(repr, edge.sources))} into {edge.target!r} waits for "
+        f"{', '.join(map(repr, missing))}, which cannot come any more; "
+        f"{', '.join(map(repr, come))} did. Use join='arrived' if that is enough"
+    )
+    error = Failure(code=FailureCode.JOIN_STARVED, message=message, address=scope.address)
+    ending.begin(draft, "failed", message, error=error)
+    return True
 
 
-def _keep_tokens(
-    draft: Draft, scope: Scope, key: str, come: Mapping[str, tuple[str, ...]]
-) -> None:
+def _keep_tokens(draft: Draft, scope: Scope, key: str, come: Mapping[str, tuple[str, ...]]) -> None:
     tokens = {other: kept for other, kept in scope.tokens.items() if other != key}
     left = {name: queue for name, queue in come.items() if queue}
     if left:

@@ -16,13 +16,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from abeyance.core.canonical import Json, canonical, sha256, size
+from abeyance.core.canonical import Json, canonical, sha256, size, why_not_json
 from abeyance.core.events import Responded
 from abeyance.core.model import OnTimeout
 from abeyance.core.policy import TIMEOUT
 from abeyance.errors import Code, Refusal
 
-Kind: TypeAlias = Literal["question", "approval", "static", "error", "outcome", "rule", "elicitation"]
+Kind: TypeAlias = Literal[
+    "question", "approval", "static", "error", "outcome", "rule", "elicitation"
+]
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
 
 _KEPT_ANSWER_BYTES = 512
@@ -227,6 +229,13 @@ def _judge_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Rece
             f"{entry.requested_capability!r}. The interrupt stays as it is.",
             interrupt_id=id_,
             capability=entry.requested_capability,
+        )
+    if (fault := why_not_json(answer)) is not None:
+        raise Refusal(
+            Code.INVALID_ANSWER,
+            f"The answer to {entry.name!r} is not JSON: {fault}. The interrupt stays as it is.",
+            interrupt_id=id_,
+            errors=[{"pointer": "", "message": fault}],
         )
     if isinstance(entry, Settled):
         return _judge_settled(entry, answer)

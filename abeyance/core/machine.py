@@ -23,12 +23,11 @@ from datetime import datetime
 from typing import Literal, assert_never
 
 from abeyance.core import closing, deadlines, ending, events, flow, gate, ledger, schedule
-from abeyance.core.canonical import Json, size
+from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import Effect, StopNode
 from abeyance.core.model import END, START, GoTo, GraphSpec
 from abeyance.core.state import (
-    Ending,
     Failure,
     Limits,
     Pause,
@@ -44,7 +43,12 @@ from abeyance.errors import Code, Refusal
 def new_run(
     *, run_id: str, spec: GraphSpec, limits: Limits, values: Mapping[str, Json], now: datetime
 ) -> RunState:
-    """A run before its first event, which has to be `Started`. The spec must be without faults."""
+    """A run before its first event, which has to be `Started`. The spec must be without faults.
+
+    Raises the Refusal `invalid_input` if the values are not JSON.
+    """
+    if (fault := why_not_json(values)) is not None:
+        raise Refusal(Code.INVALID_INPUT, f"The input of the run is not JSON: {fault}.")
     address = f"graph:{spec.name}"
     return RunState(
         run_id=run_id,
@@ -83,9 +87,7 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
 def may_rotate(state: RunState) -> bool:
     """Whether the run can be handed over now: its history is long and no code of it runs."""
     return (
-        state.rotation is not None
-        and not state.finished
-        and not any(state.in_phase(Phase.RUNNING))
+        state.rotation is not None and not state.finished and not any(state.in_phase(Phase.RUNNING))
     )
 
 
@@ -223,23 +225,17 @@ def _cancel_requested(draft: Draft, event: events.CancelRequested) -> None:
     draft.count(cancel_count=1)
     draft.change(last_activity_at=event.now)
     under_way = draft.state.ending
-    if under_way is None or not _is_cancelled(under_way):
-        ending.begin(
-            draft,
-            "cancelled",
-            event.reason,
-            actor=event.actor,
-            mode=event.mode,
-            grace=event.grace,
-            native=event.native,
-        )
-    if draft.state.ending is not None and under_way is not None and event.mode == "now":
-        ending.escalate(draft, draft.state.ending)
-
-
-def _is_cancelled(under_way: Ending) -> bool:
-    return under_way.outcome == "cancelled" or any(
-        later.code == "cancelled" for later in under_way.beside
+    if under_way is not None:
+        ending.cancel_again(draft, under_way, event.reason, event.mode)
+        return
+    ending.begin(
+        draft,
+        "cancelled",
+        event.reason,
+        actor=event.actor,
+        mode=event.mode,
+        grace=event.grace,
+        native=event.native,
     )
 
 
@@ -279,9 +275,7 @@ def _messages_taken(draft: Draft, event: events.MessagesTaken) -> None:
     taken = draft.state.mailbox.queue[: event.most]
     if event.visit not in draft.state.visits or not taken:
         return
-    draft.change(
-        mailbox=draft.state.mailbox.without_oldest(len(taken)), last_activity_at=draft.now
-    )
+    draft.change(mailbox=draft.state.mailbox.without_oldest(len(taken)), last_activity_at=draft.now)
     draft.count(messages_delivered=len(taken))
     for message in taken:
         draft.tell("message.delivered", event.visit, message_id=message.message_id)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from abeyance.core.canonical import sha256
+from abeyance.core.canonical import Json, sha256, why_not_json
 from abeyance.core.events import Message
 from abeyance.errors import Code, Refusal
 
@@ -54,7 +54,16 @@ class Mailbox:
     rejected: tuple[Rejected, ...] = ()
 
     def knows(self, message: Message) -> bool:
-        """Whether this very message was admitted before. Raises `message_conflict` on a mix-up."""
+        """Whether this very message was admitted before.
+
+        Raises `message_conflict` on a mix-up, and `invalid_message` if it cannot be written down.
+        """
+        if (fault := why_not_json(_body(message))) is not None:
+            raise Refusal(
+                Code.INVALID_MESSAGE,
+                f"The message {message.message_id!r} is not JSON: {fault}.",
+                message_id=message.message_id,
+            )
         known = self.seen.get(message.message_id)
         if known is not None and known != _hash(message):
             raise Refusal(
@@ -108,5 +117,8 @@ def preview(message: Message) -> str:
 
 
 def _hash(message: Message) -> str:
-    body = {"text": message.text, "metadata": dict(message.metadata)}
-    return sha256(body).removeprefix("sha256:")[:_HASH_CHARS]
+    return sha256(_body(message)).removeprefix("sha256:")[:_HASH_CHARS]
+
+
+def _body(message: Message) -> Json:
+    return {"text": message.text, "metadata": message.metadata}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from abeyance.core.canonical import Json, canonical
+from abeyance.core.canonical import Json, canonical, why_not_json
 from abeyance.core.model import FieldSpec, GraphSpec, Reducer
 
 _LAST = FieldSpec()
@@ -30,10 +30,12 @@ def merged(
             f"has only the fields {', '.join(map(repr, spec.fields)) or '(none)'}"
         )
         raise PatchError(message)
-    changed = {
-        name: _reduced(spec.fields.get(name, _LAST).reducer, name, values.get(name), value)
-        for name, value in patch.items()
-    }
+    changed = {}
+    for name, value in patch.items():
+        if (fault := why_not_json(value)) is not None:
+            raise PatchError(f"the field {name!r} is set to what is not JSON: {fault}")
+        reducer = spec.fields.get(name, _LAST).reducer
+        changed[name] = _reduced(reducer, name, values.get(name), value)
     return {**values, **changed}
 
 
@@ -49,13 +51,23 @@ def _reduced(reducer: Reducer, name: str, old: Json, new: Json) -> Json:
         case "merge" if _are(dict, old, new):
             return {**(old or {}), **new}
         case "add" if _is_number(new) and (old is None or _is_number(old)):
-            return (old or 0) + new
+            return _sum(name, old or 0, new)
         case _:
             message = (
                 f"the field {name!r} merges by {reducer!r}, which cannot put "
                 f"a {type(new).__name__} to a {type(old).__name__}"
             )
             raise PatchError(message)
+
+
+def _sum(name: str, old: Json, new: Json) -> Json:
+    try:
+        total = old + new
+    except OverflowError:
+        total = None
+    if total is None or why_not_json(total) is not None:
+        raise PatchError(f"the field {name!r} adds up to more than a number can hold")
+    return total
 
 
 def _are(kind: type, old: Json, new: Json) -> bool:

@@ -25,25 +25,29 @@ _ORDER_BYTES = 2_000
 def start_ready(draft: Draft) -> bool:
     """Start what may start, in order. True if something did that may have made more ready."""
     moved = False
+    # Counted once: hundreds of visits may be ready, and each would count hundreds.
+    running = sum(1 for _ in draft.state.in_phase(Phase.RUNNING))
     for visit in list(draft.state.in_phase(Phase.READY)):
-        if draft.state.visits.get(visit.address) is visit and not _is_held(draft.state, visit):
-            moved = _start(draft, visit) or moved
+        state = draft.state
+        if state.visits.get(visit.address) is visit and not _is_held(state, visit, running):
+            has_place = running < state.limits.max_parallel_visits and not state.yielding
+            moved = _start(draft, visit, has_place=has_place) or moved
+            after = draft.state.visits.get(visit.address)
+            running += after is not None and after.phase is Phase.RUNNING
     return moved
 
 
-def _is_held(state: RunState, visit: Visit) -> bool:
-    if state.rotation == "hard":
-        return True
-    if state.rotation == "soft" and not any(state.in_phase(Phase.RUNNING)):
+def _is_held(state: RunState, visit: Visit, running: int) -> bool:
+    if state.rotation == "hard" or (state.rotation == "soft" and not running):
         return True
     return not visit.is_finally and (state.pause is not None or state.ending is not None)
 
 
-def _start(draft: Draft, visit: Visit) -> bool:
+def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
     spec = draft.state.spec
     match spec.nodes[visit.node]:
         case FunctionNode() as node:
-            return _run(draft, visit, node)
+            return has_place and _run(draft, visit, node)
         case InterruptNode(question=question) if question.name not in visit.answers:
             gate.open_question(draft, visit, question)
             return True
@@ -52,7 +56,7 @@ def _start(draft: Draft, visit: Visit) -> bool:
             if not spec.routes_from(node.id):
                 flow.finish(draft, visit, changes)
                 return True
-            return _decide(draft, visit, node, changes)
+            return has_place and _decide(draft, visit, node, changes)
 
 
 def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
@@ -79,37 +83,32 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
     return True
 
 
-def _decide(
-    draft: Draft, visit: Visit, node: InterruptNode, changes: Mapping[str, Json]
-) -> bool:
+def _decide(draft: Draft, visit: Visit, node: InterruptNode, changes: Mapping[str, Json]) -> bool:
     scope = draft.state.scopes[visit.scope]
     if not _has_room(draft, scope.size + size(scope.answers)):
         return False
-    # The route looks at the values with the answer in them, so the answer is merged before it is asked.
-    try:
-        values = patch.merged(draft.state.spec, scope.values, changes)
-    except patch.PatchError as error:
-        flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
-        return True
-    if changes:
+    values = scope.values
+    # A route looks at the values with the answer in them, so the answer is merged before it is
+    # asked: once, also where the asking was stopped and begins anew.
+    if changes and not visit.starts:
+        try:
+            values = patch.merged(draft.state.spec, values, changes)
+        except patch.PatchError as error:
+            flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
+            return True
         flow.put_values(draft, visit.scope, values)
     draft.put_visit(replace(visit, phase=Phase.RUNNING, starts=visit.starts + 1))
-    draft.want(
-        DecideRoutes(visit=visit.address, node=node, values=values, answers=scope.answers)
-    )
+    draft.want(DecideRoutes(visit=visit.address, node=node, values=values, answers=scope.answers))
     return True
 
 
 def _has_room(draft: Draft, bytes_: int) -> bool:
     state = draft.state
-    if sum(1 for _ in state.in_phase(Phase.RUNNING)) >= state.limits.max_parallel_visits:
-        return False
     after = state.task_bytes + bytes_ + _ORDER_BYTES
     # The first order of a task always goes, or values above the bound would never be sent.
     if state.task_bytes and after > state.limits.task_bytes:
-        if not state.yielding:
-            draft.change(yielding=True)
-            draft.want(Yield())
+        draft.change(yielding=True)
+        draft.want(Yield())
         return False
     draft.change(task_bytes=after)
     return True

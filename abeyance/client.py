@@ -1,0 +1,402 @@
+"""Starting, reading and controlling runs from outside, over Temporal.
+
+Every call is bounded in time, and every call that is repeated (by us or by its caller, with the same
+`key`) has the effect of one. What the run refuses comes back as a `Refusal` with its code; what cannot
+be reached, as `Unavailable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.common import (
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+
+from abeyance import wire
+from abeyance.closed import (
+    PAUSED_NATIVELY,
+    Described,
+    closing_record,
+    describe,
+    respond_after_the_end,
+)
+from abeyance.connection import connect_temporal
+from abeyance.core import ledger
+from abeyance.core.canonical import Json
+from abeyance.core.policy import Principal
+from abeyance.core.state import Limits
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.graph import Graph
+from abeyance.launch import Launch
+from abeyance.patience import NotFound, patiently
+from abeyance.turnstile import SharedReads, Turn, Turnstile
+
+T = TypeVar("T")
+
+_RPC: Final = timedelta(seconds=5)
+_READ_PATIENCE: Final = 3.0
+_LARGEST_START: Final = 1_900_000
+_CODES: Final = frozenset(Code)
+_ATTRIBUTE_BYTES: Final = 1_500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A run that was started, or found running with the same graph and input."""
+
+    run_id: str
+    created: bool
+
+
+class Client:
+    """The runs of one Temporal namespace.
+
+    `task_queue` is where workers listen. `patience` is how many seconds an operation is tried before
+    it is `Unavailable`.
+    """
+
+    def __init__(
+        self,
+        temporal: TemporalClient,
+        *,
+        task_queue: str = wire.TASK_QUEUE,
+        patience: float = 10.0,
+    ) -> None:
+        self.temporal = temporal
+        self.task_queue = task_queue
+        self.patience = patience
+        self._turnstile = Turnstile()
+        self._views: SharedReads[wire.RunView] = SharedReads()
+        self._interrupts: SharedReads[list[wire.InterruptView]] = SharedReads()
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        task_queue: str = wire.TASK_QUEUE,
+        patience: float = 10.0,
+    ) -> Client:
+        """A client for the Temporal at `address` (host:port), else where the environment says."""
+        temporal = await connect_temporal(address, namespace=namespace)
+        return cls(temporal, task_queue=task_queue, patience=patience)
+
+    async def start(
+        self,
+        graph: Graph,
+        input: Mapping[str, Any] | None = None,  # noqa: A002
+        *,
+        run_id: str | None = None,
+        conversation_id: str | None = None,
+        session_type: str = "agent",
+        labels: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        started_by: str = "local",
+        reuse: bool = False,
+    ) -> Started:
+        """Start a run of `graph`. To start the same again under the same id changes nothing.
+
+        `run_id` is generated unless given. `reuse` allows the id of a run that has ended. Raises the
+        refusals `invalid_run_id`, `invalid_input`, `payload_too_large` and `run_exists`.
+        """
+        launch = Launch.of(
+            graph,
+            input or {},
+            run_id=run_id,
+            conversation_id=conversation_id,
+            session_type=session_type,
+            labels=labels or {},
+            limits=limits or Limits(),
+            started_by=started_by,
+        )
+        run_id = launch.start.run_id
+
+        async def send() -> Started:
+            await self.temporal.start_workflow(
+                wire.WORKFLOW,
+                args=launch.arguments,
+                id=run_id,
+                task_queue=self.task_queue,
+                memo=launch.memo,
+                search_attributes=launch.search_attributes,
+                static_summary=launch.summary,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE
+                if reuse
+                else WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                rpc_timeout=_RPC,
+            )
+            return Started(run_id=run_id, created=True)
+
+        try:
+            return await patiently(run_id, send, seconds=self.patience)
+        except WorkflowAlreadyStartedError:
+            return await self._already_started(run_id, launch.start.digest)
+
+    async def view(self, run_id: str) -> wire.RunView:
+        """The run as it is now. Where no worker can be asked, what Temporal knows (`degraded`).
+
+        Raises the refusal `unknown_run`.
+        """
+        described = await self._described(run_id)
+        if not described.is_running:
+            return (await self._record(described)).view
+        if described.status == PAUSED_NATIVELY:
+            return described.degraded_view("paused through Temporal")
+        try:
+            return await self._views.read(run_id, lambda: self._query(run_id, "view", wire.RunView))
+        except Unavailable:
+            return described.degraded_view()
+
+    async def interrupts(self, run_id: str, *, status: str = "open") -> list[wire.InterruptView]:
+        """A run's interrupts of one status, or of `all`: the open ones first."""
+        described = await self._described(run_id)
+        if not described.is_running:
+            found = (await self._record(described)).interrupts
+        elif described.status == PAUSED_NATIVELY:
+            found = described.degraded_view().interrupts
+        else:
+            try:
+                found = await self._interrupts.read(
+                    run_id,
+                    lambda: self._query(run_id, "interrupts", list[wire.InterruptView]),
+                )
+            except Unavailable:
+                found = described.degraded_view().interrupts
+        return [entry for entry in found if status in ("all", entry.status)]
+
+    async def result(self, run_id: str) -> wire.ClosingRecord:
+        """What an ended run left behind. Raises `unknown_run`, or `not_finished` while it runs."""
+        described = await self._described(run_id)
+        if described.is_running:
+            status = (described.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running")
+            raise Refusal(
+                Code.NOT_FINISHED,
+                f"The run {run_id!r} is {status} and has no result yet.",
+                run_status=status,
+            )
+        return await self._record(described)
+
+    async def wait(
+        self, run_id: str, *, until: frozenset[str] = frozenset(), timeout: float = 30.0
+    ) -> wire.RunView:
+        """The view as soon as the run's status is one of `until`, or it has ended, or after
+        `timeout` seconds, whichever is first.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout
+        pause = 0.02
+        while True:
+            view = await self.view(run_id)
+            left = deadline - asyncio.get_running_loop().time()
+            if view.status in until or view.ended_at is not None or left <= 0:
+                return view
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.5, 0.5)
+
+    async def respond(
+        self,
+        run_id: str,
+        answers: Mapping[str, Json] | None = None,
+        *,
+        response: Json = ...,
+        principal: Principal,
+        note: str | None = None,
+        digests: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> list[ledger.Receipt]:
+        """Answer interrupts by id, all or nothing; or, with `response`, the only open one.
+
+        The same answer again gets the first receipt, also after the run has ended. Raises the
+        refusals of the respond table; nothing of a refused call is applied.
+        """
+        forms: dict[str, Any] = (
+            {"response": response} if answers is None else {"responses": dict(answers)}
+        )
+        order = wire.Respond(**forms, principal=principal, note=note, digests=dict(digests or {}))
+        return await self.respond_to(run_id, order, key=key)
+
+    async def respond_to(
+        self, run_id: str, order: wire.Respond, *, key: str | None = None
+    ) -> list[ledger.Receipt]:
+        """Answer as an order says."""
+        try:
+            receipts = await self._update(
+                run_id, "respond", order, wire.Receipts, Turn.RESPOND, key=key
+            )
+        except ApplicationError as error:
+            if error.type != wire.REPLAYED:
+                raise
+            receipts = wire.Receipts.model_validate(error.details[0])
+        except _RunEnded as ended:
+            return respond_after_the_end(await self._record(ended.described), order)
+        return receipts.receipts
+
+    async def pause(self, run_id: str, order: wire.Pause | None = None) -> wire.RunView:
+        """Start no new work. Raises `unknown_run`, `not_running`, or `unknown_node` for its goto."""
+        order = order or wire.Pause()
+        view = await self._control(run_id, "pause", order)
+        if not (view.paused or view.degraded or view.outcome):
+            raise Refusal(
+                Code.UNKNOWN_NODE,
+                f"The pause was not applied: on_timeout={order.on_timeout!r} names no node of the "
+                "graph that can be gone to.",
+            )
+        return view
+
+    async def resume(self, run_id: str, order: wire.Resume | None = None) -> wire.RunView:
+        """Go on after a pause. Raises `unknown_run` and `not_running`."""
+        return await self._control(run_id, "resume", order or wire.Resume())
+
+    async def cancel(self, run_id: str, order: wire.Cancel | None = None) -> wire.RunView:
+        """End the run in good order. Raises `unknown_run` and `not_running`."""
+        return await self._control(run_id, "cancel", order or wire.Cancel())
+
+    async def send_message(
+        self, run_id: str, message: wire.SteerMessage, *, key: str | None = None
+    ) -> wire.MessageReceipt:
+        """Put a message into the run's mailbox, in one round trip."""
+        try:
+            return await self._update(
+                run_id,
+                "send_message",
+                message,
+                wire.MessageReceipt,
+                Turn.SEND_MESSAGE,
+                key=key or message.message_id,
+            )
+        except _RunEnded as ended:
+            raise _not_running(ended.described) from ended
+
+    async def _control(self, run_id: str, signal: str, order: wire.Control) -> wire.RunView:
+        described = await self._described(run_id)
+        if not described.is_running:
+            raise _not_running(described)
+        handle = self.temporal.get_workflow_handle(run_id)
+
+        async def send() -> None:
+            await handle.signal(signal, order, rpc_timeout=_RPC)
+
+        try:
+            await patiently(run_id, send, seconds=self.patience)
+        except NotFound:
+            raise _not_running(await self._described(run_id)) from None
+        return await self.view(run_id)
+
+    async def _update(
+        self,
+        run_id: str,
+        name: str,
+        order: wire.Request,
+        result_type: type[T],
+        turn: Turn,
+        *,
+        key: str | None,
+    ) -> T:
+        # Without a run id of Temporal's: the run may have been handed over to a new one.
+        handle = self.temporal.get_workflow_handle(run_id)
+        update_id = key or uuid.uuid4().hex
+
+        async def send() -> T:
+            async with self._turnstile.turn(run_id, turn):
+                found: T = await handle.execute_update(
+                    name, order, id=update_id, result_type=result_type, rpc_timeout=_RPC
+                )
+                return found
+
+        try:
+            return await patiently(run_id, send, seconds=self.patience)
+        except WorkflowUpdateFailedError as error:
+            raise _refusal_of(error) from error
+        except NotFound:
+            described = await self._described(run_id)
+            if described.is_running:
+                raise Unavailable(f"the run {run_id!r} is being handed over; try again") from None
+            raise _RunEnded(described) from None
+
+    async def _query(self, run_id: str, name: str, result_type: Any) -> Any:
+        handle = self.temporal.get_workflow_handle(run_id)
+
+        async def ask() -> Any:
+            return await handle.query(name, result_type=result_type, rpc_timeout=_RPC)
+
+        return await patiently(run_id, ask, seconds=min(self.patience, _READ_PATIENCE))
+
+    async def _described(self, run_id: str) -> Described:
+        async def ask() -> Described:
+            return await describe(self.temporal, run_id, _RPC)
+
+        try:
+            return await patiently(run_id, ask, seconds=self.patience)
+        except NotFound:
+            raise Refusal(
+                Code.UNKNOWN_RUN,
+                f"There is no run {run_id!r}, or its history is no longer kept.",
+                run_id=run_id,
+            ) from None
+
+    async def _record(self, described: Described) -> wire.ClosingRecord:
+        async def ask() -> wire.ClosingRecord:
+            return await closing_record(self.temporal, described, _RPC)
+
+        return await patiently(described.run_id, ask, seconds=self.patience)
+
+    async def _already_started(self, run_id: str, digest: str) -> Started:
+        described = await self._described(run_id)
+        if not described.is_running:
+            view = (await self._record(described)).view
+            raise Refusal(
+                Code.RUN_EXISTS,
+                f"A run {run_id!r} has ended ({view.status}). Choose another id, or say reuse: true.",
+                run_id=run_id,
+                run_status=view.status,
+                ended_at=view.ended_at and view.ended_at.isoformat(),
+            )
+        start = described.memo.get(wire.MEMO_START) or {}
+        if start.get("digest") == digest:
+            return Started(run_id=run_id, created=False)
+        raise Refusal(
+            Code.RUN_EXISTS,
+            f"A run {run_id!r} is under way with another graph or another input. Choose another id.",
+            run_id=run_id,
+            run_status=(described.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"),
+        )
+
+
+class _RunEnded(Exception):
+    """An update came to a run that had ended."""
+
+    def __init__(self, described: Described) -> None:
+        self.described = described
+        super().__init__(described.run_id)
+
+
+def _refusal_of(error: WorkflowUpdateFailedError) -> Exception:
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type in _CODES:
+        details = cause.details[0] if cause.details else {}
+        return Refusal(Code(cause.type), cause.message, **details)
+    return cause if isinstance(cause, ApplicationError) else error
+
+
+def _not_running(described: Described) -> Refusal:
+    view = described.degraded_view()
+    summary = described.memo.get(wire.MEMO_SUMMARY) or {}
+    status = summary.get("status", view.status)
+    ended_at = view.ended_at and view.ended_at.isoformat()
+    return Refusal(
+        Code.NOT_RUNNING,
+        f"The run {described.run_id!r} ended at {ended_at} ({status}), so nothing can be done to it.",
+        run_status=status,
+        ended_at=ended_at,
+    )

@@ -1,0 +1,246 @@
+"""Reading a run without a worker: what Temporal itself knows of one that ended, or that nobody serves.
+
+An ended run left its closing record in its last event; a cancelled one left it in the memo, because
+Temporal gives it no result. A run that an operator terminated left nothing, and one whose workers are
+away cannot be asked: of these the memo and the status are shown, marked as `degraded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.enums.v1 import EventType, HistoryEventFilterType
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as Execution
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    GetWorkflowExecutionHistoryRequest,
+)
+from temporalio.client import Client as TemporalClient
+
+from abeyance import wire
+from abeyance.core import ledger
+from abeyance.core.events import Responded
+from abeyance.core.ledger import Ledger, Settled
+from abeyance.errors import Code, Refusal
+
+# The SDK's own enumeration lacks the status of a natively paused workflow, and fails on it.
+PAUSED_NATIVELY: Final = 8
+_FIRST_WORDS: Final = {
+    Execution.WORKFLOW_EXECUTION_STATUS_TERMINATED: ("cancelled", "terminated through Temporal"),
+    Execution.WORKFLOW_EXECUTION_STATUS_TIMED_OUT: ("failed", "timed out in Temporal"),
+    Execution.WORKFLOW_EXECUTION_STATUS_FAILED: ("failed", None),
+    Execution.WORKFLOW_EXECUTION_STATUS_CANCELED: ("cancelled", "cancelled through Temporal"),
+    Execution.WORKFLOW_EXECUTION_STATUS_COMPLETED: ("completed", None),
+}
+
+
+class Described:
+    """What Temporal's server knows of a run."""
+
+    def __init__(
+        self, run_id: str, raw: DescribeWorkflowExecutionResponse, memo: Mapping[str, Any]
+    ) -> None:
+        self.run_id = run_id
+        self.memo = memo
+        self._info = raw.workflow_execution_info
+        self.status: int = self._info.status
+        self.execution: str = self._info.execution.run_id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run is open, be it natively paused."""
+        return self.status in (Execution.WORKFLOW_EXECUTION_STATUS_RUNNING, PAUSED_NATIVELY)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When the run ended, if it did."""
+        if self.is_running or not self._info.HasField("close_time"):
+            return None
+        return self._info.close_time.ToDatetime(tzinfo=UTC)
+
+    @property
+    def started_at(self) -> datetime:
+        """When the run started."""
+        return self._info.start_time.ToDatetime(tzinfo=UTC)
+
+    def degraded_view(self, reason: str | None = None) -> wire.RunView:
+        """The run as far as the memo tells."""
+        summary = self.memo.get(wire.MEMO_SUMMARY) or {}
+        start = self.memo.get(wire.MEMO_START) or {}
+        status = summary.get("status", "running")
+        if not self.is_running:
+            status, ended_because = _FIRST_WORDS.get(
+                Execution.ValueType(self.status), ("failed", None)
+            )
+            reason = reason or ended_because
+        updated = summary.get("updated_at")
+        return wire.RunView(
+            run_id=self.run_id,
+            graph=start.get("graph", ""),
+            graph_version=start.get("graph_version", ""),
+            status=status,
+            outcome=None if self.is_running else status,
+            reason=reason or summary.get("reason"),
+            paused=bool(summary.get("paused")),
+            conversation_id=start.get("conversation_id"),
+            session_type=start.get("session_type", "agent"),
+            labels=start.get("labels", {}),
+            started_by=start.get("started_by"),
+            created_at=self.started_at,
+            updated_at=datetime.fromisoformat(updated) if updated else self.started_at,
+            ended_at=self.ended_at,
+            interrupts=self._interrupts() if self.is_running else [],
+            queue_depth=summary.get("queue_depth", 0),
+            blocked=[{"code": "natively_paused"}] if self.status == PAUSED_NATIVELY else [],
+            degraded=True,
+        )
+
+    def _interrupts(self) -> list[wire.InterruptView]:
+        graph = (self.memo.get(wire.MEMO_START) or {}).get("graph", "")
+        rows = [
+            row
+            for key, row in self.memo.items()
+            if key.startswith(wire.MEMO_INTERRUPT) and row is not None
+        ]
+        return [
+            wire.InterruptView(
+                run_id=self.run_id,
+                graph=graph,
+                status="open",
+                requested_capability=row["capability"],
+                **{
+                    name: row[name]
+                    for name in (
+                        "id",
+                        "name",
+                        "kind",
+                        "address",
+                        "prompt",
+                        "created_at",
+                        "deadline",
+                        "digest",
+                    )
+                },
+            )
+            for row in rows
+        ]
+
+
+async def describe(temporal: TemporalClient, run_id: str, rpc_timeout: Any) -> Described:
+    """Ask the server about a run. Raises RPCError NOT_FOUND if there is none."""
+    raw = await temporal.workflow_service.describe_workflow_execution(
+        DescribeWorkflowExecutionRequest(
+            namespace=temporal.namespace, execution=WorkflowExecution(workflow_id=run_id)
+        ),
+        retry=True,
+        timeout=rpc_timeout,
+    )
+    fields = raw.workflow_execution_info.memo.fields
+    memo = {name: await _decoded(temporal, payload) for name, payload in fields.items()}
+    return Described(run_id, raw, memo)
+
+
+async def closing_record(
+    temporal: TemporalClient, described: Described, rpc_timeout: Any
+) -> wire.ClosingRecord:
+    """What an ended run left behind; for one that left nothing, what the memo tells."""
+    payload = await _closing_payload(temporal, described, rpc_timeout)
+    found = await _decoded(temporal, payload) if payload else described.memo.get(wire.MEMO_CLOSING)
+    if not isinstance(found, Mapping) or "view" not in found:
+        view = described.degraded_view()
+        return wire.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
+    record = wire.ClosingRecord.model_validate(found)
+    view = record.view.model_copy(
+        update={
+            "values": record.values,
+            "result": record.values,
+            "ended_at": described.ended_at or record.view.ended_at,
+        }
+    )
+    return record.model_copy(update={"view": view})
+
+
+async def _closing_payload(
+    temporal: TemporalClient, described: Described, rpc_timeout: Any
+) -> Payload | None:
+    response = await temporal.workflow_service.get_workflow_execution_history(
+        GetWorkflowExecutionHistoryRequest(
+            namespace=temporal.namespace,
+            execution=WorkflowExecution(workflow_id=described.run_id, run_id=described.execution),
+            history_event_filter_type=HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT,
+        ),
+        retry=True,
+        timeout=rpc_timeout,
+    )
+    for event in response.history.events:
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+                payloads = event.workflow_execution_completed_event_attributes.result.payloads
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+                failure = event.workflow_execution_failed_event_attributes.failure
+                payloads = failure.application_failure_info.details.payloads
+            case _:
+                continue
+        if payloads:
+            return payloads[0]
+    return None
+
+
+async def _decoded(temporal: TemporalClient, payload: Payload) -> Any:
+    (value,) = await temporal.data_converter.decode([payload])
+    return value
+
+
+def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> list[ledger.Receipt]:
+    """Judge an answer by what an ended run left behind, by the same rules as a running one.
+
+    Only the repeat of an accepted answer gets a receipt; everything else is refused.
+    """
+    view = record.view
+    if order.responses is None and order.interrupt_id is None:
+        raise Refusal(
+            Code.RUN_FINISHED,
+            f"The run {view.run_id!r} has ended ({view.status}) and waits for no answer.",
+            run_status=view.status,
+            ended_at=view.ended_at and view.ended_at.isoformat(),
+        )
+    answers = order.responses or {order.interrupt_id or "": order.response}
+    book = Ledger(settled={entry.id: _settled(entry) for entry in record.interrupts})
+    event = Responded(
+        now=view.ended_at or view.updated_at,
+        principal=order.principal,
+        answers=answers,
+        schema_faults={},
+        digests=order.digests,
+    )
+    try:
+        return list(ledger.judge(book, event).values())
+    except Refusal as refusal:
+        ended: dict[str, Any] = {
+            "run_status": view.status,
+            "ended_at": view.ended_at and view.ended_at.isoformat(),
+        }
+        raise Refusal(refusal.code, refusal.message, **{**ended, **refusal.details}) from refusal
+
+
+def _settled(entry: wire.InterruptView) -> Settled:
+    return Settled(
+        id=entry.id,
+        name=entry.name,
+        kind=entry.kind,  # type: ignore[arg-type]
+        address=entry.address,
+        prompt=entry.prompt,
+        requested_capability=entry.requested_capability,
+        created_at=entry.created_at,
+        deadline=entry.deadline,
+        status=entry.status,  # type: ignore[arg-type]
+        settled_at=entry.settled_at or entry.created_at,
+        by=entry.answered_by,
+        reason=entry.settled_reason,
+        answer_sha256=entry.answer_sha256,
+        answer=entry.answer,
+    )

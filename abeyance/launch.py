@@ -1,0 +1,109 @@
+"""What has to be sent to Temporal to start a run, all of it checked before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from abeyance import wire
+from abeyance.core.canonical import Json, sha256, size
+from abeyance.core.model import GraphSpec
+from abeyance.core.state import Limits, Status
+from abeyance.errors import Code, Refusal
+from abeyance.graph import Graph
+from abeyance.runid import checked_run_id, generated_run_id
+
+_LARGEST: Final = 1_900_000
+"""In bytes: Temporal's server takes no more in one payload."""
+_ATTRIBUTE_BYTES: Final = 1_500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A run that is about to start."""
+
+    start: wire.StartRun
+    spec: GraphSpec
+    values: Mapping[str, Json]
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        input: Mapping[str, Any],  # noqa: A002
+        *,
+        run_id: str | None,
+        conversation_id: str | None,
+        session_type: str,
+        labels: Mapping[str, str],
+        limits: Limits,
+        started_by: str,
+    ) -> Launch:
+        """A launch of `graph`. Raises `invalid_run_id`, `invalid_input`, `payload_too_large`."""
+        run_id = generated_run_id(graph.name) if run_id is None else checked_run_id(run_id)
+        spec = graph.build()
+        values = graph.states.initial(input)
+        actual = max(size(values), size(asdict(spec)))
+        if actual > _LARGEST:
+            raise Refusal(
+                Code.PAYLOAD_TOO_LARGE,
+                f"The input, with the defaults of its fields, takes {actual} bytes, and a start may "
+                f"take {_LARGEST}: pass a reference to large data instead.",
+                limit=_LARGEST,
+                actual=actual,
+            )
+        version = spec.version
+        return cls(
+            spec=spec,
+            values=values,
+            start=wire.StartRun(
+                run_id=run_id,
+                limits=limits,
+                conversation_id=conversation_id,
+                session_type=session_type,
+                labels=dict(labels),
+                started_by=started_by,
+                # The same graph with the same input under the same id is the same start.
+                digest=sha256([version, values]),
+                graph_version=version,
+            ),
+        )
+
+    @property
+    def arguments(self) -> list[Any]:
+        """The arguments of the workflow; the last would be the snapshot of a hand-over."""
+        return [self.start, self.spec, {f"graph:{self.spec.name}": self.values}, None]
+
+    @property
+    def memo(self) -> dict[str, Json]:
+        """What a list shows of the run, and what decides whether a second start is the same."""
+        about = self.start.model_dump(mode="json", exclude={"run_id", "limits"})
+        return {
+            wire.MEMO_START: {**about, "graph": self.spec.name},
+            wire.MEMO_SUMMARY: {"status": str(Status.RUNNING), "open": 0, "paused": False},
+        }
+
+    @property
+    def summary(self) -> str:
+        """One line for Temporal's UI."""
+        return f"{self.spec.name} {self.start.graph_version}"
+
+    @property
+    def search_attributes(self) -> TypedSearchAttributes:
+        """What Temporal's visibility is to know of the run from its first moment."""
+        labels = [f"{name}={value}" for name, value in sorted(self.start.labels.items())]
+        keyword, keywords = SearchAttributeKey.for_keyword, SearchAttributeKey.for_keyword_list
+        pairs: list[SearchAttributePair[Any]] = [
+            SearchAttributePair(keyword(wire.STATUS), str(Status.RUNNING)),
+            SearchAttributePair(keyword(wire.GRAPH), self.spec.name),
+        ]
+        if self.start.conversation_id is not None:
+            pairs.append(
+                SearchAttributePair(keyword(wire.CONVERSATION), self.start.conversation_id)
+            )
+        if labels and sum(len(label.encode()) + 8 for label in labels) <= _ATTRIBUTE_BYTES:
+            pairs.append(SearchAttributePair(keywords(wire.LABELS), labels))
+        return TypedSearchAttributes(pairs)

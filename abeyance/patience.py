@@ -1,0 +1,70 @@
+"""Repeating a call to Temporal while the server says that it might go better the next time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError as UpdateTimeout
+from temporalio.service import RPCError, RPCStatusCode
+
+from abeyance.errors import SettingsError, Unavailable
+
+T = TypeVar("T")
+
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.5
+_AGAIN: Final = frozenset(
+    {
+        RPCStatusCode.ABORTED,
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.FAILED_PRECONDITION,
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.UNAVAILABLE,
+    }
+)
+
+
+class NotFound(Exception):
+    """Temporal has no open run of that id."""
+
+
+async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: float) -> T:
+    """Make a call, again and again for `seconds`, until it succeeds or fails for good.
+
+    The call has to have the effect of one, however often it is made. Raises NotFound, Unavailable
+    when the time is over, and whatever else the call raises.
+    """
+    pause = _FIRST_PAUSE
+    last: BaseException | None = None
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    return await call()
+                except UpdateTimeout as error:
+                    last = error
+                except RPCError as error:
+                    last = _worth_repeating(error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+    except TimeoutError as error:
+        raise Unavailable(
+            f"the run {run_id!r} did not answer within {seconds:g} s: Temporal cannot be reached, or "
+            f"no worker is up ({last or 'no answer'}). The same call may be repeated."
+        ) from error
+
+
+def _worth_repeating(error: RPCError) -> RPCError:
+    if error.status == RPCStatusCode.NOT_FOUND:
+        raise NotFound from error
+    if "search attribute" in error.message:
+        raise SettingsError(
+            "Temporal does not know our search attributes: run `abeyance setup` once for this "
+            f"namespace ({error.message})"
+        ) from error
+    if error.status not in _AGAIN:
+        raise error
+    return error

@@ -1,0 +1,29 @@
+"""The ids of runs, which are also those of their workflows in Temporal."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from abeyance import wire
+from abeyance.errors import Code, Refusal
+
+
+def checked_run_id(run_id: str) -> str:
+    """The id, if it may name a run. Raises `invalid_run_id` listing what is wrong with it."""
+    if re.fullmatch(wire.RUN_ID_RULE, run_id):
+        return run_id
+    invalid = sorted(set(re.findall(r"[^A-Za-z0-9_-]", run_id)))
+    told = f"it contains {', '.join(map(repr, invalid))}" if invalid else f"it has {len(run_id)}"
+    raise Refusal(
+        Code.INVALID_RUN_ID,
+        f"{run_id[:100]!r} cannot name a run: {told}. A run id has 1 to 256 characters out of "
+        "letters, digits, '_' and '-'.",
+        invalid_characters=invalid,
+        rule=wire.RUN_ID_RULE,
+    )
+
+
+def generated_run_id(graph: str) -> str:
+    """A new id that names its graph."""
+    return f"{re.sub('[^A-Za-z0-9_-]', '-', graph)}-{uuid.uuid4().hex[:12]}"

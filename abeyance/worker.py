@@ -1,0 +1,100 @@
+"""The composition root: graphs, activities and the workflow, put together into a Temporal worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Final
+
+from temporalio.client import Client as TemporalClient
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from abeyance.activities.node import BEAT_SECONDS, NodeActivities
+from abeyance.app import load_graphs
+from abeyance.connection import connect_temporal
+from abeyance.errors import AbeyanceError
+from abeyance.graph import Graph
+from abeyance.settings import Settings, load_settings
+from abeyance.telemetry import quiet_the_sdk
+from abeyance.workflows.run import AgentRun
+
+_THREADS: Final = 64
+"""How many plain functions of nodes run at once in one worker."""
+_GRACE: Final = timedelta(seconds=10)
+_SHARED: Final = (
+    # What is decoded outside the sandbox and matched inside has to be of the same classes in both.
+    *(f"abeyance.{name}" for name in ("core", "duration", "errors", "schema", "views", "wire")),
+    *(f"abeyance.{name}" for name in ("context", "graph", "reducers", "statemodel")),
+    *("annotated_types", "jsonschema_rs", "pydantic", "pydantic_core", "typing_extensions"),
+)
+_logger = logging.getLogger("abeyance.worker")
+
+
+def make_worker(
+    temporal: TemporalClient,
+    graphs: Mapping[str, Graph],
+    settings: Settings,
+    *,
+    strict_sandbox: bool = False,
+) -> Worker:
+    """A worker for these graphs, not yet running.
+
+    `strict_sandbox` imports the workflow's own modules anew for every run and watches what they call,
+    as tests do to find what is not deterministic; otherwise they are shared, at half the cost.
+    """
+    restrictions = (
+        SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
+        if strict_sandbox
+        else SandboxRestrictions.default.with_passthrough_all_modules()
+    )
+    return Worker(
+        temporal,
+        task_queue=settings.task_queue,
+        workflows=[AgentRun],
+        activities=[NodeActivities(graphs).run],
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        # After a kill -9 the server waits this long for the dead worker before it asks another.
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
+        # A cancel reaches an activity on its heartbeat, so heartbeats may not be saved up for long.
+        max_heartbeat_throttle_interval=timedelta(seconds=BEAT_SECONDS),
+        default_heartbeat_throttle_interval=timedelta(seconds=BEAT_SECONDS),
+        graceful_shutdown_timeout=_GRACE,
+    )
+
+
+async def serve(settings: Settings, stop: asyncio.Event) -> None:
+    """Run a worker until `stop` is set."""
+    graphs = load_graphs(settings.app)
+    temporal = await connect_temporal(metrics_address=settings.metrics_address)
+    asyncio.get_running_loop().set_default_executor(
+        ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")
+    )
+    async with make_worker(temporal, graphs, settings):
+        _logger.info("serving %s on the task queue %s", ", ".join(graphs), settings.task_queue)
+        await stop.wait()
+
+
+async def _serve_until_signalled(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signal_ in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signal_, stop.set)
+    await serve(settings, stop)
+
+
+def main() -> None:
+    """Run a worker as the environment says, until it is told to stop."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s | %(message)s"
+    )
+    quiet_the_sdk()
+    try:
+        asyncio.run(_serve_until_signalled(load_settings()))
+    except AbeyanceError as error:
+        sys.exit(f"abeyance worker: {error}")

@@ -1,0 +1,79 @@
+"""Where something is: text and value are the same thing."""
+
+import pytest
+from core_strategies import addresses
+from hypothesis import given
+
+from abeyance.core.address import Address, Segment
+
+CALL = Address(
+    (
+        Segment("graph", "refund"),
+        Segment("node", "review", "2"),
+        Segment("agent", "clerk"),
+        Segment("tool", "delete_files", "call_1"),
+    )
+)
+
+
+def test_an_address_reads_from_the_outside_in() -> None:
+    assert str(CALL) == "graph:refund;node:review:2;agent:clerk;tool:delete_files:call_1"
+    assert Address.parse(str(CALL)) == CALL
+
+
+@given(addresses())
+def test_every_address_survives_being_written_and_read(address: Address) -> None:
+    assert Address.parse(str(address)) == address
+
+
+def test_signs_that_separate_are_encoded_in_an_id_and_nothing_else_is() -> None:
+    address = Address((Segment("node", "a:b;c%d é/", "x;y"),))
+
+    assert str(address) == "node:a%3Ab%3Bc%25d é/:x%3By"
+
+
+def test_the_first_of_its_name_has_no_ordinal_and_later_ones_do() -> None:
+    graph = Address.parse("graph:g")
+
+    assert str(graph.child("node", "a")) == "graph:g;node:a"
+    assert str(graph.child("node", "a", 1)) == "graph:g;node:a"
+    assert str(graph.child("node", "a", 12)) == "graph:g;node:a:12"
+
+
+def test_the_parent_is_the_address_around() -> None:
+    assert str(CALL.parent) == "graph:refund;node:review:2;agent:clerk"
+    assert Address.parse("graph:g").parent is None
+
+
+def test_addresses_sort_outermost_first() -> None:
+    texts = ["graph:g;node:b", "graph:g", "graph:f;node:z"]
+
+    assert [str(found) for found in sorted(map(Address.parse, texts))] == [
+        "graph:f;node:z",
+        "graph:g",
+        "graph:g;node:b",
+    ]
+
+
+@pytest.mark.parametrize("part", ["", "graph", "graph:", ":g", "node:a:1:2", "node:a:", "node::1"])
+def test_a_text_of_another_form_is_refused_by_naming_the_part(part: str) -> None:
+    with pytest.raises(ValueError, match="is not of the form type:id or type:id:ordinal") as error:
+        Address.parse(f"graph:g;{part};node:a")
+
+    assert repr(part) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("node:a%2Fb", "node:a%252Fb"), ("node:a%3ab", "node:a%253ab")]
+)
+def test_a_text_that_we_would_write_otherwise_is_refused(text: str, wanted: str) -> None:
+    with pytest.raises(ValueError, match="has to be written") as error:
+        Address.parse(text)
+
+    assert repr(wanted) in str(error.value)
+
+
+@pytest.mark.parametrize(("type_", "id_", "ordinal"), [("", "a", None), ("a", "", None), ("a", "b", "")])
+def test_a_segment_has_no_empty_part(type_: str, id_: str, ordinal: str | None) -> None:
+    with pytest.raises(ValueError, match="needs a type and an id, and no empty ordinal"):
+        Segment(type_, id_, ordinal)

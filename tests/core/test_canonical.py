@@ -1,0 +1,87 @@
+"""Equal JSON values have one text, whoever wrote them down."""
+
+import hashlib
+import json
+import math
+
+import pytest
+from core_strategies import json_values
+from hypothesis import given
+
+from abeyance.core.canonical import Json, canonical, sha256, size, why_not_json
+
+
+def test_keys_are_sorted_and_no_space_is_written() -> None:
+    assert canonical({"b": [1, "é", None], "a": {"d": True, "c": 0.5}}) == (
+        '{"a":{"c":0.5,"d":true},"b":[1,"é",null]}'
+    )
+
+
+@given(json_values())
+def test_the_text_is_the_value_in_json(value: Json) -> None:
+    assert json.loads(canonical(value)) == value
+
+
+@given(json_values())
+def test_a_value_that_was_sent_as_json_keeps_its_hash(value: Json) -> None:
+    assert sha256(json.loads(json.dumps(value))) == sha256(value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, 1.0), (0, -0.0), (-7, -7.0), ([1], (1.0,)), ({"a": 1, "b": 2}, {"b": 2.0, "a": 1})],
+)
+def test_values_that_mean_the_same_are_the_same(one: Json, other: Json) -> None:
+    assert canonical(one) == canonical(other)
+    assert sha256(one) == sha256(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(True, 1), (False, 0), (None, False), ("1", 1), ([], {}), (0.1, 0.2), ("", None)]
+)
+def test_values_that_mean_something_else_are_different(one: Json, other: Json) -> None:
+    assert sha256(one) != sha256(other)
+
+
+def test_a_float_is_written_as_an_integer_only_where_it_is_exactly_one() -> None:
+    assert canonical(2.0**53 - 1) == "9007199254740991"
+    assert canonical(2.0**53) == "9007199254740992.0"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, {"a": [-math.inf]}])
+def test_numbers_that_json_does_not_have_are_refused(value: Json) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        canonical(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [({1: 2}, "the key 1"), ({"a": {None: 1}}, "the key None"), ({1, 2}, "set"), (b"", "bytes")]
+)
+def test_what_is_no_json_at_all_is_refused_by_its_name(value: Json, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        canonical(value)
+
+
+def test_a_hash_says_by_what_it_was_made() -> None:
+    digest = hashlib.sha256(b'{"a":1}').hexdigest()
+
+    assert sha256({"a": 1}) == f"sha256:{digest}"
+
+
+@given(json_values())
+def test_the_size_is_that_of_what_is_sent(value: Json) -> None:
+    assert size(value) == len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def test_a_size_counts_bytes_and_not_characters() -> None:
+    assert size("é") == 4
+
+
+@given(json_values())
+def test_nothing_is_wrong_with_json(value: Json) -> None:
+    assert why_not_json(value) is None
+
+
+@pytest.mark.parametrize("value", [json.loads("1e400"), json.loads("[NaN]"), "\ud800", {1: 2}, object()])
+def test_what_cannot_be_written_as_json_is_told(value: Json) -> None:
+    assert why_not_json(value)

@@ -1,0 +1,670 @@
+"""The way through a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from core_drive import END, START, Drive, chain, edge, gate, graph
+
+from abeyance.core import events
+from abeyance.core.canonical import Json
+from abeyance.core.model import FunctionNode, GoTo, GraphSpec, Route
+from abeyance.core.state import Limits
+from abeyance.errors import Code, Refusal
+
+
+def error_of(run: Drive) -> tuple[str, str, str | None]:
+    """Code, message and address of what made the run fail."""
+    assert run.status == "failed"
+    assert run.state.ending is not None
+    assert run.state.ending.error is not None
+    error = run.state.ending.error
+    assert run.state.ending.reason == error.message
+    return error.code, error.message, error.address
+
+
+# from START to END
+
+
+def test_nodes_run_one_after_another_and_the_run_completes_with_its_values() -> None:
+    run = Drive(chain("first", "second"), values={"x": 1})
+    assert run.running == ["first"]
+
+    run.finish("first", {"x": 2, "log": ["first"]})
+    assert run.running == ["second"]
+    assert (run.orders("second")[0].values, run.state.root.version) == ({"x": 2, "log": ["first"]}, 2)
+
+    run.finish("second")
+    assert (run.status, run.values) == ("completed", {"x": 2, "log": ["first"]})
+    assert run.state.counters.visits == 2
+
+
+def test_a_graph_without_nodes_completes_at_once() -> None:
+    assert Drive(GraphSpec(name="g")).status == "completed"
+    assert Drive(graph(ways=[(START, END)])).status == "completed"
+
+
+def test_a_run_starts_once_however_often_it_is_told_to() -> None:
+    run = Drive(chain("work"))
+    run.feed(events.Started)
+    assert run.started == ["work"]
+
+    run.finish("work")
+    run.feed(events.Started)
+    assert run.started == ["work"]
+
+
+def test_a_node_without_a_way_out_ends_its_branch_only() -> None:
+    run = Drive(graph("short", "long", ways=[(START, "short"), (START, "long")]))
+    run.finish("short")
+    assert run.status == "running"
+
+    run.finish("long")
+    assert run.status == "completed"
+
+
+def test_input_that_is_not_json_never_becomes_a_run() -> None:
+    with pytest.raises(Refusal, match="input of the run is not JSON") as caught:
+        Drive(chain("work"), values={"x": float("inf")})
+
+    assert caught.value.code is Code.INVALID_INPUT
+
+
+# branches
+
+
+def test_all_ways_out_of_a_node_are_taken() -> None:
+    run = Drive(
+        graph("a", "b", "c", ways=[(START, "a"), ("a", "b"), ("a", "c")]),
+    )
+    run.finish("a")
+
+    assert run.running == ["b", "c"]
+
+
+def test_a_branch_that_waits_for_a_person_does_not_stop_another() -> None:
+    run = Drive(
+        graph(gate("ask"), "a", "b", "c", ways=[(START, "ask"), (START, "a"), ("a", "b"), ("b", "c")])
+    )
+    run.finish("a")
+    run.finish("b")
+    run.finish("c")
+    assert (run.status, run.waiting) == ("awaiting-input", ["ask"])
+
+    run.answer("ask")
+    assert run.status == "completed"
+
+
+def test_two_plain_edges_to_a_node_start_it_twice() -> None:
+    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c"), ("b", "c")]))
+    run.finish("a")
+    run.finish("b")
+
+    assert [order.visit for order in run.orders("c")] == ["graph:g;node:c", "graph:g;node:c:2"]
+
+
+def test_the_last_to_finish_writes_the_value() -> None:
+    run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
+    run.finish("b", {"x": "b", "log": ["b"]})
+    run.finish("a", {"x": "a", "log": ["a"]})
+
+    assert run.values == {"x": "a", "log": ["b", "a"]}
+
+
+# conditions
+
+
+@pytest.mark.parametrize(
+    ("values", "started"),
+    [
+        ({"x": 1}, ["one", "also"]),
+        ({"x": 1.0}, ["one", "also"]),
+        ({"x": True}, ["other"]),
+        ({"x": {"deep": {"er": None}}}, ["null"]),
+        ({"x": {"deep": {}}}, ["null"]),
+        ({"x": {"deep": {"er": 0}}}, ["other"]),
+    ],
+)
+def test_every_edge_whose_condition_holds_fires_and_else_is_the_rest(
+    values: Mapping[str, Json], started: list[str]
+) -> None:
+    spec = graph(
+        "one",
+        "also",
+        "null",
+        "other",
+        ways=[
+            edge(START, "one", {"x": 1}),
+            edge(START, "also", {"x": 1, "log": None}),
+            edge(START, "null", {"x.deep.er": None, "x.none": None, "log": None}),
+            edge(START, "other", "else"),
+        ],
+    )
+    if values["x"] in (1, 0) and not isinstance(values["x"], bool):
+        spec = graph(
+            "one",
+            "also",
+            "other",
+            ways=[
+                edge(START, "one", {"x": 1}),
+                edge(START, "also", {"x": 1, "log": None}),
+                edge(START, "other", "else"),
+            ],
+        )
+
+    assert Drive(spec, values=values).started == started
+
+
+def test_a_plain_edge_fires_beside_a_condition() -> None:
+    spec = graph(
+        "a",
+        "always",
+        "maybe",
+        ways=[(START, "a"), ("a", "always"), edge("a", "maybe", {"x": 1})],
+    )
+    run = Drive(spec)
+    run.finish("a", {"x": 1})
+
+    assert run.running == ["always", "maybe"]
+
+
+def test_conditions_look_at_the_values_after_the_patch() -> None:
+    run = Drive(chain_with_condition(), values={"x": "before"})
+    run.finish("a", {"x": "after"})
+
+    assert run.running == ["b"]
+
+
+def chain_with_condition() -> GraphSpec:
+    return graph("a", "b", ways=[(START, "a"), edge("a", "b", {"x": "after"})])
+
+
+def test_a_node_whose_conditions_all_fail_has_no_way_out() -> None:
+    run = Drive(chain_with_condition())
+    run.finish("a")
+
+    code, message, address = error_of(run)
+    assert (code, address) == ("no_way_out", "graph:g;node:a")
+    assert "none of the conditions on the ways out of 'a' holds" in message
+    assert "when='else'" in message
+
+
+def test_input_that_no_way_from_start_takes_fails_the_run() -> None:
+    run = Drive(graph("a", ways=[edge(START, "a", {"x": 1})]), values={"x": 2})
+
+    code, message, address = error_of(run)
+    assert (code, address) == ("no_way_out", "graph:g")
+    assert "edges from START holds for this input" in message
+    assert run.started == []
+
+
+# routes
+
+ROUTED = graph(
+    "a",
+    "b",
+    "c",
+    "rest",
+    ways=[(START, "a"), edge("a", "rest", "else")],
+    routes=[Route(source="a", name="r", targets=("b", "c", END))],
+)
+
+
+@pytest.mark.parametrize(
+    ("routed", "running"),
+    [
+        (("b",), ["b"]),
+        (("c", "b", "c"), ["c", "b"]),
+        ((END,), []),
+        ((), ["rest"]),
+        (None, ["rest"]),
+    ],
+)
+def test_a_route_picks_among_its_targets_and_else_is_the_rest(
+    routed: tuple[str, ...] | None, running: list[str]
+) -> None:
+    run = Drive(ROUTED)
+    run.finish("a", routed=routed)
+
+    assert run.running == running
+
+
+def test_a_route_that_picks_nothing_without_an_else_has_no_way_out() -> None:
+    route = Route(source="a", name="r", targets=(END,))
+    run = Drive(graph("a", ways=[(START, "a")], routes=[route]))
+    run.finish("a", routed=())
+
+    assert error_of(run)[0] == "no_way_out"
+
+
+def test_a_route_and_a_condition_both_count() -> None:
+    spec = graph(
+        "a",
+        "b",
+        "c",
+        ways=[(START, "a"), edge("a", "c", {"x": 1})],
+        routes=[Route(source="a", name="r", targets=("b",))],
+    )
+    both, only_condition = Drive(spec), Drive(spec)
+    both.finish("a", {"x": 1}, routed=("b",))
+    only_condition.finish("a", {"x": 1}, routed=())
+
+    assert (both.running, only_condition.running) == (["c", "b"], ["c"])
+
+
+@pytest.mark.parametrize("chosen", [{"routed": ("rest",)}, {"goto": "b"}, {"goto": "nowhere"}])
+def test_a_target_that_was_not_declared_fails_the_visit(chosen: dict[str, Any]) -> None:
+    run = Drive(ROUTED)
+    run.finish("a", **chosen)
+
+    code, message, address = error_of(run)
+    assert (code, address) == ("unknown_node", "graph:g;node:a")
+    assert repr(next(iter(chosen.values()))).strip("(,)") in message
+    assert "'END'" in message
+
+
+# routes after a gate
+
+GATED = graph(
+    gate("ask", answer_to="log"),
+    "yes",
+    "no",
+    ways=[(START, "ask")],
+    routes=[Route(source="ask", name="r", targets=("yes", "no"))],
+)
+
+
+def test_the_route_after_a_gate_sees_the_answer_in_the_values() -> None:
+    run = Drive(GATED)
+    run.answer("ask", ["granted"])
+
+    (order,) = run.decisions()
+    assert (order.visit, order.values, order.answers) == (
+        "graph:g;node:ask",
+        {"log": ["granted"]},
+        {"ask": ["granted"]},
+    )
+    assert run.status == "running"
+    run.finish("ask", routed=("yes",))
+    assert (run.started, run.values) == (["yes"], {"log": ["granted"]})
+
+
+def test_an_answer_is_merged_once_however_often_its_route_is_asked() -> None:
+    run = Drive(GATED)
+    run.answer("ask", ["granted"])
+    run.feed(events.Paused, actor="ada", mode="now")
+    run.stopped("ask")
+    run.feed(events.Resumed, actor="ada")
+    assert run.decided == ["ask", "ask"]
+
+    run.finish("ask", routed=("no",))
+    assert (run.started, run.values) == (["no"], {"log": ["granted"]})
+
+
+def test_a_route_after_a_gate_that_fails_ends_the_run() -> None:
+    run = Drive(GATED)
+    run.answer("ask", [1])
+    run.fail("ask", "the route raised")
+
+    assert error_of(run) == ("node_failed", "the route raised", "graph:g;node:ask")
+
+
+def test_a_gate_without_a_field_asks_its_route_on_the_values_as_they_are() -> None:
+    spec = graph(
+        gate("ask"), ways=[(START, "ask")], routes=[Route(source="ask", name="r", targets=(END,))]
+    )
+    run = Drive(spec, values={"x": 1})
+    run.answer("ask", 5)
+    run.finish("ask", routed=(END,))
+
+    assert (run.status, run.values, run.state.root.version) == ("completed", {"x": 1}, 1)
+
+
+@pytest.mark.parametrize("spec", [GATED, chain(gate("ask", answer_to="log"))])
+def test_an_answer_that_its_field_cannot_take_fails_the_visit(spec: GraphSpec) -> None:
+    run = Drive(spec)
+    run.answer("ask", "no list")
+
+    code, message, address = error_of(run)
+    assert (code, address) == ("invalid_patch", "graph:g;node:ask")
+    assert "'log' merges by 'append'" in message
+    assert run.settled("ask").status == "answered"
+
+
+# goto
+
+
+def test_a_goto_replaces_the_edges() -> None:
+    spec = graph(FunctionNode(id="a", to=("c",)), "b", "c", ways=[(START, "a"), ("a", "b")])
+    run = Drive(spec)
+    run.finish("a", {"x": 1}, goto="c")
+
+    assert (run.running, run.values) == (["c"], {"x": 1})
+
+
+def test_a_goto_to_end_ends_the_branch() -> None:
+    run = Drive(chain("a", "b"))
+    run.finish("a", goto=END)
+
+    assert (run.status, run.started) == ("completed", ["a"])
+
+
+# failures
+
+
+def test_a_failed_visit_fails_the_run() -> None:
+    run = Drive(chain("a", "b"))
+    run.fail("a", "no such order")
+
+    assert error_of(run) == ("node_failed", "no such order", "graph:g;node:a")
+    assert run.started == ["a"]
+
+
+@pytest.mark.parametrize(("target", "running"), [("mend", ["mend"]), (END, [])])
+def test_a_failure_goes_where_on_error_says(target: str, running: list[str]) -> None:
+    node = FunctionNode(id="a", on_error=GoTo(node=target))
+    mend = [edge(START, "mend", {"x": "never"}), edge(START, "a", "else")]
+    run = Drive(graph(node, "mend", "b", ways=[*mend, ("a", "b")]))
+    run.fail("a")
+
+    assert run.running == running
+    assert run.state.ending is None or run.status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("patch", "told"),
+    [({"nope": 1}, "sets 'nope'"), ({"log": 1}, "'log' merges by 'append'"), ({"x": float("nan")}, "'x'")],
+)
+def test_a_bad_patch_fails_the_visit_and_changes_nothing(patch: Mapping[str, Json], told: str) -> None:
+    run = Drive(chain("a", "b"), values={"x": 1})
+    run.finish("a", {"x": 2, **patch})
+
+    code, message, address = error_of(run)
+    assert (code, address) == ("invalid_patch", "graph:g;node:a")
+    assert told in message
+    assert (run.values, run.state.root.version) == ({"x": 1}, 1)
+
+
+def test_a_bad_patch_goes_where_on_error_says() -> None:
+    node = FunctionNode(id="a", on_error=GoTo(node="mend"))
+    run = Drive(graph(node, "mend", ways=[(START, "a")]))
+    run.finish("a", {"nope": 1})
+
+    assert run.running == ["mend"]
+
+
+# joins
+
+JOINED = graph(
+    "a",
+    "b",
+    "c",
+    ways=[(START, "a"), (START, "b"), (("a", "b"), "c")],
+)
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_a_join_starts_once_when_every_source_has_come(order: tuple[str, str]) -> None:
+    run = Drive(JOINED)
+    run.finish(order[0])
+    assert run.running == [order[1]]
+
+    run.finish(order[1])
+    assert run.running == ["c"]
+    assert run.state.root.tokens == {}
+    run.finish("c")
+    assert run.status == "completed"
+
+
+def test_start_may_be_a_source_of_a_join() -> None:
+    run = Drive(graph("a", "c", ways=[(START, "a"), ((START, "a"), "c")]))
+    run.finish("a")
+
+    assert run.running == ["c"]
+
+
+LOOPED = graph(
+    "a",
+    "b",
+    "c",
+    ways=[
+        (START, "a"),
+        (START, "b"),
+        edge("a", "a", {"x": "again"}),
+        edge("a", END, "else"),
+        (("a", "b"), "c"),
+        edge("b", "b", {"x": "b again"}),
+        edge("b", END, "else"),
+    ],
+)
+
+
+def test_a_join_in_a_loop_pairs_what_came_first_with_what_came_first() -> None:
+    run = Drive(LOOPED)
+    run.finish("a", {"x": "again"})
+    run.finish("a", {"x": None})
+    assert run.state.root.tokens == {"a+b>c": {"a": ("graph:g;node:a", "graph:g;node:a:2")}}
+
+    run.finish("b", {"x": "b again"})
+    assert run.state.root.tokens == {"a+b>c": {"a": ("graph:g;node:a:2",)}}
+    run.finish("b", {"x": None})
+    assert run.running == ["c", "c"]
+    assert run.state.root.tokens == {}
+
+
+def test_a_join_that_can_never_be_complete_fails_the_run() -> None:
+    run = Drive(LOOPED)
+    run.finish("b")
+    run.finish("a", {"x": "again"})
+    run.finish("a", {"x": None})
+    assert run.status == "running"
+    run.finish("c")
+
+    code, message, address = error_of(run)
+    assert (code, address) == ("join_starved", "graph:g")
+    assert "the join of 'a', 'b' into 'c' waits for 'b', which cannot come any more; 'a' did" in message
+
+
+def test_a_join_starves_only_when_nothing_else_can_happen() -> None:
+    spec = graph(
+        "a",
+        "b",
+        "c",
+        gate("ask"),
+        ways=[
+            (START, "a"),
+            (START, "ask"),
+            edge("ask", "b", {"x": "go"}),
+            edge("ask", END, "else"),
+            (("a", "b"), "c"),
+        ],
+    )
+    run = Drive(spec)
+    run.finish("a")
+    assert run.status == "awaiting-input"
+
+    run.feed(events.Paused, actor="ada")
+    run.answer("ask")
+    assert run.status == "paused"
+    run.feed(events.Resumed, actor="ada")
+    assert error_of(run)[0] == "join_starved"
+
+
+def test_a_join_of_what_arrived_starts_in_the_end_with_what_came() -> None:
+    spec = graph(
+        "a",
+        "b",
+        "c",
+        "d",
+        ways=[
+            (START, "a"),
+            (START, "d"),
+            edge("a", "b", {"x": 1}),
+            edge("a", END, "else"),
+            edge(("a", "b"), "c", join="arrived"),
+        ],
+    )
+    run = Drive(spec)
+    run.finish("a")
+    assert run.running == ["d"]
+
+    run.finish("d")
+    assert run.running == ["c"]
+    run.finish("c")
+    assert (run.status, run.state.root.tokens) == ("completed", {})
+
+
+def test_a_join_of_what_arrived_starts_at_once_when_all_have_come() -> None:
+    ways = [edge(START, "a"), edge(START, "b"), edge(("a", "b"), "c", join="arrived")]
+    run = Drive(graph("a", "b", "c", ways=ways))
+    run.finish("a")
+    run.finish("b")
+
+    assert run.running == ["c"]
+
+
+def test_a_join_of_what_arrived_starts_once_for_each_that_came() -> None:
+    ways = [
+        edge(START, "a"),
+        edge("a", "a", {"x": 1}),
+        edge("a", "b", {"x": 2}),
+        edge("a", END, "else"),
+        edge(("a", "b"), "c", join="arrived"),
+    ]
+    run = Drive(graph("a", "b", "c", ways=ways))
+    run.finish("a", {"x": 1})
+    run.finish("a", {"x": 3})
+    assert run.running == ["c"]
+
+    run.finish("c")
+    assert run.running == ["c"]
+    run.finish("c")
+    assert run.status == "completed"
+
+
+def test_a_join_of_what_arrived_goes_before_one_that_starves() -> None:
+    ways = [
+        edge(START, "a"),
+        edge("a", "b", {"x": 1}),
+        edge("a", END, "else"),
+        edge(("a", "b"), "starving"),
+        edge(("b", "a"), "c", join="arrived"),
+        edge("c", "b"),
+    ]
+    run = Drive(graph("a", "b", "c", "starving", ways=ways))
+    run.finish("a")
+    assert run.running == ["c"]
+
+    run.finish("c")
+    run.finish("b")
+    assert run.running == ["starving"]
+
+
+def test_a_condition_on_a_join_decides_whether_its_source_has_come() -> None:
+    ways = [
+        edge(START, "a"),
+        edge(START, "b"),
+        edge(("a", "b"), "c", {"x": 1}),
+        edge("a", END, "else"),
+        edge("b", END, "else"),
+    ]
+    run = Drive(graph("a", "b", "c", ways=ways))
+    run.finish("a", {"x": 1})
+    run.finish("b")
+
+    assert run.running == ["c"]
+
+
+# loops
+
+
+def loop(limit: int) -> Drive:
+    """`a` and a gate, round and round."""
+    return Drive(
+        graph("a", gate("ask"), ways=[(START, "a"), ("a", "ask"), ("ask", "a")]),
+        limits=Limits(max_visits=limit),
+    )
+
+
+def test_each_time_round_is_a_visit_of_its_own() -> None:
+    run = loop(5)
+    for _ in range(3):
+        run.finish("a")
+        run.answer("ask")
+
+    assert [order.visit for order in run.orders("a")] == [
+        "graph:g;node:a",
+        *(f"graph:g;node:a:{ordinal}" for ordinal in (2, 3, 4)),
+    ]
+
+
+def test_a_loop_without_people_is_bounded() -> None:
+    spec = graph("a", ways=[(START, "a"), ("a", "a")])
+    run = Drive(spec, limits=Limits(max_visits=3))
+    for _ in range(3):
+        assert run.status == "running"
+        run.finish("a")
+
+    code, message, address = error_of(run)
+    assert (code, address) == ("max_visits", "graph:g;node:a:4")
+    assert "'a' has been visited 3 times" in message
+    assert "max_visits" in message
+    assert run.started == ["a"] * 3
+
+
+def test_an_answer_starts_the_count_anew() -> None:
+    run = loop(1)
+    for _ in range(4):
+        run.finish("a")
+        run.answer("ask")
+
+    assert run.running == ["a"]
+
+
+def test_a_message_starts_the_count_anew() -> None:
+    spec = graph("a", ways=[(START, "a"), ("a", "a")])
+    run = Drive(spec, limits=Limits(max_visits=1))
+    run.send("m")
+    run.finish("a")
+    assert run.running == ["a"]
+
+    run.send("m")
+    run.finish("a")
+    assert error_of(run)[0] == "max_visits"
+
+
+def test_too_many_visits_end_the_run_although_other_ways_were_open() -> None:
+    ways = [(START, "a"), ("a", "a"), ("a", "b")]
+    run = Drive(graph("a", "b", ways=ways), limits=Limits(max_visits=1))
+    run.finish("a")
+
+    assert error_of(run)[0] == "max_visits"
+    assert run.started == ["a"]
+
+
+# what comes late
+
+
+def test_an_outcome_that_comes_twice_counts_once() -> None:
+    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c")]))
+    visit = run.visit("a").address
+    run.finish("a", {"log": [1]})
+    before = run.state
+
+    run.feed(events.NodeFinished, visit=visit, patch={"log": [2]})
+    run.feed(events.NodeFailed, visit=visit, code="node_failed", message="late")
+    run.feed(events.NodeStopped, visit=visit)
+    run.feed(events.NodeFinished, visit="graph:g;node:never")
+
+    assert run.state == before
+    assert run.last == ()
+
+
+def test_an_outcome_for_a_visit_that_waits_counts_for_nothing() -> None:
+    run = Drive(chain(gate("ask")))
+    before = run.state
+    run.feed(events.NodeFinished, visit=run.open("ask").visit)
+
+    assert run.state == before

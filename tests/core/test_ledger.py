@@ -1,0 +1,485 @@
+"""What an answer gets: every row of the table of `respond`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_drive import ADA, START, Drive, at, chain, gate, graph
+
+from abeyance.core import events
+from abeyance.core.canonical import Json, sha256
+from abeyance.core.events import Responded, SchemaFault
+from abeyance.core.ledger import Ledger, addressee, digest_of, interrupt_id, judge, receipt_of
+from abeyance.core.model import Default, GoTo
+from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
+from abeyance.core.state import Limits
+from abeyance.errors import Code, Refusal
+
+CFO = Principal(subject="cfo", capabilities=("refunds:approve",))
+
+
+def asking(**options: Any) -> Drive:
+    """A run that waits for the answer to `ask`, and then for nothing."""
+    return Drive(chain(gate("ask", **options)))
+
+
+def refusal_of(run: Drive, answers: dict[str, Json], **fields: Any) -> Refusal:
+    return run.refused(Responded, **run.response(answers, **fields))
+
+
+# accepted
+
+
+def test_an_accepted_answer_settles_the_interrupt_and_leaves_a_receipt() -> None:
+    run = asking(schema={})
+    id_ = run.open("ask").id
+    run.wait(3)
+    run.answer("ask", {"approved": True}, note="fine by me")
+
+    settled = run.settled("ask")
+    assert run.state.ledger.open == {}
+    assert (settled.status, settled.by, settled.settled_at) == ("answered", "ada", at(3))
+    assert settled.answer_sha256 == sha256({"approved": True})
+    receipt = receipt_of(settled, replayed=False)
+    assert (receipt.interrupt_id, receipt.answered_by, receipt.accepted_at) == (id_, "ada", at(3))
+    assert (receipt.status, receipt.replayed) == ("answered", False)
+    (fact,) = run.facts("interrupt.answered")
+    assert (fact.address, fact.actor) == ("graph:g;node:ask", "ada")
+    assert fact.data == {
+        "id": id_,
+        "name": "ask",
+        "answer_sha256": sha256({"approved": True}),
+        "note": "fine by me",
+    }
+
+
+@pytest.mark.parametrize("value", [None, False, 0, "", [], {}])
+def test_nothing_is_an_answer_too(value: Json) -> None:
+    run = Drive(chain(gate("ask", answer_to="x"), "work"), values={"x": "before"})
+    run.answer("ask", value)
+
+    assert run.values["x"] == value
+    assert run.state.root.answers == {"ask": value}
+    assert run.started == ["work"]
+
+
+# the same answer again
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_the_same_answer_again_gets_the_first_receipt(is_over: bool) -> None:
+    run = Drive(chain(gate("ask"), "work"))
+    id_ = run.open("ask").id
+    run.answer("ask", {"b": 1, "a": [1.0]})
+    if is_over:
+        run.finish("work")
+    run.wait(60)
+    before = run.state
+    again = run.response({id_: {"a": [1], "b": 1.0}})
+
+    run.feed(Responded, **again)
+
+    assert run.state == before
+    assert run.last == ()
+    (receipt,) = judge(run.state.ledger, Responded(now=run.now, **again)).values()
+    assert receipt == receipt_of(run.settled("ask"), replayed=True)
+    assert receipt.accepted_at == at(0)
+    assert receipt.replayed
+
+
+def test_a_repeat_beside_a_new_answer_changes_only_what_is_new() -> None:
+    run = Drive(graph(gate("one"), gate("two"), ways=[(START, "one"), (START, "two")]))
+    one, two = run.open("one").id, run.open("two").id
+    run.answer("one", 1)
+    run.feed(Responded, **run.response({one: 1, two: 2}))
+
+    assert [fact.data["name"] for fact in run.facts("interrupt.answered")] == ["one", "two"]
+    assert run.status == "completed"
+
+
+# refused
+
+
+def test_another_answer_to_a_settled_one_is_refused() -> None:
+    run = asking()
+    id_ = run.open("ask").id
+    run.answer("ask", True)
+
+    refusal = refusal_of(run, {id_: False})
+    assert refusal.code is Code.ALREADY_ANSWERED
+    assert refusal.details == {
+        "interrupt_id": id_,
+        "answered_by": "ada",
+        "answered_at": at(0).isoformat(),
+    }
+    assert refusal_of(run, {id_: 1}).code is Code.ALREADY_ANSWERED
+
+
+def test_an_unknown_interrupt_stops_the_whole_call() -> None:
+    run = asking()
+
+    refusal = refusal_of(run, {run.open("ask").id: 1, "r.0": 1})
+    assert refusal.code is Code.UNKNOWN_INTERRUPT
+    assert refusal.details["interrupt_id"] == "r.0"
+    assert run.waiting == ["ask"]
+
+
+def test_an_expired_interrupt_is_gone() -> None:
+    run = Drive(chain(gate("ask", timeout=10, on_timeout=GoTo(node="late")), "late"))
+    id_ = run.open("ask").id
+    run.tick(10)
+
+    refusal = refusal_of(run, {id_: True})
+    assert refusal.code is Code.EXPIRED
+    assert refusal.details == {"interrupt_id": id_, "deadline": at(10).isoformat()}
+
+
+def test_a_cancelled_interrupt_is_withdrawn() -> None:
+    run = asking()
+    id_ = run.open("ask").id
+    run.feed(events.CancelRequested, actor="bob", reason="changed our minds")
+
+    refusal = refusal_of(run, {id_: True})
+    assert refusal.code is Code.WITHDRAWN
+    assert refusal.details == {"interrupt_id": id_, "status": "cancelled"}
+    assert "the run ended: cancelled" in refusal.message
+    assert run.settled("ask").by == "bob"
+
+
+def test_an_answer_that_misses_its_schema_is_told_where() -> None:
+    run = asking(schema={"type": "object"})
+    id_ = run.open("ask").id
+    faults = (SchemaFault(pointer="/amount", message="is no number"), SchemaFault(pointer="", message="x"))
+
+    refusal = refusal_of(run, {id_: {}}, schema_faults={id_: faults})
+    assert refusal.code is Code.INVALID_ANSWER
+    assert refusal.details == {
+        "interrupt_id": id_,
+        "errors": [
+            {"pointer": "/amount", "message": "is no number"},
+            {"pointer": "", "message": "x"},
+        ],
+    }
+    assert "/amount: is no number; (the answer): x" in refusal.message
+    assert run.waiting == ["ask"]
+
+
+def test_an_answer_that_nobody_held_against_its_schema_is_refused() -> None:
+    run = asking(schema={"type": "object"})
+
+    refusal = refusal_of(run, {run.open("ask").id: {}}, schema_faults={})
+    assert refusal.code is Code.INVALID_ANSWER
+    assert refusal.details["errors"] == []
+
+
+def test_an_answer_without_a_schema_needs_no_validation() -> None:
+    run = asking()
+    run.answer("ask", 1, schema_faults={})
+
+    assert run.status == "completed"
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), {"a": [float("-inf")]}])
+def test_an_answer_that_is_not_json_is_refused(value: Json) -> None:
+    run = asking()
+    id_ = run.open("ask").id
+
+    refusal = refusal_of(run, {id_: value})
+    assert refusal.code is Code.INVALID_ANSWER
+    assert refusal.details["interrupt_id"] == id_
+    assert refusal.details["errors"][0]["pointer"] == ""
+    run.answer("ask", 1)
+    assert refusal_of(run, {id_: value}).code is Code.INVALID_ANSWER
+
+
+@pytest.mark.parametrize("principal", [ADA, TEMPORAL, Principal(subject="root", capabilities=("admin",))])
+def test_a_missing_capability_is_named(principal: Principal) -> None:
+    run = asking(capability="refunds:approve")
+    id_ = run.open("ask").id
+
+    refusal = refusal_of(run, {id_: True}, principal=principal)
+    assert refusal.code is Code.CAPABILITY_REQUIRED
+    assert refusal.details == {"interrupt_id": id_, "capability": "refunds:approve"}
+    assert repr(principal.subject) in refusal.message
+    assert run.waiting == ["ask"]
+
+
+@pytest.mark.parametrize("principal", [CFO, Principal(subject="dev", capabilities=(EVERYTHING,))])
+def test_who_has_the_capability_may_answer(principal: Principal) -> None:
+    run = asking(capability="refunds:approve")
+    run.answer("ask", True, principal=principal)
+
+    assert run.settled("ask").by == principal.subject
+
+
+def test_who_lacks_the_capability_does_not_learn_what_became_of_it() -> None:
+    run = asking(capability="refunds:approve")
+    id_ = run.open("ask").id
+    run.answer("ask", True, principal=CFO)
+
+    assert refusal_of(run, {id_: True}).code is Code.CAPABILITY_REQUIRED
+
+
+def test_an_answer_to_what_was_shown_before_is_stale() -> None:
+    run = asking()
+    shown = run.open("ask")
+
+    refusal = refusal_of(run, {shown.id: True}, digests={shown.id: "sha256:0"})
+    assert refusal.code is Code.STALE
+    assert refusal.details == {"interrupt_id": shown.id, "digest": shown.digest}
+    run.answer("ask", True, digests={shown.id: shown.digest})
+    assert run.status == "completed"
+
+
+def test_whoever_comes_around_the_api_may_answer_what_asks_for_no_capability() -> None:
+    run = asking()
+    run.answer("ask", True, principal=TEMPORAL)
+
+    assert run.settled("ask").by == "temporal"
+
+
+def test_an_answer_after_the_default_is_told_the_default() -> None:
+    run = asking(timeout=10, on_timeout=Default(answer={"approved": False}))
+    id_ = run.open("ask").id
+    run.tick(10)
+
+    for answer in ({"approved": True}, {"approved": False}):
+        refusal = refusal_of(run, {id_: answer})
+        assert refusal.code is Code.ALREADY_ANSWERED
+        assert refusal.details == {
+            "interrupt_id": id_,
+            "answered_by": "timeout",
+            "answered_at": at(10).isoformat(),
+            "answer": {"approved": False},
+        }
+
+
+def test_the_default_is_told_however_long_it_is() -> None:
+    run = asking(timeout=10, on_timeout=Default(answer="x" * 600))
+    id_ = run.open("ask").id
+    run.tick(10)
+
+    assert refusal_of(run, {id_: 1}).details["answer"] == "x" * 600
+
+
+def test_an_answer_while_the_run_is_paused_counts_and_the_run_goes_on_after_resume() -> None:
+    run = Drive(chain(gate("ask"), "work"))
+    run.feed(events.Paused, actor="bob")
+    run.answer("ask", True)
+    assert run.settled("ask").status == "answered"
+    assert run.started == []
+
+    run.feed(events.Resumed, actor="bob")
+    assert run.started == ["work"]
+
+
+def test_an_ended_run_tells_of_each_interrupt_what_became_of_it() -> None:
+    ways = [(START, "answered"), (START, "expired"), (START, "left"), (START, "default")]
+    run = Drive(
+        graph(
+            gate("answered"),
+            gate("expired", timeout=20),
+            gate("default", timeout=10, on_timeout=Default(answer=1)),
+            gate("left"),
+            ways=ways,
+        )
+    )
+    ids = {name: run.open(name).id for _, name in ways}
+    run.answer("answered", 1)
+    run.tick(20)
+    assert run.status == "halted"
+
+    told = {name: refusal_of(run, {id_: 2}).code for name, id_ in ids.items()}
+    assert told == {
+        "answered": Code.ALREADY_ANSWERED,
+        "expired": Code.EXPIRED,
+        "left": Code.WITHDRAWN,
+        "default": Code.ALREADY_ANSWERED,
+    }
+    assert refusal_of(run, {"r.0": 1}).code is Code.UNKNOWN_INTERRUPT
+
+
+# no id
+
+
+def test_an_answer_without_an_id_means_the_only_open_interrupt() -> None:
+    run = asking()
+
+    assert addressee(run.state.ledger) == run.open("ask").id
+
+
+@pytest.mark.parametrize("names", [(), ("one", "two")])
+def test_an_answer_without_an_id_is_ambiguous_otherwise(names: tuple[str, ...]) -> None:
+    run = Drive(graph(*map(gate, names), ways=[(START, name) for name in names]))
+
+    with pytest.raises(Refusal) as caught:
+        addressee(run.state.ledger)
+
+    assert caught.value.code is Code.AMBIGUOUS_INTERRUPT
+    assert caught.value.details == {
+        "open_interrupts": [{"id": run.open(name).id, "name": name} for name in names]
+    }
+    assert caught.value.message.startswith(f"{len(names)} interrupts are open")
+
+
+# several at once
+
+
+def test_several_answers_are_taken_together() -> None:
+    run = Drive(graph(gate("one"), gate("two"), ways=[(START, "one"), (START, "two")]))
+    run.feed(Responded, **run.response({run.open("two").id: 2, run.open("one").id: 1}))
+
+    assert run.state.root.answers == {"one": 1, "two": 2}
+    assert run.status == "completed"
+
+
+def test_one_wrong_answer_refuses_all_and_every_reason_is_told() -> None:
+    run = Drive(
+        graph(
+            gate("one"),
+            gate("two", capability="boss"),
+            gate("three", schema={}),
+            ways=[(START, "one"), (START, "two"), (START, "three")],
+        )
+    )
+    one, two, three = (run.open(name).id for name in ("one", "two", "three"))
+
+    refusal = refusal_of(run, {one: 1, two: 1, three: 1}, schema_faults={})
+    assert refusal.code is Code.CAPABILITY_REQUIRED
+    assert refusal.details["interrupt_id"] == two
+    assert [(entry["interrupt_id"], entry["code"]) for entry in refusal.details["refused"]] == [
+        (two, "capability_required"),
+        (three, "invalid_answer"),
+    ]
+    assert all(entry["detail"] for entry in refusal.details["refused"])
+    assert "Of 3 answers 2 cannot be accepted, so none was applied." in refusal.message
+    assert run.waiting == ["one", "two", "three"]
+
+
+def test_the_order_of_answering_is_free_and_branches_do_not_wait_for_each_other() -> None:
+    run = Drive(
+        graph(
+            gate("one"),
+            gate("two"),
+            "after_one",
+            "after_two",
+            ways=[(START, "one"), (START, "two"), ("one", "after_one"), ("two", "after_two")],
+        )
+    )
+    run.answer("two")
+    assert run.started == ["after_two"]
+    assert run.waiting == ["one"]
+
+
+# what is asked, and what stays of it
+
+
+def test_a_question_is_filled_once_when_it_opens() -> None:
+    run = Drive(
+        graph(
+            gate("ask", prompt="Pay {x}?", reason={"why": "{x} and {y}"}),
+            "work",
+            ways=[(START, "ask"), (START, "work")],
+        ),
+        values={"x": 100},
+    )
+    shown = run.open("ask")
+    run.finish("work", {"x": 200})
+
+    assert run.open("ask") == shown
+    assert (shown.prompt, shown.reason) == ("Pay 100?", {"why": "100 and {y}"})
+    assert shown.digest == digest_of("ask", shown.address, "Pay 100?", shown.reason, None)
+
+
+@pytest.mark.parametrize("changed", range(5))
+def test_a_digest_changes_with_everything_that_is_shown(changed: int) -> None:
+    shown: list[Any] = ["ask", "graph:g", "Go on?", {"why": 1}, {"type": "object"}]
+    other = list(shown)
+    other[changed] = "other"
+
+    assert digest_of(*shown) != digest_of(*other)
+    assert digest_of(*shown) == digest_of(*list(shown))
+
+
+def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:
+    run = asking(capability="boss", timeout=60)
+    opened = run.open("ask")
+
+    (fact,) = run.facts("interrupt.opened")
+    assert fact.address == opened.address == opened.visit == "graph:g;node:ask"
+    assert fact.data == {
+        "id": opened.id,
+        "name": "ask",
+        "kind": "question",
+        "capability": "boss",
+        "deadline": at(60).isoformat(),
+    }
+    assert (opened.created_at, opened.deadline, opened.number) == (at(0), at(60), fact.number)
+    assert (opened.kind, opened.scope) == ("question", "graph:g")
+
+
+def test_an_id_names_its_run_and_is_the_same_in_every_replay() -> None:
+    assert asking().open("ask").id == asking().open("ask").id
+    assert asking().open("ask").id == interrupt_id("r", "graph:g;node:ask", "ask")
+    different = {
+        interrupt_id("r", "graph:g;node:ask", "ask"),
+        interrupt_id("r", "graph:g;node:ask", "other"),
+        interrupt_id("r", "graph:g;node:ask:2", "ask"),
+        interrupt_id("r", "graph:g;node:ask", "ask", 2),
+        interrupt_id("q", "graph:g;node:ask", "ask"),
+    }
+    assert len(different) == 5
+    run, _, digits = asking().open("ask").id.rpartition(".")
+    assert run == "r"
+    assert len(digits) == 16
+    assert int(digits, 16) >= 0
+
+
+def test_a_prompt_that_shows_a_document_is_cut() -> None:
+    run = Drive(chain(gate("ask", prompt="{x}")), values={"x": "y" * 20_000})
+    assert len(run.open("ask").prompt) == 10_000
+
+    run.answer("ask")
+    assert run.settled("ask").prompt == "y" * 200
+
+
+@pytest.mark.parametrize(("length", "kept"), [(510, "y" * 510), (511, None)])
+def test_a_long_answer_is_kept_as_its_hash_only(length: int, kept: Json) -> None:
+    run = asking()
+    id_ = run.open("ask").id
+    run.answer("ask", "y" * length)
+
+    assert run.settled("ask").answer == kept
+    assert run.settled("ask").answer_sha256 == sha256("y" * length)
+    (receipt,) = judge(
+        run.state.ledger, Responded(now=run.now, **run.response({id_: "y" * length}))
+    ).values()
+    assert receipt.replayed
+
+
+def test_only_the_latest_settled_interrupts_are_remembered() -> None:
+    run = Drive(chain(gate("one"), gate("two"), gate("three")), limits=Limits(settled_kept=2))
+    ids = []
+    for name in ("one", "two", "three"):
+        ids.append(run.open(name).id)
+        run.answer(name)
+
+    assert list(run.state.ledger.settled) == ids[1:]
+    assert refusal_of(run, {ids[0]: None}).code is Code.UNKNOWN_INTERRUPT
+
+
+def test_an_empty_ledger_knows_nothing() -> None:
+    event = Responded(now=at(0), principal=ADA, answers={"r.1": 1}, schema_faults={})
+
+    with pytest.raises(Refusal, match=r"no interrupt 'r\.1' in this run"):
+        judge(Ledger(), event)
+
+
+def test_a_refusal_is_equal_to_another_of_the_same_content_only() -> None:
+    refusal = Refusal(Code.STALE, "old", a=1)
+
+    assert refusal == Refusal(Code.STALE, "old", a=1)
+    assert refusal != Refusal(Code.STALE, "old", a=2)
+    assert refusal != Refusal(Code.GONE, "old", a=1)
+    assert refusal != "old"

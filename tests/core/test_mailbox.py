@@ -1,0 +1,247 @@
+"""Accepted means delivered or reported; a full box says so at once."""
+
+from __future__ import annotations
+
+import pytest
+from core_drive import ADA, Drive, chain, gate
+
+from abeyance.core import events
+from abeyance.core.canonical import Json
+from abeyance.core.events import Message
+from abeyance.core.mailbox import Mailbox, Undelivered
+from abeyance.core.state import Limits
+from abeyance.errors import Code
+
+
+def message(id_: str = "m", text: str = "hello", **metadata: Json) -> Message:
+    return Message(message_id=id_, text=text, sender="ada", metadata=metadata)
+
+
+def working(max_queue_size: int = 100) -> Drive:
+    """A run whose only node is at work."""
+    return Drive(chain("work"), limits=Limits(max_queue_size=max_queue_size))
+
+
+def take(run: Drive, most: int, visit: str = "graph:g;node:work") -> list[Json]:
+    """The ids of what a visit gets."""
+    before = len(run.facts("message.delivered"))
+    run.feed(events.MessagesTaken, visit=visit, most=most)
+    return [fact.data["message_id"] for fact in run.facts("message.delivered")[before:]]
+
+
+def test_messages_are_delivered_once_in_the_order_of_their_coming() -> None:
+    run = working()
+    for number in range(3):
+        run.send(f"m{number}")
+
+    assert take(run, 2) == ["m0", "m1"]
+    assert take(run, 2) == ["m2"]
+    assert take(run, 2) == []
+    assert run.state.counters.messages_queued == 3
+    assert run.state.counters.messages_delivered == 3
+    assert run.state.counters.max_queue_depth == 3
+
+
+def test_a_delivery_names_the_visit_that_took_the_message() -> None:
+    run = working()
+    run.send("m")
+    take(run, 1)
+
+    (fact,) = run.facts("message.delivered")
+    assert (fact.address, fact.data) == ("graph:g;node:work", {"message_id": "m"})
+
+
+def test_a_visit_that_is_over_takes_nothing() -> None:
+    run = Drive(chain("work", "next"))
+    run.send("m")
+    run.finish("work")
+
+    assert take(run, 1) == []
+    assert take(run, 1, visit="graph:g;node:next") == ["m"]
+
+
+def test_a_message_tells_who_sent_it_and_how_deep_the_queue_is() -> None:
+    run = working()
+    run.send("m0")
+    run.send("m1")
+
+    first, second = run.facts("message.queued")
+    assert (first.actor, first.data) == ("ada", {"message_id": "m0", "queue_depth": 1})
+    assert second.data == {"message_id": "m1", "queue_depth": 2}
+
+
+def test_a_repeat_is_recognised_also_after_its_delivery_and_after_the_end() -> None:
+    run = working()
+    run.send("m")
+    run.send("m")
+    assert len(run.state.mailbox.queue) == 1
+
+    take(run, 1)
+    run.send("m")
+    assert run.state.mailbox.queue == ()
+
+    run.finish("work")
+    run.send("m")
+    assert run.status == "completed"
+    assert run.last == ()
+
+
+def test_the_same_id_with_another_body_is_a_conflict() -> None:
+    run = working()
+    run.send("m")
+
+    refusal = run.refused(events.MessageSent, message=message(text="other"))
+    assert refusal.code is Code.MESSAGE_CONFLICT
+    assert refusal.details == {"message_id": "m"}
+    assert run.refused(events.MessageSent, message=message(a=1)).code is Code.MESSAGE_CONFLICT
+
+
+def test_a_full_queue_refuses_at_once_and_says_how_full() -> None:
+    run = working(max_queue_size=2)
+    run.send("m0")
+    run.send("m1")
+
+    refusal = run.refused(events.MessageSent, message=message("m2"))
+    assert refusal.code is Code.QUEUE_FULL
+    assert refusal.details == {"limit": 2, "actual": 2}
+    assert "holds 2 unread messages, and its bound is 2" in refusal.message
+
+    run.send("m1")
+    assert take(run, 1) == ["m0"]
+    run.send("m2")
+    assert take(run, 9) == ["m1", "m2"]
+
+
+@pytest.mark.parametrize(
+    ("id_", "text", "code"), [("new", "x" * 51, "queue_full"), ("m", "x" * 51, "message_conflict")]
+)
+def test_what_a_signal_could_not_bring_in_is_on_record(id_: str, text: str, code: str) -> None:
+    run = working(max_queue_size=1)
+    run.send("m")
+    run.send(id_, text, signalled=True)
+
+    (note,) = run.state.mailbox.rejected
+    assert (note.message_id, note.code, note.preview) == (id_, code, "x" * 50 + "...")
+    (fact,) = run.facts("message.rejected")
+    assert (fact.actor, fact.data) == ("ada", {"message_id": id_, "code": code})
+    assert len(run.state.mailbox.queue) == 1
+
+
+def test_a_signal_that_repeats_a_message_leaves_no_note() -> None:
+    run = working(max_queue_size=1)
+    run.send("m")
+    run.send("m", signalled=True)
+
+    assert run.state.mailbox.rejected == ()
+    assert run.last == ()
+
+
+def test_only_the_last_hundred_rejections_are_kept() -> None:
+    run = working(max_queue_size=1)
+    run.send("m")
+    for number in range(101):
+        run.send(f"n{number}", signalled=True)
+
+    kept = [note.message_id for note in run.state.mailbox.rejected]
+    assert kept == [f"n{number}" for number in range(1, 101)]
+
+
+def test_a_run_that_is_ending_reads_no_more_messages() -> None:
+    run = working()
+    run.feed(events.CancelRequested, actor="ada")
+
+    refusal = run.refused(events.MessageSent, message=message())
+    assert refusal.code is Code.NOT_RUNNING
+    assert refusal.details == {"run_status": "ending"}
+    run.send("m", signalled=True)
+    assert [note.code for note in run.state.mailbox.rejected] == ["not_running"]
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed", "cancelled"])
+def test_what_nobody_read_is_reported_with_the_outcome(outcome: str) -> None:
+    run = working()
+    run.send("m0")
+    run.send("m1", "x" * 60)
+    match outcome:
+        case "completed":
+            run.finish("work")
+        case "failed":
+            run.fail("work")
+        case _:
+            run.feed(events.CancelRequested, actor="ada", mode="now")
+
+    assert run.status == outcome
+    assert run.state.mailbox.queue == ()
+    assert [(left.message_id, left.reason, left.preview) for left in run.state.mailbox.undelivered] == [
+        ("m0", outcome, "hello"),
+        ("m1", outcome, "x" * 50 + "..."),
+    ]
+    assert [fact.data for fact in run.facts("message.undelivered")] == [
+        {"message_id": "m0", "reason": outcome},
+        {"message_id": "m1", "reason": outcome},
+    ]
+
+
+def test_a_deadline_that_halts_the_run_reports_its_messages() -> None:
+    run = Drive(chain(gate("ask", timeout=10)))
+    run.send("m")
+    run.tick(10)
+
+    assert run.state.mailbox.undelivered == (
+        Undelivered(message_id="m", reason="halted", preview="hello"),
+    )
+
+
+@pytest.mark.parametrize("signalled", [False, True])
+def test_a_message_that_cannot_be_written_down_is_refused(signalled: bool) -> None:
+    run = working()
+    bad = message(score=float("inf"))
+
+    if signalled:
+        run.feed(events.MessageSent, message=bad, signalled=True)
+        assert [note.code for note in run.state.mailbox.rejected] == ["invalid_message"]
+    else:
+        assert run.refused(events.MessageSent, message=bad).code is Code.INVALID_MESSAGE
+    assert run.state.mailbox.queue == ()
+
+
+def test_the_last_thousand_ids_are_remembered() -> None:
+    box = Mailbox()
+    for number in range(1001):
+        box = box.with_message(message(f"m{number}"))
+
+    assert not box.knows(message("m0"))
+    assert box.knows(message("m1"))
+    assert box.knows(message("m1000"))
+    assert len(box.seen) == 1000
+
+
+def test_the_hash_of_a_message_does_not_depend_on_who_sends_it_again() -> None:
+    box = Mailbox().with_message(message(a=1))
+
+    assert box.knows(Message(message_id="m", text="hello", sender="bob", metadata={"a": 1.0}))
+
+
+def test_messages_and_their_delivery_are_activity_of_the_run() -> None:
+    run = working()
+    run.wait(5)
+    run.send("m")
+    assert run.state.last_activity_at == run.now
+
+    run.wait(5)
+    take(run, 1)
+    assert run.state.last_activity_at == run.now
+
+    seen = run.now
+    run.wait(5)
+    take(run, 1)
+    assert run.state.last_activity_at == seen
+
+
+def test_a_waiting_run_takes_messages_for_later() -> None:
+    run = Drive(chain(gate("ask"), "work"))
+    run.send("m")
+    run.answer("ask")
+
+    assert take(run, 1) == ["m"]
+    assert ADA.subject == run.settled("ask").by

@@ -1,0 +1,118 @@
+"""How what a visit changed is put to the values."""
+
+from collections.abc import Mapping
+
+import pytest
+from core_strategies import json_values
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abeyance.core.canonical import Json
+from abeyance.core.model import FieldSpec, GraphSpec, Reducer
+from abeyance.core.patch import PatchError, merged
+
+SPEC = GraphSpec(
+    name="g",
+    fields={
+        "name": FieldSpec(),
+        "log": FieldSpec(reducer="append"),
+        "tags": FieldSpec(reducer="union"),
+        "facts": FieldSpec(reducer="merge"),
+        "total": FieldSpec(reducer="add"),
+    },
+)
+OPEN = GraphSpec(name="g", open_values=True)
+
+
+@pytest.mark.parametrize(
+    ("field", "old", "new", "result"),
+    [
+        ("name", "a", "b", "b"),
+        ("name", {"a": 1}, None, None),
+        ("log", [1], [2, 1], [1, 2, 1]),
+        ("log", None, [1], [1]),
+        ("tags", [1, {"a": 1}], [{"a": 1.0}, 2, 1], [1, {"a": 1.0}, 2]),
+        ("tags", None, [3, 3], [3]),
+        ("facts", {"a": 1, "b": 1}, {"b": 2, "c": None}, {"a": 1, "b": 2, "c": None}),
+        ("facts", None, {"a": 1}, {"a": 1}),
+        ("total", 2, 3, 5),
+        ("total", 2, -0.5, 1.5),
+        ("total", None, 4, 4),
+    ],
+)
+def test_each_reducer_merges_in_its_own_way(field: str, old: Json, new: Json, result: Json) -> None:
+    before = {"name": "kept"} if old is None else {"name": "kept", field: old}
+
+    assert merged(SPEC, before, {field: new}) == {"name": "kept", field: result}
+
+
+@pytest.mark.parametrize(
+    ("field", "old", "new", "told"),
+    [
+        ("log", [1], "text", "'log' merges by 'append', which cannot put a str to a list"),
+        ("log", "text", [1], "'log' merges by 'append', which cannot put a list to a str"),
+        ("log", [1], None, "'log' merges by 'append', which cannot put a NoneType to a list"),
+        ("tags", {}, [1], "'tags' merges by 'union', which cannot put a list to a dict"),
+        ("facts", [], {}, "'facts' merges by 'merge', which cannot put a dict to a list"),
+        ("facts", {}, 1, "'facts' merges by 'merge', which cannot put a int to a dict"),
+        ("total", 1, "1", "'total' merges by 'add', which cannot put a str to a int"),
+        ("total", "1", 1, "'total' merges by 'add', which cannot put a int to a str"),
+        ("total", 1, True, "'total' merges by 'add', which cannot put a bool to a int"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_naming_the_field(
+    field: str, old: Json, new: Json, told: str
+) -> None:
+    with pytest.raises(PatchError, match=told):
+        merged(SPEC, {field: old}, {field: new})
+
+
+def test_unknown_fields_are_refused_all_at_once() -> None:
+    with pytest.raises(PatchError) as error:
+        merged(SPEC, {}, {"name": "a", "zeta": 1, "alpha": 2})
+
+    assert str(error.value) == (
+        "the patch sets 'alpha', 'zeta', but the state of graph 'g' has only the fields "
+        "'name', 'log', 'tags', 'facts', 'total'"
+    )
+
+
+def test_a_state_without_fields_says_so() -> None:
+    with pytest.raises(PatchError, match=r"has only the fields \(none\)"):
+        merged(GraphSpec(name="g"), {}, {"a": 1})
+
+
+def test_open_values_take_any_field_and_replace() -> None:
+    assert merged(OPEN, {"a": [1]}, {"a": [2], "b": 1}) == {"a": [2], "b": 1}
+
+
+@pytest.mark.parametrize("value", [float("inf"), [float("nan")], {1: 2}])
+def test_what_could_not_be_written_down_again_is_refused(value: Json) -> None:
+    with pytest.raises(PatchError, match="the field 'name' is set to what is not JSON"):
+        merged(SPEC, {}, {"name": value})
+
+
+@pytest.mark.parametrize(("old", "new"), [(1.7e308, 1.7e308), (10**400, 0.5)])
+def test_a_sum_that_no_number_holds_is_refused(old: Json, new: Json) -> None:
+    with pytest.raises(PatchError, match="'total' adds up to more than a number can hold"):
+        merged(SPEC, {"total": old}, {"total": new})
+
+
+@given(st.dictionaries(st.text(max_size=3), json_values()), st.dictionaries(st.text(max_size=3), json_values()))
+def test_neither_the_values_nor_the_patch_are_touched(
+    values: Mapping[str, Json], patch: Mapping[str, Json]
+) -> None:
+    before = (dict(values), dict(patch))
+
+    assert merged(OPEN, values, patch) == {**values, **patch}
+    assert (dict(values), dict(patch)) == before
+
+
+@pytest.mark.parametrize("reducer", ["append", "union", "merge"])
+def test_what_was_merged_before_is_not_changed_by_what_comes(reducer: Reducer) -> None:
+    spec = GraphSpec(name="g", fields={"f": FieldSpec(reducer=reducer)})
+    item: Json = {"a": 1} if reducer == "merge" else [1]
+    first = merged(spec, {}, {"f": item})
+    merged(spec, first, {"f": {"b": 2} if reducer == "merge" else [2]})
+
+    assert first == {"f": item}

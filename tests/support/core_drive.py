@@ -1,0 +1,276 @@
+"""Small graphs, and a run of one that a test drives by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeVar
+
+import pytest
+from pydantic import TypeAdapter
+
+from abeyance.core import events, machine
+from abeyance.core.canonical import Json
+from abeyance.core.effects import DecideRoutes, Effect, Publish, RunNode, StopNode
+from abeyance.core.faults import faults_of
+from abeyance.core.ledger import Interrupt, Settled
+from abeyance.core.model import (
+    END,
+    START,
+    Always,
+    Condition,
+    Edge,
+    Else,
+    FieldSpec,
+    FunctionNode,
+    GraphSpec,
+    Halt,
+    InterruptNode,
+    Join,
+    Node,
+    OnTimeout,
+    Question,
+    Reducer,
+    Route,
+    When,
+)
+from abeyance.core.policy import Principal
+from abeyance.core.state import Limits, Phase, RunState, Visit
+from abeyance.errors import Refusal
+
+T0 = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+ADA = Principal(subject="ada")
+
+SNAPSHOT: TypeAdapter[RunState] = TypeAdapter(RunState)
+
+Ways = Iterable[Edge | tuple[str | tuple[str, ...], str]]
+E = TypeVar("E", bound=Effect)
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def gate(
+    id_: str,
+    *,
+    prompt: str = "Go on?",
+    reason: Json = None,
+    schema: Json = None,
+    capability: str | None = None,
+    timeout: float | None = None,
+    on_timeout: OnTimeout | None = None,
+    answer_to: str | None = None,
+) -> InterruptNode:
+    question = Question(
+        name=id_,
+        prompt=prompt,
+        reason=reason,
+        response_schema=schema,
+        requested_capability=capability,
+        timeout=timeout,
+        on_timeout=on_timeout or Halt(),
+    )
+    return InterruptNode(id=id_, question=question, answer_to=answer_to)
+
+
+def edge(
+    source: str | tuple[str, ...],
+    target: str,
+    when: Mapping[str, Json] | Literal["else"] | None = None,
+    join: Join = "all",
+) -> Edge:
+    condition: Condition
+    match when:
+        case None:
+            condition = Always()
+        case "else":
+            condition = Else()
+        case _:
+            condition = When(equals=when)
+    sources = (source,) if isinstance(source, str) else source
+    return Edge(sources=sources, target=target, condition=condition, join=join)
+
+
+def graph(
+    *nodes: str | Node,
+    ways: Ways,
+    routes: Iterable[Route] = (),
+    finally_: Iterable[str] = (),
+    fields: Mapping[str, Reducer] | None = None,
+) -> GraphSpec:
+    """A graph called `g`. A node that is only a name is a function; so is every finally node."""
+    named = [FunctionNode(id=node) if isinstance(node, str) else node for node in nodes]
+    named += [FunctionNode(id=node) for node in finally_ if node not in {n.id for n in named}]
+    reducers: Mapping[str, Reducer] = {"x": "last", "log": "append"} if fields is None else fields
+    spec = GraphSpec(
+        name="g",
+        fields={name: FieldSpec(reducer=reducer) for name, reducer in reducers.items()},
+        nodes={node.id: node for node in named},
+        edges=tuple(way if isinstance(way, Edge) else edge(*way) for way in ways),
+        routes=tuple(routes),
+        finally_nodes=tuple(finally_),
+    )
+    assert faults_of(spec) == ()
+    return spec
+
+
+def chain(*nodes: str | Node, finally_: Iterable[str] = ()) -> GraphSpec:
+    """The nodes one after another."""
+    names = [node if isinstance(node, str) else node.id for node in nodes]
+    stops = [START, *names, END]
+    return graph(*nodes, ways=zip(stops, stops[1:], strict=False), finally_=finally_)
+
+
+def restored(state: RunState) -> RunState:
+    """The run as another process reads it from its snapshot."""
+    return SNAPSHOT.validate_json(SNAPSHOT.dump_json(state))
+
+
+class Drive:
+    """A run, its clock, and everything that it has wanted done so far."""
+
+    def __init__(
+        self,
+        spec: GraphSpec,
+        *,
+        values: Mapping[str, Json] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.now = T0
+        self.effects: list[Effect] = []
+        self.last: tuple[Effect, ...] = ()
+        self.state = machine.new_run(
+            run_id="r", spec=spec, limits=limits or Limits(), values=values or {}, now=T0
+        )
+        self.feed(events.Started)
+
+    # Events
+
+    def feed(self, kind: type[events.Event], **fields: Any) -> None:
+        """Let something happen now."""
+        self.state, self.last = machine.advance(self.state, kind(now=self.now, **fields))
+        self.effects += self.last
+
+    def refused(self, kind: type[events.Event], **fields: Any) -> Refusal:
+        """Ask for something that is refused, without a trace; what the refusal said."""
+        event = kind(now=self.now, **fields)
+        before = SNAPSHOT.dump_json(self.state)
+        with pytest.raises(Refusal) as checked:
+            machine.check(self.state, event)
+        with pytest.raises(Refusal) as advanced:
+            machine.advance(self.state, event)
+        assert checked.value == advanced.value
+        assert before == SNAPSHOT.dump_json(self.state)
+        return advanced.value
+
+    def tick(self, seconds: float = 0.0) -> None:
+        """Let time pass."""
+        self.wait(seconds)
+        self.feed(events.Ticked)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass without anybody noticing."""
+        self.now += timedelta(seconds=seconds)
+
+    def finish(
+        self,
+        node: str,
+        patch: Mapping[str, Json] | None = None,
+        *,
+        goto: str | None = None,
+        routed: tuple[str, ...] | None = None,
+    ) -> None:
+        """The oldest running visit of the node returns."""
+        visit = self.visit(node).address
+        self.feed(events.NodeFinished, visit=visit, patch=patch or {}, goto=goto, routed=routed)
+
+    def fail(self, node: str, message: str = "it broke") -> None:
+        """The oldest running visit of the node fails."""
+        visit = self.visit(node).address
+        self.feed(events.NodeFailed, visit=visit, code="node_failed", message=message)
+
+    def stopped(self, node: str, journal: Json = None) -> None:
+        """The oldest running visit of the node lets itself be stopped."""
+        self.feed(events.NodeStopped, visit=self.visit(node).address, journal=journal)
+
+    def answer(self, name: str, value: Json = None, **fields: Any) -> None:
+        """Ada answers the open interrupt of this name."""
+        self.feed(events.Responded, **self.response({self.open(name).id: value}, **fields))
+
+    def response(self, answers: Mapping[str, Json], **fields: Any) -> dict[str, Any]:
+        """The fields of a response by Ada that fits every schema."""
+        fitting: dict[str, Any] = {"principal": ADA, "schema_faults": dict.fromkeys(answers, ())}
+        return {**fitting, "answers": answers, **fields}
+
+    def send(self, message_id: str, text: str = "hello", **fields: Any) -> None:
+        """Ada sends a message."""
+        message = events.Message(message_id=message_id, text=text, sender="ada")
+        self.feed(events.MessageSent, message=message, **fields)
+
+    # What is true now
+
+    @property
+    def values(self) -> Mapping[str, Json]:
+        return self.state.root.values
+
+    @property
+    def status(self) -> str:
+        return str(self.state.status)
+
+    @property
+    def running(self) -> list[str]:
+        return [visit.node for visit in self.state.in_phase(Phase.RUNNING)]
+
+    @property
+    def ready(self) -> list[str]:
+        return [visit.node for visit in self.state.in_phase(Phase.READY)]
+
+    @property
+    def waiting(self) -> list[str]:
+        return [visit.node for visit in self.state.in_phase(Phase.WAITING)]
+
+    def visit(self, node: str) -> Visit:
+        """The oldest running visit of a node."""
+        return next(v for v in self.state.in_phase(Phase.RUNNING) if v.node == node)
+
+    def open(self, name: str) -> Interrupt:
+        """The oldest open interrupt of a name."""
+        return next(i for i in self.state.ledger.open.values() if i.name == name)
+
+    def settled(self, name: str) -> Settled:
+        """The latest settled interrupt of a name."""
+        return [i for i in self.state.ledger.settled.values() if i.name == name][-1]
+
+    # What it wanted
+
+    def wanted(self, kind: type[E]) -> list[E]:
+        """Every effect of a kind so far."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    @property
+    def started(self) -> list[str]:
+        """The nodes whose code was ordered, in this order."""
+        return [effect.node.id for effect in self.wanted(RunNode)]
+
+    @property
+    def decided(self) -> list[str]:
+        """The nodes whose route functions were asked, in this order."""
+        return [effect.node.id for effect in self.wanted(DecideRoutes)]
+
+    @property
+    def stops(self) -> list[tuple[str, str, bool]]:
+        """Visit, reason and whether it is abandoned, of every stop."""
+        return [(stop.visit, stop.reason, stop.abandon) for stop in self.wanted(StopNode)]
+
+    def facts(self, type_: str) -> list[Publish]:
+        """The facts of a type that were told."""
+        return [fact for fact in self.wanted(Publish) if fact.type == type_]
+
+    def orders(self, node: str) -> list[RunNode]:
+        """The orders to run code of a node."""
+        return [effect for effect in self.wanted(RunNode) if effect.node.id == node]
+
+    def decisions(self) -> list[DecideRoutes]:
+        """The orders to ask route functions."""
+        return self.wanted(DecideRoutes)
