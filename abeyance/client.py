@@ -45,9 +45,7 @@ T = TypeVar("T")
 
 _RPC: Final = timedelta(seconds=5)
 _READ_PATIENCE: Final = 3.0
-_LARGEST_START: Final = 1_900_000
 _CODES: Final = frozenset(Code)
-_ATTRIBUTE_BYTES: Final = 1_500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +153,10 @@ class Client:
         if described.status == PAUSED_NATIVELY:
             return described.degraded_view("paused through Temporal")
         try:
-            return await self._views.read(run_id, lambda: self._query(run_id, "view", wire.RunView))
+            view = await self._views.read(run_id, lambda: self._query(run_id, "view", wire.RunView))
         except Unavailable:
             return described.degraded_view()
+        return view.model_copy(update={"blocked": described.blocked})
 
     async def interrupts(self, run_id: str, *, status: str = "open") -> list[wire.InterruptView]:
         """A run's interrupts of one status, or of `all`: the open ones first."""

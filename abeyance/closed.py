@@ -25,7 +25,7 @@ from abeyance import wire
 from abeyance.core import ledger
 from abeyance.core.events import Responded
 from abeyance.core.ledger import Ledger, Settled
-from abeyance.errors import Code, Refusal
+from abeyance.errors import Code, FailureCode, Refusal
 
 # The SDK's own enumeration lacks the status of a natively paused workflow, and fails on it.
 PAUSED_NATIVELY: Final = 8
@@ -47,6 +47,7 @@ class Described:
         self.run_id = run_id
         self.memo = memo
         self._info = raw.workflow_execution_info
+        self._pending = raw.pending_activities
         self.status: int = self._info.status
         self.execution: str = self._info.execution.run_id
 
@@ -66,6 +67,20 @@ class Described:
     def started_at(self) -> datetime:
         """When the run started."""
         return self._info.start_time.ToDatetime(tzinfo=UTC)
+
+    @property
+    def blocked(self) -> list[dict[str, Any]]:
+        """The nodes that no worker has the code of, and that Temporal goes on trying."""
+        return [
+            {
+                "code": str(FailureCode.CODE_MISSING),
+                "node": pending.activity_type.name,
+                "message": pending.last_failure.message,
+                "attempt": pending.attempt,
+            }
+            for pending in self._pending
+            if pending.last_failure.application_failure_info.type == FailureCode.CODE_MISSING
+        ]
 
     def degraded_view(self, reason: str | None = None) -> wire.RunView:
         """The run as far as the memo tells."""
@@ -95,7 +110,9 @@ class Described:
             ended_at=self.ended_at,
             interrupts=self._interrupts() if self.is_running else [],
             queue_depth=summary.get("queue_depth", 0),
-            blocked=[{"code": "natively_paused"}] if self.status == PAUSED_NATIVELY else [],
+            blocked=[{"code": str(Code.NATIVELY_PAUSED)}]
+            if self.status == PAUSED_NATIVELY
+            else self.blocked,
             degraded=True,
         )
 

@@ -21,8 +21,9 @@ class Settings(BaseSettings):
     """What a worker, an API or a command may be told from outside.
 
     `app` names the graphs: `package.module:attribute`. `tokens_file` turns authentication on.
-    `metrics_address` is where a worker serves Prometheus metrics. The rest are limits of every run;
-    a start may lower them.
+    `metrics_address` is where a worker serves Prometheus metrics. `shutdown_grace` is how long a
+    worker that is told to stop lets its nodes go on. The rest are limits of every run; a start may
+    lower them.
     """
 
     model_config = SettingsConfigDict(env_prefix="ABEYANCE_", extra="ignore", frozen=True)
@@ -42,6 +43,7 @@ class Settings(BaseSettings):
     pause_timeout: OptionalSeconds = Field(default=None, gt=0)
     grace: Seconds = Field(default=30.0, ge=0)
     default_timeout: Seconds = Field(default=300.0, gt=0)
+    shutdown_grace: Seconds = Field(default=5.0, ge=0)
     continue_as_new_after: int = Field(default=1_500, ge=3)
 
     def limits(self) -> Limits:

@@ -26,7 +26,6 @@ from abeyance.workflows.run import AgentRun
 
 _THREADS: Final = 64
 """How many plain functions of nodes run at once in one worker."""
-_GRACE: Final = timedelta(seconds=10)
 _SHARED: Final = (
     # What is decoded outside the sandbox and matched inside has to be of the same classes in both.
     *(f"abeyance.{name}" for name in ("core", "duration", "errors", "schema", "views", "wire")),
@@ -64,7 +63,7 @@ def make_worker(
         # A cancel reaches an activity on its heartbeat, so heartbeats may not be saved up for long.
         max_heartbeat_throttle_interval=timedelta(seconds=BEAT_SECONDS),
         default_heartbeat_throttle_interval=timedelta(seconds=BEAT_SECONDS),
-        graceful_shutdown_timeout=_GRACE,
+        graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
     )
 
 

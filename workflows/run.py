@@ -47,7 +47,7 @@ class AgentRun:
         now = workflow.now()
         info = workflow.info()
         self._start = start
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, visits.VisitHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
         self._is_dirty = True
@@ -232,14 +232,15 @@ class AgentRun:
         graph = self._state.spec.name
         match effect:
             case effects.RunNode():
-                work = visits.run_node(effect, self._start.run_id, graph)
-                self._running[effect.visit] = self._spawn(self._follow(effect.visit, work))
+                handle = visits.start_node(effect, self._start.run_id, graph)
+                self._running[effect.visit] = handle
+                self._spawn(self._follow(effect.visit, handle))
             case effects.DecideRoutes():
-                work = visits.decide_routes(effect, self._start.run_id, graph)
-                self._spawn(self._follow(effect.visit, work))
+                handle = visits.start_routes(effect, self._start.run_id, graph)
+                self._spawn(self._follow(effect.visit, handle))
             case effects.StopNode():
-                if (task := self._running.get(effect.visit)) is not None:
-                    task.cancel()
+                if (running := self._running.get(effect.visit)) is not None:
+                    running.cancel()
             case effects.Publish():
                 self._facts.append(effect)
             case effects.Yield():
@@ -262,8 +263,8 @@ class AgentRun:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crash = error
 
-    async def _follow(self, visit: str, work: Coroutine[Any, Any, wire.VisitOutcome]) -> None:
-        outcome = await work
+    async def _follow(self, visit: str, handle: visits.VisitHandle) -> None:
+        outcome = await visits.outcome_of(handle)
         self._running.pop(visit, None)
         self._feed(arrivals.visit_ended(visit, outcome, workflow.now()))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -19,6 +19,9 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core import effects
     from abeyance.errors import FailureCode
 
+VisitHandle: TypeAlias = workflow.ActivityHandle[wire.VisitReport]
+"""What stands for a visit that runs: to be awaited, or cancelled."""
+
 _LOCAL_TIMEOUT: Final = timedelta(seconds=60)
 _UNBOUNDED: Final = timedelta(days=3650)
 """Temporal wants some bound; a node without one is bounded by its heartbeat alone."""
@@ -28,8 +31,8 @@ _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """Without a bound: the activity itself counts what the node's `retries` allow."""
 
 
-async def run_node(effect: effects.RunNode, run_id: str, graph: str) -> wire.VisitOutcome:
-    """Run a visit's code in an activity, or in a local one if its node says so."""
+def start_node(effect: effects.RunNode, run_id: str, graph: str) -> VisitHandle:
+    """Start a visit's code in an activity, or in a local one if its node says so."""
     node = effect.node
     order = wire.VisitOrder(
         kind="visit",
@@ -47,27 +50,23 @@ async def run_node(effect: effects.RunNode, run_id: str, graph: str) -> wire.Vis
         outcome=effect.outcome,
     )
     if node.local:
-        return await _run_locally(f"{graph}.{node.id}", order)
+        return _start_locally(f"{graph}.{node.id}", order)
     timeout = None if node.timeout is None else timedelta(seconds=node.timeout)
-    try:
-        report: wire.VisitReport = await workflow.execute_activity(
-            f"{graph}.{node.id}",
-            order,
-            result_type=wire.VisitReport,
-            # A finally node may not hold up the end, however often it is tried.
-            schedule_to_close_timeout=timeout if effect.outcome is not None else None,
-            start_to_close_timeout=_UNBOUNDED if timeout is None else timeout + _SLACK,
-            heartbeat_timeout=timedelta(seconds=node.heartbeat),
-            retry_policy=_RETRIES,
-            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=effect.visit,
-        )
-    except (ActivityError, asyncio.CancelledError) as error:
-        return _outcome_of(error)
-    return report.outcome
+    return workflow.start_activity(
+        f"{graph}.{node.id}",
+        order,
+        result_type=wire.VisitReport,
+        # A finally node may not hold up the end, however often it is tried.
+        schedule_to_close_timeout=timeout if effect.outcome is not None else None,
+        start_to_close_timeout=_UNBOUNDED if timeout is None else timeout + _SLACK,
+        heartbeat_timeout=timedelta(seconds=node.heartbeat),
+        retry_policy=_RETRIES,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=effect.visit,
+    )
 
 
-async def decide_routes(effect: effects.DecideRoutes, run_id: str, graph: str) -> wire.VisitOutcome:
+def start_routes(effect: effects.DecideRoutes, run_id: str, graph: str) -> VisitHandle:
     """Ask the route functions of an answered interrupt node, in a local activity."""
     order = wire.VisitOrder(
         kind="routes",
@@ -80,27 +79,29 @@ async def decide_routes(effect: effects.DecideRoutes, run_id: str, graph: str) -
         answers=dict(effect.answers),
         retries=3,
     )
-    return await _run_locally(f"{graph}.{effect.node.id}.route", order)
+    return _start_locally(f"{graph}.{effect.node.id}.route", order)
 
 
-async def _run_locally(name: str, order: wire.VisitOrder) -> wire.VisitOutcome:
-    bound = _LOCAL_TIMEOUT if order.timeout is None else timedelta(seconds=order.timeout) + _SLACK
+async def outcome_of(handle: VisitHandle) -> wire.VisitOutcome:
+    """How a visit ended, once it has."""
     try:
-        report: wire.VisitReport = await workflow.execute_local_activity(
-            name,
-            order,
-            result_type=wire.VisitReport,
-            start_to_close_timeout=bound,
-            retry_policy=_RETRIES,
-            summary=order.address,
-        )
+        return (await handle).outcome
     except (ActivityError, asyncio.CancelledError) as error:
-        return _outcome_of(error)
-    return report.outcome
+        if is_cancelled_exception(error):
+            return wire.Stopped()
+        cause = error.__cause__ or error
+        return wire.Failed(
+            code=FailureCode.NODE_FAILED, message=f"{type(cause).__name__}: {cause}"
+        )
 
 
-def _outcome_of(error: BaseException) -> wire.VisitOutcome:
-    if is_cancelled_exception(error):
-        return wire.Stopped()
-    cause = error.__cause__ or error
-    return wire.Failed(code=FailureCode.NODE_FAILED, message=f"{type(cause).__name__}: {cause}")
+def _start_locally(name: str, order: wire.VisitOrder) -> VisitHandle:
+    bound = _LOCAL_TIMEOUT if order.timeout is None else timedelta(seconds=order.timeout) + _SLACK
+    return workflow.start_local_activity(
+        name,
+        order,
+        result_type=wire.VisitReport,
+        start_to_close_timeout=bound,
+        retry_policy=_RETRIES,
+        summary=order.address,
+    )

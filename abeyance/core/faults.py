@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from typing import assert_never
 
 from abeyance.core.model import (
     END,
@@ -127,6 +128,8 @@ def _node_faults(spec: GraphSpec) -> Iterator[str]:
                     yield from _target_fault(spec, f"{told}, on_timeout,", question.on_timeout.node)
                 if node.answer_to is not None and not _knows(spec, node.answer_to):
                     yield f"{told} answers to {node.answer_to!r}, which is no field of the state"
+            case _:
+                assert_never(node)
 
 
 def _function_faults(spec: GraphSpec, node: FunctionNode) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from abeyance.core import ending, patch, template
 from abeyance.core.address import Address
@@ -167,6 +168,8 @@ def _holds(edge: Edge, values: Mapping[str, Json]) -> bool:
             )
         case Else():
             return False
+        case _:
+            assert_never(edge.condition)
 
 
 def _leave(

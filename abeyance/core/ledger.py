@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 from abeyance.core.canonical import Json, canonical, sha256, size, why_not_json
 from abeyance.core.events import Responded
@@ -312,3 +312,5 @@ def _judge_settled(settled: Settled, answer: Json) -> Receipt:
                 interrupt_id=settled.id,
                 status=settled.status,
             )
+        case _:
+            assert_never(settled.status)

@@ -175,6 +175,8 @@ def _visit_ended(
             draft.put_visit(replace(visit, phase=Phase.READY, journal=kept, stopping=False))
         case events.NodeFailed(code=code, message=message):
             flow.fail(draft, visit, Failure(code=code, message=message))
+        case _:
+            assert_never(event)
 
 
 def _responded(draft: Draft, event: events.Responded) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from abeyance.core import flow, gate, patch
 from abeyance.core.canonical import Json, size
@@ -57,6 +58,8 @@ def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
                 flow.finish(draft, visit, changes)
                 return True
             return has_place and _decide(draft, visit, node, changes)
+        case unknown:
+            assert_never(unknown)
 
 
 def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:

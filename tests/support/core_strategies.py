@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from core_drive import edge, gate, graph
 from hypothesis import strategies as st
 
 from abeyance.core.address import Address, Segment
 from abeyance.core.canonical import Json
+from abeyance.core.model import (
+    END,
+    START,
+    Default,
+    Edge,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    Halt,
+    Node,
+    OnTimeout,
+    Route,
+)
+from abeyance.core.state import Limits
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
@@ -31,3 +48,110 @@ def addresses() -> st.SearchStrategy[Address]:
     ids = st.text(st.sampled_from("ab:;%3AB25 é"), min_size=1, max_size=6)
     segments = st.builds(Segment, ids, ids, st.none() | ids)
     return st.builds(Address, st.lists(segments, min_size=1, max_size=4).map(tuple))
+
+
+SECONDS = st.sampled_from([0.0, 1.0, 5.0, 20.0, 60.0])
+"""Lengths of time, few enough that deadlines meet."""
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> GraphSpec:
+    """A graph without faults: branches, joins, loops, conditions, routes, gates, finally nodes."""
+    names = [f"n{number}" for number in range(draw(st.integers(1, 5)))]
+    somewhere = st.sampled_from([*names, END])
+    nodes: list[Node] = [draw(_nodes(name, somewhere)) for name in names]
+    edges: list[Edge] = []
+    routes: list[Route] = []
+    for name in names:
+        match draw(st.sampled_from(["end", "plain", "plain", "both", "when", "else", "route"])):
+            case "plain":
+                edges.append(edge(name, draw(somewhere)))
+            case "both":
+                edges += [edge(name, draw(somewhere)), edge(name, draw(somewhere))]
+            case "when":
+                edges.append(edge(name, draw(somewhere), {"flag": draw(st.booleans())}))
+            case "else":
+                edges.append(edge(name, draw(somewhere), {"flag": True}))
+                edges.append(edge(name, draw(somewhere), "else"))
+            case "route":
+                targets = draw(st.lists(somewhere, min_size=1, max_size=2, unique=True))
+                routes.append(Route(source=name, name="r", targets=tuple(targets)))
+            case _:
+                pass
+    sources = st.lists(st.sampled_from([START, *names]), min_size=2, max_size=3, unique=True)
+    joins = {
+        tuple(draw(sources)): draw(st.sampled_from(["all", "arrived"]))
+        for _ in range(draw(st.integers(0, 2)))
+    }
+    edges += [
+        Edge(sources=come, target=draw(st.sampled_from(names)), join=join)
+        for come, join in joins.items()
+    ]
+    finally_ = [f"f{number}" for number in range(draw(st.integers(0, 2)))]
+    return graph(
+        *nodes,
+        ways=_reaching_all(nodes, edges, routes, first=draw(st.sampled_from(names))),
+        routes=routes,
+        finally_=finally_,
+        fields={"flag": "last", "count": "add", "log": "append"},
+    )
+
+
+@st.composite
+def _nodes(draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str]) -> Node:
+    if draw(st.booleans()):
+        to = draw(st.lists(somewhere, max_size=2, unique=True))
+        node = FunctionNode(id=name, to=tuple(to))
+        return replace(node, on_error=GoTo(node=draw(somewhere))) if draw(st.booleans()) else node
+    timeout = draw(st.none() | st.sampled_from([5.0, 20.0]))
+    on_timeout: OnTimeout = Halt()
+    if timeout is not None:
+        on_timeout = draw(
+            st.sampled_from([Halt(), Default(answer=True)])
+            | somewhere.map(lambda node: GoTo(node=node))
+        )
+    return gate(
+        name,
+        schema=draw(st.sampled_from([None, {}])),
+        capability=draw(st.sampled_from([None, None, "approve"])),
+        timeout=timeout,
+        on_timeout=on_timeout,
+        answer_to=draw(st.sampled_from([None, "flag", "log"])),
+    )
+
+
+def _reaching_all(
+    nodes: list[Node], edges: list[Edge], routes: list[Route], *, first: str
+) -> list[Edge]:
+    """The edges, and one from START to the first node and to every other that nothing leads to."""
+    edges = [edge(START, first), *edges]
+    while True:
+        spec = GraphSpec(
+            name="g",
+            nodes={node.id: node for node in nodes},
+            edges=tuple(edges),
+            routes=tuple(routes),
+        )
+        reached, waiting = set[str](), [START]
+        while waiting:
+            found = spec.successors(waiting.pop()) - reached
+            reached |= found
+            waiting += found
+        lost = [node.id for node in nodes if node.id not in reached]
+        if not lost:
+            return edges
+        edges.append(edge(START, lost[0]))
+
+
+def limits() -> st.SearchStrategy[Limits]:
+    """Bounds that are small enough to be met."""
+    return st.builds(
+        Limits,
+        max_queue_size=st.integers(1, 3),
+        max_visits=st.integers(1, 6),
+        max_parallel_visits=st.integers(1, 3),
+        pause_timeout=st.none() | SECONDS,
+        grace=SECONDS,
+        settled_kept=st.sampled_from([1, 1000]),
+        task_bytes=st.sampled_from([1, 5_000, 1_000_000]),
+    )

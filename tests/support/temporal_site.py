@@ -1,0 +1,141 @@
+"""A place to run graphs in tests: a real Temporal server, a worker, a client, and replay afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHistory
+from temporalio.common import SearchAttributeKey
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Replayer
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from abeyance import Graph, Principal, wire
+from abeyance.client import Client
+from abeyance.converter import data_converter
+from abeyance.core.state import Limits
+from abeyance.settings import Settings
+from abeyance.worker import make_worker
+from abeyance.workflows.run import AgentRun
+
+BINARY = str(Path(sys.executable).parent / "temporal")
+ANYBODY = Principal(subject="ada", capabilities=("*",))
+_DYNAMIC = (
+    "history.transferProcessorMaxPollRPS=5000",
+    "frontend.WorkflowTimeSkippingEnabled=true",
+)
+
+
+def search_attributes() -> list[SearchAttributeKey[Any]]:
+    """Our search attributes, as the test environment wants them."""
+    makers: dict[str, Callable[[str], SearchAttributeKey[Any]]] = {
+        "Keyword": SearchAttributeKey.for_keyword,
+        "KeywordList": SearchAttributeKey.for_keyword_list,
+        "Datetime": SearchAttributeKey.for_datetime,
+    }
+    return [makers[kind](name) for name, kind in wire.SEARCH_ATTRIBUTES.items()]
+
+
+def _server_options() -> dict[str, Any]:
+    return {
+        "data_converter": data_converter(),
+        "dev_server_existing_path": BINARY,
+        "dev_server_log_level": "never",
+        "search_attributes": search_attributes(),
+        "dev_server_extra_args": [
+            part for value in _DYNAMIC for part in ("--dynamic-config-value", value)
+        ],
+    }
+
+
+@asynccontextmanager
+async def real_server() -> AsyncIterator[TemporalClient]:
+    """Temporal's development server, with time as it is."""
+    async with await WorkflowEnvironment.start_local(**_server_options()) as environment:
+        yield environment.client
+
+
+@asynccontextmanager
+async def skipping_server() -> AsyncIterator[WorkflowEnvironment]:
+    """The same server, on which a run's time can be moved on by days."""
+    async with await WorkflowEnvironment.start_time_skipping_v2(
+        **_server_options()
+    ) as environment:
+        yield environment
+
+
+class Site:
+    """One task queue of its own, with a client for it and a worker that can come and go."""
+
+    def __init__(self, temporal: TemporalClient, *graphs: Graph, patience: float = 15.0) -> None:
+        self.temporal = temporal
+        self.graphs = {graph.name: graph for graph in graphs}
+        self.settings = Settings(task_queue=f"test-{uuid.uuid4().hex[:12]}", shutdown_grace=0.2)
+        self.client = Client(temporal, task_queue=self.settings.task_queue, patience=patience)
+
+    @asynccontextmanager
+    async def worker(self, *graphs: Graph) -> AsyncIterator[None]:
+        """A worker for the site's graphs, or for others in their place."""
+        served = {graph.name: graph for graph in graphs} or self.graphs
+        async with make_worker(self.temporal, served, self.settings, strict_sandbox=True):
+            yield
+
+    async def start(
+        self, input: dict[str, Any] | None = None, *, limits: Limits | None = None, **options: Any
+    ) -> str:
+        """Start a run of the site's first graph under a new id."""
+        run_id = options.pop("run_id", f"run-{uuid.uuid4().hex[:12]}")
+        graph = options.pop("graph", next(iter(self.graphs.values())))
+        await self.client.start(graph, input or {}, run_id=run_id, limits=limits, **options)
+        return str(run_id)
+
+    async def until(self, run_id: str, *statuses: str, seconds: float = 30) -> wire.RunView:
+        """The view once the run has one of these statuses; fails loudly if it never gets there."""
+        view = await self.client.wait(run_id, until=frozenset(statuses), timeout=seconds)
+        assert view.status in statuses, f"the run is {view.status}: {view}"
+        return view
+
+    async def ended(self, run_id: str, *, seconds: float = 30) -> wire.RunView:
+        """The view of the ended run."""
+        view = await self.client.wait(run_id, timeout=seconds)
+        assert view.ended_at is not None, f"the run is {view.status}: {view}"
+        return view
+
+    async def history(self, run_id: str) -> WorkflowHistory:
+        """The run's newest history."""
+        return await self.temporal.get_workflow_handle(run_id).fetch_history()
+
+    async def replays(self, run_id: str) -> None:
+        """Replay the run's newest history on today's code; raises if the code would do otherwise."""
+        await replay(await self.history(run_id))
+
+
+async def replay(history: WorkflowHistory) -> None:
+    """Replay one history; raises if the code would do otherwise than what was recorded."""
+    restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
+    replayer = Replayer(
+        workflows=[AgentRun],
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        data_converter=data_converter(),
+    )
+    await replayer.replay_workflow(history)
+
+
+async def eventually(condition: Callable[[], Any], *, seconds: float = 15) -> Any:
+    """What the condition gives as soon as it is truthy; it may be a coroutine function."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        found = condition()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {condition}"
+        await asyncio.sleep(0.02)

@@ -1,0 +1,313 @@
+"""Pause, resume and cancel on a real server, from our client and from Temporal itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from sample_graphs import Held, State, gated, gates
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Context, Graph, Refusal, wire
+from abeyance.errors import Code
+
+
+async def test_a_paused_run_finishes_what_runs_and_starts_nothing(temporal: TemporalClient) -> None:
+    held = Held()
+    site = Site(temporal, held.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        paused = await site.client.pause(run_id, wire.Pause(reason="audit", actor="ada"))
+        held.release.set()
+
+        async def is_idle() -> bool:
+            return not (await site.client.view(run_id)).running
+
+        await eventually(is_idle)
+        idle = await site.client.view(run_id)
+        await site.client.resume(run_id)
+        ended = await site.ended(run_id)
+
+        assert (paused.status, paused.running) == ("paused", ["graph:held;node:hold"])
+        assert paused.pause is not None
+        assert (paused.pause.actor, paused.pause.reason) == ("ada", "audit")
+        assert (idle.status, idle.values["log"]) == ("paused", ["held"])
+        assert ended.values["log"] == ["held", "cleanup completed"]
+        assert ended.metrics is not None
+        assert (ended.metrics.pause_count, ended.metrics.resume_count) == (1, 1)
+        await site.replays(run_id)
+
+
+@pytest.mark.parametrize("how", ["async", "thread"])
+async def test_pause_now_stops_a_node_and_runs_it_again_as_the_same_visit(
+    temporal: TemporalClient, how: Any
+) -> None:
+    held = Held(how)
+    site = Site(temporal, held.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        began = time.monotonic()
+        await site.client.pause(run_id, wire.Pause(mode="now"))
+        await eventually(lambda: held.stopped)
+        took = time.monotonic() - began
+        held.release.set()
+        await site.client.resume(run_id)
+        ended = await site.ended(run_id)
+
+        assert took < 3
+        if how == "async":
+            assert held.started == 2
+            assert ended.values["log"] == ["held", "cleanup completed"]
+        else:
+            # A thread that stops in order has finished: what it returns counts.
+            assert ended.values["log"] == ["stopped in order", "cleanup completed"]
+        assert ended.metrics is not None
+        assert ended.metrics.visits == 2
+
+
+async def test_an_answer_to_a_paused_run_is_kept_until_it_resumes(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.pause(run_id)
+        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        paused = await site.client.view(run_id)
+        await site.client.resume(run_id)
+        ended = await site.ended(run_id)
+
+        assert (paused.status, paused.interrupts) == ("paused", [])
+        assert paused.values["log"] == ["before"]
+        assert ended.values["log"][1] == "after {'approved': True}"
+
+
+async def test_a_cancel_reaches_a_node_within_three_seconds_and_finally_nodes_run(
+    temporal: TemporalClient,
+) -> None:
+    held = Held()
+    site = Site(temporal, held.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        began = time.monotonic()
+        ending = await site.client.cancel(run_id, wire.Cancel(reason="wrong file", actor="ada"))
+        ended = await site.ended(run_id)
+
+        assert time.monotonic() - began < 3
+        assert (ending.status, ending.outcome) == ("ending", "cancelled")
+        assert held.stopped == 1
+        assert (ended.status, ended.reason, ended.cancelled_by) == (
+            "cancelled",
+            "wrong file",
+            "ada",
+        )
+        assert ended.values["log"] == ["cleanup cancelled"]
+        await site.replays(run_id)
+
+
+async def test_a_node_that_ignores_its_cancel_does_not_hold_the_run_beyond_its_grace(
+    temporal: TemporalClient,
+) -> None:
+    held = Held("deaf")
+    site = Site(temporal, held.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        began = time.monotonic()
+        await site.client.cancel(run_id, wire.Cancel(grace=1.5))
+        ended = await site.ended(run_id)
+        took = time.monotonic() - began
+        held.release.set()
+
+        assert 1.4 < took < 10
+        assert ended.status == "cancelled"
+        assert ended.values["log"] == ["cleanup cancelled"]
+
+
+async def test_cancel_now_does_not_wait_and_escalates_a_graceful_one(
+    temporal: TemporalClient,
+) -> None:
+    held = Held("deaf")
+    site = Site(temporal, held.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        await site.client.cancel(run_id, wire.Cancel(grace=600))
+        assert (await site.client.view(run_id)).status == "ending"
+        await site.client.cancel(run_id, wire.Cancel(mode="now"))
+        ended = await site.ended(run_id)
+        held.release.set()
+
+        assert ended.status == "cancelled"
+        assert ended.values["log"] == ["cleanup cancelled"]
+
+
+async def test_cancelling_a_waiting_run_withdraws_its_questions(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(2))
+    async with site.worker():
+        run_id = await site.start()
+        waiting = await site.until(run_id, "awaiting-input")
+        await site.client.cancel(run_id)
+        ended = await site.ended(run_id)
+        with pytest.raises(Refusal) as refused:
+            await site.client.respond(
+                run_id, {waiting.interrupts[0].id: True}, principal=ANYBODY
+            )
+
+        assert ended.interrupts == []
+        assert refused.value.code is Code.WITHDRAWN
+        assert [
+            entry.status for entry in await site.client.interrupts(run_id, status="all")
+        ] == ["cancelled", "cancelled"]
+
+
+async def test_temporals_own_cancel_means_the_same_and_closes_as_canceled(
+    temporal: TemporalClient,
+) -> None:
+    held = Held()
+    site = Site(temporal, held.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        await temporal.get_workflow_handle(run_id).cancel()
+        ended = await site.ended(run_id)
+        described = await temporal.get_workflow_handle(run_id).describe()
+        result = await site.client.result(run_id)
+
+        assert (ended.status, ended.degraded) == ("cancelled", False)
+        assert result.values["log"] == ["cleanup cancelled"]
+        assert described.status is not None
+        assert described.status.name == "CANCELED"
+        await site.replays(run_id)
+
+
+async def test_bare_signals_as_temporals_ui_sends_them_work(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        handle = temporal.get_workflow_handle(run_id)
+        await handle.signal("pause")
+        await site.until(run_id, "paused")
+        await handle.signal("resume")
+        await site.until(run_id, "awaiting-input")
+        await handle.signal("cancel")
+        assert (await site.ended(run_id)).cancelled_by == "temporal"
+
+
+async def test_an_answer_from_temporals_ui_has_no_capability(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated(capability="pay:approve"), gated("open"))
+    async with site.worker():
+        guarded = await site.start()
+        free = await site.start(graph=site.graphs["open"])
+        await site.until(guarded, "awaiting-input")
+        await site.until(free, "awaiting-input")
+        order = {"response": {"approved": True}}
+        await temporal.get_workflow_handle(free).execute_update("respond", order)
+        with pytest.raises(Exception, match="update failed"):
+            await temporal.get_workflow_handle(guarded).execute_update("respond", order)
+
+        assert (await site.ended(free)).status == "completed"
+        assert (await site.client.view(guarded)).status == "awaiting-input"
+
+
+async def test_control_of_an_unknown_or_ended_run_is_refused(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await site.client.cancel(run_id)
+        await site.ended(run_id)
+        for operation in (site.client.pause, site.client.resume, site.client.cancel):
+            with pytest.raises(Refusal) as unknown:
+                await operation("nobody-started-this")
+            with pytest.raises(Refusal) as over:
+                await operation(run_id)
+
+            assert unknown.value.code is Code.UNKNOWN_RUN
+            assert over.value.code is Code.NOT_RUNNING
+            assert over.value.details["run_status"] == "cancelled"
+            assert over.value.details["ended_at"]
+
+
+async def test_control_changes_nothing_when_repeated(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        first = await site.client.pause(run_id, wire.Pause(actor="ada"))
+        second = await site.client.pause(run_id, wire.Pause(actor="bob", reason="me too"))
+        await site.client.resume(run_id)
+        resumed = await site.client.resume(run_id)
+
+        assert second.pause == first.pause
+        assert resumed.metrics is not None
+        assert (resumed.metrics.pause_count, resumed.metrics.resume_count) == (1, 1)
+
+
+async def test_a_pause_that_would_go_nowhere_is_refused(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        with pytest.raises(Refusal) as refused:
+            await site.client.pause(run_id, wire.Pause(timeout="1h", on_timeout="goto:nowhere"))
+
+        assert refused.value.code is Code.UNKNOWN_NODE
+        assert (await site.client.view(run_id)).status == "awaiting-input"
+
+
+async def test_a_failing_finally_node_is_reported_and_hides_nothing(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("untidy", state=State)
+
+    @graph.node(retries=0)
+    async def broken(state: State) -> None:
+        raise ValueError("the cause")
+
+    @graph.node(retries=0)
+    async def tidy(state: State) -> None:
+        raise ValueError("the broom is missing")
+
+    @graph.node
+    async def lights(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [f"lights off: {ctx.outcome}"]}
+
+    graph.edge(START, "broken")
+    graph.finally_("tidy", "lights")
+    site = Site(temporal, graph)
+    async with site.worker():
+        ended = await site.ended(await site.start())
+
+        assert ended.error is not None
+        assert ended.error.message == "ValueError: the cause"
+        assert [failure.message for failure in ended.beside] == [
+            "ValueError: the broom is missing"
+        ]
+        assert ended.values["log"] == ["lights off: failed"]
+
+
+async def test_a_worker_that_shuts_down_costs_a_node_no_attempt(temporal: TemporalClient) -> None:
+    held = Held(retries=0)
+    site = Site(temporal, held.graph)
+    run_id = await site.start()
+    worker = asyncio.create_task(_work_until(site, held))
+    await worker
+    held.release.set()
+    async with site.worker():
+        ended = await site.ended(run_id, seconds=40)
+
+    assert held.started == 2
+    assert ended.status == "completed"
+
+
+async def _work_until(site: Site, held: Held) -> None:
+    async with site.worker():
+        await eventually(lambda: held.started)

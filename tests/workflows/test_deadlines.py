@@ -1,0 +1,139 @@
+"""Deadlines of days, by moving a run's time on; and the race of an answer with its deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sample_graphs import gated
+from temporal_site import ANYBODY, Site
+from temporalio.client import Client as TemporalClient
+from temporalio.testing import WorkflowEnvironment
+
+from abeyance import Refusal, wire
+from abeyance.core.state import Limits
+from abeyance.errors import Code
+
+
+@asynccontextmanager
+async def waiting(
+    machine: WorkflowEnvironment, limits: Limits | None = None, **options: Any
+) -> AsyncIterator[tuple[Site, wire.RunView]]:
+    site = Site(machine.client, gated(**options))
+    async with site.worker():
+        with machine.with_time_skipping_disabled():
+            run_id = await site.start({"amount": 3}, limits=limits)
+        yield site, await site.until(run_id, "awaiting-input")
+
+
+async def forward(machine: WorkflowEnvironment, run_id: str, by: timedelta) -> None:
+    await machine.fast_forward(machine.client.get_workflow_handle(run_id), by)
+
+
+async def test_a_question_that_nobody_answers_in_two_days_halts_the_run(
+    time_machine: WorkflowEnvironment,
+) -> None:
+    async with waiting(time_machine, timeout="P2D") as (site, view):
+        await forward(time_machine, view.run_id, timedelta(days=1))
+        assert (await site.client.view(view.run_id)).status == "awaiting-input"
+        await forward(time_machine, view.run_id, timedelta(days=1, seconds=1))
+        ended = await site.ended(view.run_id)
+        with pytest.raises(Refusal) as late:
+            await site.client.respond(
+                view.run_id, {view.interrupts[0].id: {"approved": True}}, principal=ANYBODY
+            )
+
+        assert (ended.status, ended.reason) == ("halted", "interrupt-timeout")
+        assert late.value.code is Code.EXPIRED
+
+
+async def test_a_deadline_may_lead_elsewhere(time_machine: WorkflowEnvironment) -> None:
+    async with waiting(time_machine, timeout="3d", on_timeout="goto:late") as (site, view):
+        await forward(time_machine, view.run_id, timedelta(days=3, seconds=1))
+        ended = await site.ended(view.run_id)
+        (expired,) = await site.client.interrupts(view.run_id, status="all")
+
+        assert (ended.status, ended.values["log"]) == ("completed", ["before", "late"])
+        assert (expired.status, expired.answered_by) == ("expired", None)
+
+
+async def test_a_default_answers_when_nobody_does(time_machine: WorkflowEnvironment) -> None:
+    default = {"default": {"approved": False}}
+    async with waiting(time_machine, timeout="1d", on_timeout=default) as (site, view):
+        await forward(time_machine, view.run_id, timedelta(days=1, seconds=1))
+        ended = await site.ended(view.run_id)
+        with pytest.raises(Refusal) as late:
+            await site.client.respond(
+                view.run_id, {view.interrupts[0].id: {"approved": False}}, principal=ANYBODY
+            )
+
+        assert ended.values["decision"] == {"approved": False}
+        assert late.value.code is Code.ALREADY_ANSWERED
+        assert late.value.details["answered_by"] == "timeout"
+        assert late.value.details["answer"] == {"approved": False}
+
+
+async def test_a_deadline_survives_every_hand_over(time_machine: WorkflowEnvironment) -> None:
+    limits = Limits(continue_as_new_after=6)
+    async with waiting(time_machine, limits, timeout="2d") as (site, view):
+        deadline = view.interrupts[0].deadline
+        for _ in range(4):
+            await site.client.pause(view.run_id)
+            await site.client.resume(view.run_id)
+        again = await site.client.view(view.run_id)
+        await forward(time_machine, view.run_id, timedelta(days=2))
+        ended = await site.ended(view.run_id)
+
+        assert again.interrupts[0].deadline == deadline
+        assert again.interrupts[0].id == view.interrupts[0].id
+        assert (ended.status, ended.reason) == ("halted", "interrupt-timeout")
+
+
+async def test_a_pause_has_a_deadline_too(time_machine: WorkflowEnvironment) -> None:
+    async with waiting(time_machine) as (site, view):
+        await site.client.pause(view.run_id, wire.Pause(timeout="4h"))
+        await forward(time_machine, view.run_id, timedelta(hours=4, seconds=1))
+        resumed = await site.until(view.run_id, "awaiting-input")
+        await site.client.pause(view.run_id, wire.Pause(timeout="4h", on_timeout="goto:late"))
+        await forward(time_machine, view.run_id, timedelta(hours=4, seconds=1))
+        ended = await site.ended(view.run_id)
+
+        assert resumed.interrupts[0].id == view.interrupts[0].id
+        assert ended.values["log"] == ["before", "late"]
+
+
+async def test_an_answer_handled_after_its_deadline_passed_in_an_outage_is_late(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(timeout="1s", on_timeout={"default": {"approved": False}}))
+    run_id = await site.start()
+    async with site.worker():
+        view = await site.until(run_id, "awaiting-input")
+    id_ = view.interrupts[0].id
+    deadline = view.interrupts[0].deadline
+    assert deadline is not None
+    # No worker is up. The timer fires; nobody sees it. Then somebody answers, and a worker comes.
+    fired = asyncio.create_task(_fired(site, run_id))
+    await asyncio.wait_for(fired, 15)
+    answering = asyncio.create_task(
+        site.client.respond(run_id, {id_: {"approved": True}}, principal=ANYBODY)
+    )
+    async with site.worker():
+        with pytest.raises(Refusal) as late:
+            await answering
+        ended = await site.ended(run_id)
+
+    assert late.value.code is Code.ALREADY_ANSWERED
+    assert late.value.details["answered_by"] == "timeout"
+    assert ended.values["decision"] == {"approved": False}
+
+
+async def _fired(site: Site, run_id: str) -> None:
+    handle = site.temporal.get_workflow_handle(run_id)
+    async for event in handle.fetch_history_events(wait_new_event=True):
+        if event.HasField("timer_fired_event_attributes"):
+            return

@@ -1,0 +1,182 @@
+"""Continue-as-new in the middle of everything: nothing is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sample_graphs import Held, State, chain, gates
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client as TemporalClient
+
+from abeyance import END, START, Context, Graph, Refusal, wire
+from abeyance.core.state import Limits
+
+SMALL = Limits(continue_as_new_after=6)
+
+
+async def executions(site: Site, run_id: str) -> int:
+    """How many histories the run has filled so far, by following it back from the newest."""
+    count, execution = 0, None
+    while True:
+        handle = site.temporal.get_workflow_handle(run_id, run_id=execution)
+        first = (await handle.fetch_history()).events[0]
+        count += 1
+        started = first.workflow_execution_started_event_attributes
+        execution = started.continued_execution_run_id
+        if not execution:
+            return count
+
+
+async def test_a_long_chain_is_handed_over_between_its_nodes_and_runs_each_once(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, chain(6))
+    async with site.worker():
+        run_id = await site.start(limits=SMALL)
+        ended = await site.ended(run_id)
+
+        assert ended.values["log"] == [f"n{number}" for number in range(6)]
+        assert await executions(site, run_id) > 2
+        assert (await site.client.result(run_id)).view.metrics is not None
+        await site.replays(run_id)
+
+
+async def test_forty_answers_while_the_run_is_handed_over_every_few_events(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(40), patience=30)
+    async with site.worker():
+        run_id = await site.start(limits=SMALL)
+        waiting = await site.until(run_id, "awaiting-input")
+        ids = [entry.id for entry in waiting.interrupts]
+
+        async def answer(number: int, id_: str) -> str:
+            (receipt,) = await site.client.respond(run_id, {id_: number}, principal=ANYBODY)
+            return receipt.interrupt_id
+
+        answered = await asyncio.gather(*(answer(n, id_) for n, id_ in enumerate(ids)))
+        ended = await site.ended(run_id)
+
+        assert answered == ids
+        assert sorted(ended.values["log"]) == sorted(f"done{n} {n}" for n in range(40))
+        assert await executions(site, run_id) > 2
+
+
+async def test_a_repeated_answer_is_known_after_a_hand_over(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(2))
+    async with site.worker():
+        run_id = await site.start(limits=SMALL)
+        waiting = await site.until(run_id, "awaiting-input")
+        first = waiting.interrupts[0].id
+        (receipt,) = await site.client.respond(run_id, {first: 1}, principal=ANYBODY)
+        before = await executions(site, run_id)
+        for _ in range(4):
+            await site.client.pause(run_id)
+            await site.client.resume(run_id)
+        (again,) = await site.client.respond(run_id, {first: 1}, principal=ANYBODY)
+
+        assert await executions(site, run_id) > before
+        assert again.replayed
+        assert again.accepted_at == receipt.accepted_at
+
+
+async def test_what_runs_too_long_is_stopped_at_the_hard_mark_and_goes_on_afterwards(
+    temporal: TemporalClient,
+) -> None:
+    held = Held()
+    graph = held.graph
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start(limits=SMALL)
+        await eventually(lambda: held.started)
+
+        async def is_handed_over() -> bool:
+            # Every message is an update of some events; the node runs all the while.
+            await site.client.send_message(
+                run_id, wire.SteerMessage(message_id=f"m{held.started}-{_next()}", text="hello")
+            )
+            return held.started > 1
+
+        count = 0
+
+        def _next() -> int:
+            nonlocal count
+            count += 1
+            return count
+
+        await eventually(is_handed_over)
+        held.release.set()
+        ended = await site.ended(run_id)
+
+        assert held.stopped >= 1
+        assert ended.status == "completed"
+        assert ended.metrics is not None
+        assert ended.metrics.visits == 2
+        assert ended.metrics.messages_queued == count
+        assert len(ended.undelivered) == count
+        assert {left.reason for left in ended.undelivered} == {"completed"}
+
+
+async def test_answers_controls_and_messages_at_once_over_many_hand_overs(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("loop", state=State)
+
+    @graph.node(local=True)
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [f"{ctx.answers['more']}"]}
+
+    graph.interrupt("more", prompt="Go on?")
+    graph.edge(START, "more")
+    graph.edge("more", "work")
+    graph.route("work", lambda s: END if len(s.log) == 8 else "more", to=["more", END])
+    site = Site(temporal, graph, patience=30)
+    async with site.worker():
+        run_id = await site.start(limits=SMALL)
+
+        async def answer_all() -> None:
+            for number in range(8):
+                view = await site.until(run_id, "awaiting-input", "paused")
+                while not view.interrupts:
+                    view = await site.client.view(run_id)
+                await site.client.respond(
+                    run_id, {view.interrupts[0].id: number}, principal=ANYBODY
+                )
+
+        async def disturb() -> None:
+            for number in range(10):
+                try:
+                    await site.client.pause(run_id)
+                    await site.client.resume(run_id)
+                    await site.client.send_message(
+                        run_id, wire.SteerMessage(message_id=f"m{number}", text="hello")
+                    )
+                except Refusal as over:
+                    assert over.code == "not_running"
+                    return
+
+        await asyncio.gather(answer_all(), disturb())
+        ended = await site.ended(run_id)
+
+        assert ended.values["log"] == [str(number) for number in range(8)]
+        assert ended.metrics is not None
+        assert len(ended.undelivered) == ended.metrics.messages_queued
+        assert ended.metrics.pause_count == ended.metrics.resume_count
+        assert await executions(site, run_id) > 2
+
+
+async def test_a_hand_over_is_an_ordinary_continue_as_new(temporal: TemporalClient) -> None:
+    site = Site(temporal, chain(6))
+    async with site.worker():
+        run_id = await site.start(limits=SMALL, labels={"team": "blue"}, conversation_id="c1")
+        ended = await site.ended(run_id)
+        described = await temporal.get_workflow_handle(run_id).describe()
+        first = (await site.history(run_id)).events[0]
+
+        assert first.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
+        assert first.workflow_execution_started_event_attributes.continued_execution_run_id
+        assert (ended.labels, ended.conversation_id) == ({"team": "blue"}, "c1")
+        assert described.search_attributes["AbeyanceStatus"] == ["completed"]
+        assert described.search_attributes["AbeyanceConversation"] == ["c1"]

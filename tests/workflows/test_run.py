@@ -1,0 +1,385 @@
+"""What a run does on a real server: it works, waits, is answered, ends, and can be replayed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from sample_graphs import State, chain, gated, gates
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client as TemporalClient
+
+from abeyance import END, START, Context, Fatal, Goto, Graph, Principal, Refusal
+from abeyance.errors import Code
+
+
+async def test_a_run_waits_for_a_person_and_goes_on_with_the_answer(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start({"amount": 12.5})
+        waiting = await site.until(run_id, "awaiting-input")
+        (receipt,) = await site.client.respond(
+            run_id, {waiting.interrupts[0].id: {"approved": True}}, principal=ANYBODY
+        )
+        ended = await site.ended(run_id)
+
+        assert waiting.interrupts[0].prompt == "Pay 12.5?"
+        assert waiting.interrupts[0].address == "graph:gated;node:approve"
+        assert receipt.answered_by == "ada"
+        assert ended.status == "completed"
+        assert ended.values["log"] == ["before", "after {'approved': True}"]
+        assert ended.values["decision"] == {"approved": True}
+        await site.replays(run_id)
+
+
+async def test_eight_people_answer_at_once_and_one_gets_the_receipt(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        waiting = await site.until(run_id, "awaiting-input")
+        id_ = waiting.interrupts[0].id
+        people = [Principal(subject=f"p{n}", capabilities=("*",)) for n in range(8)]
+        answers = await asyncio.gather(
+            *(
+                site.client.respond(run_id, {id_: {"approved": True, "by": n}}, principal=person)
+                for n, person in enumerate(people)
+            ),
+            return_exceptions=True,
+        )
+        ended = await site.ended(run_id)
+
+        receipts = [answer for answer in answers if isinstance(answer, list)]
+        refusals = [answer for answer in answers if isinstance(answer, Refusal)]
+        assert len(receipts) == 1
+        assert [refusal.code for refusal in refusals] == [Code.ALREADY_ANSWERED] * 7
+        assert ended.status == "completed"
+        await site.replays(run_id)
+
+
+async def test_a_refused_answer_leaves_nothing_in_the_history(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated(capability="pay:approve"))
+    async with site.worker():
+        run_id = await site.start()
+        waiting = await site.until(run_id, "awaiting-input")
+        id_ = waiting.interrupts[0].id
+        before = len((await site.history(run_id)).events)
+        nobody = Principal(subject="bob")
+
+        async def code(
+            answers: dict[str, Any], who: Principal = ANYBODY, digest: str | None = None
+        ) -> Code:
+            digests = {} if digest is None else {id_: digest}
+            with pytest.raises(Refusal) as refused:
+                await site.client.respond(run_id, answers, principal=who, digests=digests)
+            return refused.value.code
+
+        assert await code({id_: {"approved": "perhaps"}}) is Code.INVALID_ANSWER
+        assert await code({id_: None}) is Code.INVALID_ANSWER
+        assert await code({id_: {"approved": True}}, nobody) is Code.CAPABILITY_REQUIRED
+        assert await code({f"{run_id}.0000": True}) is Code.UNKNOWN_INTERRUPT
+        assert await code({id_: {"approved": True}, f"{run_id}.0": 1}) is Code.UNKNOWN_INTERRUPT
+        assert await code({id_: {"approved": True}}, digest="sha256:00") is Code.STALE
+        assert len((await site.history(run_id)).events) == before
+        assert (await site.client.view(run_id)).status == "awaiting-input"
+
+
+async def test_a_repeated_answer_gets_the_first_receipt_also_after_the_end(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    async with site.worker():
+        run_id = await site.start()
+        waiting = await site.until(run_id, "awaiting-input")
+        first, second = (entry.id for entry in waiting.interrupts)
+        (receipt,) = await site.client.respond(run_id, {first: {"n": 1}}, principal=ANYBODY)
+        before = len((await site.history(run_id)).events)
+        (again,) = await site.client.respond(run_id, {first: {"n": 1.0}}, principal=ANYBODY)
+        after = len((await site.history(run_id)).events)
+        await site.client.respond(run_id, {second: 0}, principal=ANYBODY)
+        await site.ended(run_id)
+    # No worker any more: the closing record answers.
+    (much_later,) = await site.client.respond(run_id, {first: {"n": 1}}, principal=ANYBODY)
+    with pytest.raises(Refusal) as other:
+        await site.client.respond(run_id, {first: {"n": 2}}, principal=ANYBODY)
+    with pytest.raises(Refusal) as unnamed:
+        await site.client.respond(run_id, response=1, principal=ANYBODY)
+
+    assert again.replayed
+    assert again.accepted_at == receipt.accepted_at == much_later.accepted_at
+    assert before == after
+    assert other.value.code is Code.ALREADY_ANSWERED
+    assert unnamed.value.code is Code.RUN_FINISHED
+
+
+async def test_null_false_zero_and_nothing_written_are_answers(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(4))
+    async with site.worker():
+        run_id = await site.start()
+        waiting = await site.until(run_id, "awaiting-input")
+        for entry, answer in zip(waiting.interrupts, [None, False, 0, ""], strict=True):
+            await site.client.respond(run_id, {entry.id: answer}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert sorted(ended.values["log"]) == [
+            "done0 None",
+            "done1 False",
+            "done2 0",
+            "done3 ",
+        ]
+
+
+async def test_branches_do_not_wait_for_each_other(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(3))
+    async with site.worker():
+        run_id = await site.start()
+        waiting = await site.until(run_id, "awaiting-input")
+        by_name = {entry.name: entry.id for entry in waiting.interrupts}
+        await site.client.respond(run_id, {by_name["gate2"]: "b"}, principal=ANYBODY)
+        await site.client.respond(run_id, {by_name["gate0"]: "a"}, principal=ANYBODY)
+        halfway = await site.until(run_id, "awaiting-input")
+
+        assert halfway.values["log"] == ["done2 b", "done0 a"]
+        assert [entry.name for entry in halfway.interrupts] == ["gate1"]
+        assert halfway.interrupts[0].id == by_name["gate1"]
+        await site.client.respond(run_id, response="c", principal=ANYBODY)
+        assert (await site.ended(run_id)).status == "completed"
+
+
+async def test_an_answer_without_an_id_must_be_unambiguous(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(2))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        with pytest.raises(Refusal) as refused:
+            await site.client.respond(run_id, response=1, principal=ANYBODY)
+
+        assert refused.value.code is Code.AMBIGUOUS_INTERRUPT
+        assert len(refused.value.details["open_interrupts"]) == 2
+
+
+async def test_a_route_decides_after_a_node_and_after_an_answer(temporal: TemporalClient) -> None:
+    graph = Graph("routed", state=State)
+
+    @graph.node(to=["ask"])
+    async def look(state: State) -> Goto:
+        return Goto("ask", {"log": ["look"]})
+
+    @graph.node
+    def pay(state: State) -> dict[str, Any]:
+        return {"log": ["pay"]}
+
+    graph.interrupt("ask", prompt="?", response=bool)
+    graph.edge(START, "look")
+    graph.edge("look", END)
+
+    def decide(state: State) -> str:
+        return "pay" if state.log == ["look"] else END
+
+    graph.route("ask", decide, to=["pay", END])
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response=True, principal=ANYBODY)
+
+        assert (await site.ended(run_id)).values["log"] == ["look", "pay"]
+        await site.replays(run_id)
+
+
+async def test_a_failing_node_is_tried_again_and_its_key_stays_the_same(
+    temporal: TemporalClient,
+) -> None:
+    keys: list[str] = []
+    graph = Graph("flaky", state=State)
+
+    @graph.node(retries=2)
+    async def flaky(state: State, ctx: Context) -> dict[str, Any]:
+        keys.append(ctx.idempotency_key)
+        if len(keys) < 3:
+            raise ConnectionError("not yet")
+        return {"log": [f"attempt {ctx.attempt}"]}
+
+    graph.edge(START, "flaky")
+    site = Site(temporal, graph)
+    async with site.worker():
+        first = await site.start()
+        assert (await site.ended(first)).values["log"] == ["attempt 3"]
+        second = await site.start()
+        await site.ended(second)
+
+    assert len(set(keys[:3])) == 1
+    assert keys[3] != keys[0]
+
+
+async def test_a_node_that_fails_for_good_fails_the_run_and_says_where(
+    temporal: TemporalClient,
+) -> None:
+    tried: list[int] = []
+    graph = Graph("hopeless", state=State)
+
+    @graph.node(retries=1)
+    async def hopeless(state: State) -> None:
+        tried.append(1)
+        raise ValueError("no such account: 7")
+
+    @graph.node
+    async def report(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [f"the end: {ctx.outcome}"]}
+
+    graph.edge(START, "hopeless")
+    graph.finally_("report")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+        result = await site.client.result(run_id)
+        described = await temporal.get_workflow_handle(run_id).describe()
+
+        assert len(tried) == 2
+        assert ended.status == "failed"
+        assert ended.error is not None
+        assert ended.error.code == "node_failed"
+        assert ended.error.message == "ValueError: no such account: 7"
+        assert ended.error.address == "graph:hopeless;node:hopeless"
+        assert result.values["log"] == ["the end: failed"]
+        assert described.status is not None
+        assert described.status.name == "FAILED"
+        await site.replays(run_id)
+
+
+async def test_fatal_is_not_tried_again_and_on_error_leads_on(temporal: TemporalClient) -> None:
+    tried: list[int] = []
+    graph = Graph("caught", state=State)
+
+    @graph.node(retries=5, on_error="goto:mend")
+    async def broken(state: State) -> None:
+        tried.append(1)
+        raise Fatal("beyond repair")
+
+    @graph.node
+    async def mend(state: State) -> dict[str, Any]:
+        return {"log": ["mended"]}
+
+    graph.edge(START, "broken")
+    site = Site(temporal, graph)
+    async with site.worker():
+        ended = await site.ended(await site.start())
+
+        assert len(tried) == 1
+        assert (ended.status, ended.values["log"]) == ("completed", ["mended"])
+
+
+@pytest.mark.parametrize(
+    ("returned", "code", "named"),
+    [
+        ({"nope": 1}, "invalid_patch", "'nope'"),
+        ({"amount": "much"}, "invalid_patch", "amount"),
+        ({"log": "not a list"}, "invalid_patch", "log"),
+        (7, "invalid_patch", "int"),
+        ({"amount": float("nan")}, "invalid_patch", "amount"),
+        (Goto("nowhere"), "unknown_node", "'nowhere'"),
+    ],
+)
+async def test_what_a_node_may_not_return_fails_it_and_names_the_field(
+    temporal: TemporalClient, returned: Any, code: str, named: str
+) -> None:
+    graph = Graph("wrong", state=State)
+
+    @graph.node
+    async def wrong(state: State) -> Any:
+        return returned
+
+    graph.edge(START, "wrong")
+    site = Site(temporal, graph)
+    async with site.worker():
+        ended = await site.ended(await site.start())
+
+        assert ended.error is not None
+        assert ended.error.code == code
+        assert named in ended.error.message
+
+
+async def test_a_timeout_says_which_node_and_how_long(temporal: TemporalClient) -> None:
+    graph = Graph("slow", state=State)
+
+    @graph.node(timeout="100ms", retries=0)
+    async def slow(state: State) -> None:
+        await asyncio.sleep(30)
+
+    graph.edge(START, "slow")
+    site = Site(temporal, graph)
+    async with site.worker():
+        ended = await site.ended(await site.start())
+
+        assert ended.error is not None
+        assert "'slow' took longer than its timeout of 0.1 s" in ended.error.message
+
+
+async def test_code_that_no_worker_has_is_waited_for_and_shown_as_blocked(
+    temporal: TemporalClient,
+) -> None:
+    old = chain(1, "deployed")
+    new = chain(2, "deployed")
+    site = Site(temporal, new)
+    run_id = await site.start()
+    async with site.worker(old):
+        async def is_blocked() -> bool:
+            view = await site.client.view(run_id)
+            return [entry["node"] for entry in view.blocked] == ["deployed.n1"]
+
+        await eventually(is_blocked)
+        blocked = (await site.client.view(run_id)).blocked[0]
+    async with site.worker():
+        ended = await site.ended(run_id)
+
+    assert blocked["code"] == "code_missing"
+    assert "'n1'" in blocked["message"]
+    assert ended.values["log"] == ["n0", "n1"]
+
+
+async def test_values_that_todays_model_refuses_fail_the_visit_and_name_the_field(
+    temporal: TemporalClient,
+) -> None:
+    class Stricter(BaseModel):
+        amount: int
+        log: list[str] = []
+
+    def graph(model: type[BaseModel]) -> Graph:
+        made = Graph("changed", state=model)
+
+        @made.node
+        async def look(state: Any) -> None:
+            return None
+
+        made.edge(START, "look")
+        return made
+
+    site = Site(temporal, graph(State))
+    run_id = await site.start({"amount": 0.5})
+    async with site.worker(graph(Stricter)):
+        ended = await site.ended(run_id)
+
+        assert ended.error is not None
+        assert ended.error.code == "values_incompatible"
+        assert "/amount" in ended.error.message
+
+
+async def test_local_nodes_cost_no_activity_and_do_the_same(temporal: TemporalClient) -> None:
+    site = Site(temporal, chain(5, "swift", local=True))
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+        events = (await site.history(run_id)).events
+
+        assert ended.values["log"] == ["n0", "n1", "n2", "n3", "n4"]
+        assert not any(
+            event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED for event in events
+        )
+        await site.replays(run_id)

@@ -1,0 +1,176 @@
+"""What Temporal itself shows of a run, and that it never grows beyond what the server bears."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sample_graphs import State, chain, gated, gates
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Graph, wire
+
+_MEMO_BYTES = 64_000
+_ATTRIBUTE_BYTES = 2_048
+
+
+async def test_temporals_ui_says_what_a_run_waits_for_and_how_to_answer(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(capability="pay:approve", timeout="P2D", on_timeout="goto:late"))
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        view = await site.until(run_id, "awaiting-input")
+        handle = temporal.get_workflow_handle(run_id)
+        details = (await handle.query("__temporal_workflow_metadata")).current_details
+        described = await handle.describe()
+        history = (await site.history(run_id)).events
+
+        names = [
+            event.activity_task_scheduled_event_attributes.activity_type.name
+            for event in history
+            if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+        ]
+        summaries = [
+            event.user_metadata.summary.data.decode()
+            for event in history
+            if event.HasField("user_metadata")
+        ]
+        assert "Pay 3?" in details
+        assert view.interrupts[0].id in details
+        assert "pay:approve" in details
+        assert f"POST /runs/{run_id}/respond" in details
+        assert names == ["gated.before"]
+        assert '"graph:gated;node:before"' in summaries
+        assert '"deadline of approve: goto:late"' in summaries
+        attributes = described.search_attributes
+        assert attributes["AbeyanceStatus"] == ["awaiting-input"]
+        assert attributes["AbeyanceGraph"] == ["gated"]
+        assert attributes["AbeyanceCapability"] == ["pay:approve"]
+        assert attributes["AbeyanceDeadline"] == [view.interrupts[0].deadline]
+
+
+async def test_what_a_prompt_shows_is_text_and_no_markup(temporal: TemporalClient) -> None:
+    graph = Graph("rude", state=State)
+    graph.interrupt("ask", prompt="Is {name} <b>bold</b>? [x](https://e.example) `{name}`")
+    graph.edge(START, "ask")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        handle = temporal.get_workflow_handle(run_id)
+        details = (await handle.query("__temporal_workflow_metadata")).current_details
+
+        assert "`Is {name} <b>bold</b>? [x](https://e.example) '{name}'`" in details
+
+
+async def test_five_hundred_open_questions_with_five_hundred_capabilities(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(500, capability="a-rather-long-capability-name"))
+    async with site.worker():
+        run_id = await site.start()
+        waiting = await site.until(run_id, "awaiting-input")
+        described = await temporal.get_workflow_handle(run_id).describe()
+        memo = described.raw_description.workflow_execution_info.memo
+        attributes = described.raw_description.workflow_execution_info.search_attributes
+        rows = [name for name in memo.fields if name.startswith(wire.MEMO_INTERRUPT)]
+        by_name = {entry.name: entry.id for entry in waiting.interrupts}
+        await site.client.respond(run_id, {by_name["gate250"]: True}, principal=ANYBODY)
+
+        async def is_done() -> bool:
+            return (await site.client.view(run_id)).values["log"] == ["done250 True"]
+
+        await eventually(is_done)
+        summary = (await site.client.view(run_id)).interrupts
+
+        assert len(waiting.interrupts) == 500
+        assert len(rows) == 50
+        assert memo.ByteSize() < _MEMO_BYTES
+        assert described.search_attributes["AbeyanceCapability"] == ["*"]
+        assert all(
+            payload.ByteSize() < _ATTRIBUTE_BYTES
+            for payload in attributes.indexed_fields.values()
+        )
+        assert len(summary) == 499
+
+
+async def test_five_hundred_visits_with_sixty_kilobytes_of_values(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("wide")
+
+    def add(number: int) -> None:
+        @graph.node(name=f"n{number}", retries=0)
+        async def one(state: dict[str, Any]) -> dict[str, Any]:
+            return {f"size{number}": len(state["blob"])}
+
+        graph.edge(START, f"n{number}")
+
+    for number in range(500):
+        add(number)
+    site = Site(temporal, graph, patience=60)
+    async with site.worker():
+        run_id = await site.start({"blob": "x" * 60_000})
+        ended = await site.ended(run_id, seconds=150)
+
+        assert ended.status == "completed"
+        assert [ended.values[f"size{number}"] for number in range(500)] == [60_000] * 500
+
+
+async def test_a_prompt_as_long_as_a_book_does_not_end_the_run(temporal: TemporalClient) -> None:
+    graph = Graph("long")
+    graph.interrupt("ask", prompt="{book}", requested_capability="c" * 3_000)
+    graph.edge(START, "ask")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"book": "\u00e9" * 200_000})
+        waiting = await site.until(run_id, "awaiting-input")
+        described = await temporal.get_workflow_handle(run_id).describe()
+        memo = described.raw_description.workflow_execution_info.memo
+
+        assert len(waiting.interrupts[0].prompt) == 10_000
+        assert memo.ByteSize() < _MEMO_BYTES
+        assert described.search_attributes["AbeyanceCapability"] == ["*"]
+
+
+async def test_a_run_that_nobody_serves_shows_what_temporal_knows(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(), patience=2)
+    async with site.worker():
+        run_id = await site.start({"amount": 4})
+        waiting = await site.until(run_id, "awaiting-input")
+    shown = await site.client.view(run_id)
+
+    assert (shown.degraded, shown.status) == (True, "awaiting-input")
+    assert shown.interrupts[0].id == waiting.interrupts[0].id
+    assert shown.interrupts[0].prompt == "Pay 4?"
+
+
+async def test_a_run_that_an_operator_terminated_is_shown_as_over(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await temporal.get_workflow_handle(run_id).terminate()
+        ended = await site.ended(run_id)
+
+        assert (ended.status, ended.degraded, ended.interrupts) == ("cancelled", True, [])
+        assert ended.reason == "terminated through Temporal"
+
+
+async def test_a_plain_node_costs_six_events_and_a_run_without_gates_few_more(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, chain(5))
+    async with site.worker():
+        run_id = await site.start()
+        await site.ended(run_id)
+        events = (await site.history(run_id)).events
+
+        # 3 around the run, 6 for each node, and the last status in the memo and for lists.
+        assert len(events) <= 3 + 5 * 6 + 4
