@@ -12,14 +12,12 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowUpdateFailedError
-from temporalio.common import (
-    WorkflowIDConflictPolicy,
-    WorkflowIDReusePolicy,
-)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from abeyance import wire
@@ -28,9 +26,10 @@ from abeyance.closed import (
     Described,
     closing_record,
     describe,
+    earlier_receipts,
     respond_after_the_end,
 )
-from abeyance.connection import connect_temporal
+from abeyance.connection import connect_temporal, pollers
 from abeyance.core import ledger
 from abeyance.core.canonical import Json
 from abeyance.core.policy import Principal
@@ -102,11 +101,14 @@ class Client:
         limits: Limits | None = None,
         started_by: str = "local",
         reuse: bool = False,
+        request: str | None = None,
     ) -> Started:
         """Start a run of `graph`. To start the same again under the same id changes nothing.
 
-        `run_id` is generated unless given. `reuse` allows the id of a run that has ended. Raises the
-        refusals `invalid_run_id`, `invalid_input`, `payload_too_large` and `run_exists`.
+        `run_id` is generated unless given. `reuse` allows the id of a run that has ended. `request`
+        goes with an id that was made from a caller's key: a hash of the call, by which a repeat finds
+        its run, also an ended one. Raises the refusals `invalid_run_id`, `invalid_input`,
+        `payload_too_large`, `run_exists` and `idempotency_conflict`.
         """
         launch = Launch.of(
             graph,
@@ -117,6 +119,7 @@ class Client:
             labels=labels or {},
             limits=limits or Limits(),
             started_by=started_by,
+            request=request,
         )
         run_id = launch.start.run_id
 
@@ -140,7 +143,7 @@ class Client:
         try:
             return await patiently(run_id, send, seconds=self.patience)
         except WorkflowAlreadyStartedError:
-            return await self._already_started(run_id, launch.start.digest)
+            return await self._already_started(launch)
 
     async def view(self, run_id: str) -> wire.RunView:
         """The run as it is now. Where no worker can be asked, what Temporal knows (`degraded`).
@@ -241,6 +244,15 @@ class Client:
             return respond_after_the_end(await self._record(ended.described), order)
         return receipts.receipts
 
+    async def earlier_receipts(self, run_id: str, key: str) -> list[ledger.Receipt] | None:
+        """What an accepted `respond` with this key got; None if there was none."""
+        ask = partial(earlier_receipts, self.temporal, run_id, key, _RPC)
+        return await patiently(run_id, ask, seconds=self.patience)
+
+    async def pollers(self) -> int:
+        """How many workers ask for our work. Raises Unavailable, within two seconds."""
+        return await pollers(self.temporal, self.task_queue)
+
     async def pause(self, run_id: str, order: wire.Pause | None = None) -> wire.RunView:
         """Start no new work. Raises `unknown_run`, `not_running`, or `unknown_node` for its goto."""
         order = order or wire.Pause()
@@ -275,12 +287,12 @@ class Client:
                 key=key or message.message_id,
             )
         except _RunEnded as ended:
-            raise _not_running(ended.described) from ended
+            raise ended.described.not_running() from ended
 
     async def _control(self, run_id: str, signal: str, order: wire.Control) -> wire.RunView:
         described = await self._described(run_id)
         if not described.is_running:
-            raise _not_running(described)
+            raise described.not_running()
         handle = self.temporal.get_workflow_handle(run_id)
 
         async def send() -> None:
@@ -289,7 +301,7 @@ class Client:
         try:
             await patiently(run_id, send, seconds=self.patience)
         except NotFound:
-            raise _not_running(await self._described(run_id)) from None
+            raise (await self._described(run_id)).not_running() from None
         return await self.view(run_id)
 
     async def _update(
@@ -350,20 +362,20 @@ class Client:
 
         return await patiently(described.run_id, ask, seconds=self.patience)
 
-    async def _already_started(self, run_id: str, digest: str) -> Started:
+    async def _already_started(self, launch: Launch) -> Started:
+        run_id = launch.start.run_id
         described = await self._described(run_id)
+        if launch.repeats(described):
+            return Started(run_id=run_id, created=False)
         if not described.is_running:
-            view = (await self._record(described)).view
+            status = described.ended_as()
             raise Refusal(
                 Code.RUN_EXISTS,
-                f"A run {run_id!r} has ended ({view.status}). Choose another id, or say reuse: true.",
+                f"A run {run_id!r} has ended ({status}). Choose another id, or say reuse: true.",
                 run_id=run_id,
-                run_status=view.status,
-                ended_at=view.ended_at and view.ended_at.isoformat(),
+                run_status=status,
+                ended_at=described.ended_at and described.ended_at.isoformat(),
             )
-        start = described.memo.get(wire.MEMO_START) or {}
-        if start.get("digest") == digest:
-            return Started(run_id=run_id, created=False)
         raise Refusal(
             Code.RUN_EXISTS,
             f"A run {run_id!r} is under way with another graph or another input. Choose another id.",
@@ -386,16 +398,3 @@ def _refusal_of(error: WorkflowUpdateFailedError) -> Exception:
         details = cause.details[0] if cause.details else {}
         return Refusal(Code(cause.type), cause.message, **details)
     return cause if isinstance(cause, ApplicationError) else error
-
-
-def _not_running(described: Described) -> Refusal:
-    view = described.degraded_view()
-    summary = described.memo.get(wire.MEMO_SUMMARY) or {}
-    status = summary.get("status", view.status)
-    ended_at = view.ended_at and view.ended_at.isoformat()
-    return Refusal(
-        Code.NOT_RUNNING,
-        f"The run {described.run_id!r} ended at {ended_at} ({status}), so nothing can be done to it.",
-        run_status=status,
-        ended_at=ended_at,
-    )

@@ -11,15 +11,19 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import EventType, HistoryEventFilterType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Execution
+from temporalio.api.update.v1 import UpdateRef
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
     GetWorkflowExecutionHistoryRequest,
+    PollWorkflowExecutionUpdateRequest,
 )
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
 from abeyance.core import ledger
@@ -116,6 +120,24 @@ class Described:
             degraded=True,
         )
 
+    def not_running(self) -> Refusal:
+        """The refusal of what can be done to a running run only."""
+        ended_at = self.ended_at and self.ended_at.isoformat()
+        status = self.ended_as()
+        return Refusal(
+            Code.NOT_RUNNING,
+            f"The run {self.run_id!r} ended at {ended_at} ({status}), so nothing can be done to it.",
+            run_status=status,
+            ended_at=ended_at,
+        )
+
+    def ended_as(self) -> str:
+        """The status with which the run ended."""
+        status = self.degraded_view().status
+        # Halted and cancelled runs are completed ones to Temporal: the memo says which.
+        summary = self.memo.get(wire.MEMO_SUMMARY) or {}
+        return str(summary.get("status", status)) if status == "completed" else status
+
     def _interrupts(self) -> list[wire.InterruptView]:
         graph = (self.memo.get(wire.MEMO_START) or {}).get("graph", "")
         rows = [
@@ -179,6 +201,42 @@ async def closing_record(
         }
     )
     return record.model_copy(update={"view": view})
+
+
+async def earlier_receipts(
+    temporal: TemporalClient, run_id: str, key: str, rpc_timeout: Any
+) -> list[ledger.Receipt] | None:
+    """What the update `respond` with this id has returned; None if there was none.
+
+    The server knows the updates of the run's newest history only. Raises the refusal
+    `idempotency_conflict` if the id is that of another update.
+    """
+    try:
+        answer = await temporal.workflow_service.poll_workflow_execution_update(
+            PollWorkflowExecutionUpdateRequest(
+                namespace=temporal.namespace,
+                update_ref=UpdateRef(
+                    workflow_execution=WorkflowExecution(workflow_id=run_id), update_id=key
+                ),
+                identity=temporal.identity,
+            ),
+            retry=True,
+            timeout=rpc_timeout,
+        )
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    payloads = answer.outcome.success.payloads
+    if not payloads:
+        return None
+    try:
+        return wire.Receipts.model_validate(await _decoded(temporal, payloads[0])).receipts
+    except ValidationError:
+        raise Refusal(
+            Code.IDEMPOTENCY_CONFLICT,
+            f"The key {key!r} was used for another operation on the run {run_id!r}. Send another key.",
+        ) from None
 
 
 async def _closing_payload(

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client as TemporalClient
 from temporalio.envconfig import ClientConfig
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.service import RPCError
 
 from abeyance.converter import data_converter
 from abeyance.errors import Unavailable
+
+_QUICKLY: Final = timedelta(seconds=2)
+_A_TURN: Final = timedelta(seconds=70)
 
 
 async def connect_temporal(
@@ -39,3 +49,22 @@ async def connect_temporal(
         raise Unavailable(
             f"Temporal does not answer at {target}: start it, or set TEMPORAL_ADDRESS ({error})"
         ) from error
+
+
+async def pollers(temporal: TemporalClient, task_queue: str) -> int:
+    """How many processes have asked for work on a task queue within the last 70 seconds.
+
+    A worker asks at least once a minute, and the server tells who asked in the last five: one that
+    was killed is noticed when it has missed a turn. Raises Unavailable if Temporal does not answer.
+    """
+    question = DescribeTaskQueueRequest(
+        namespace=temporal.namespace,
+        task_queue=TaskQueue(name=task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    try:
+        told = await temporal.workflow_service.describe_task_queue(question, timeout=_QUICKLY)
+    except RPCError as error:
+        raise Unavailable(f"Temporal does not answer ({error.message})") from error
+    oldest = datetime.now(UTC) - _A_TURN
+    return sum(poller.last_access_time.ToDatetime(tzinfo=UTC) >= oldest for poller in told.pollers)

@@ -38,8 +38,8 @@ def binary() -> str:
     return str(Path(found).absolute())
 
 
-def command(*, port: int, ui_port: int, database: Path | None) -> list[str]:
-    """The command that runs the server, with its state in the file `database` or only in memory."""
+def command(server: str, *, port: int, ui_port: int, database: Path | None) -> list[str]:
+    """The command that runs the server at this path, with its state in a file or only in memory."""
     options = {
         "--ip": HOST,
         "--port": str(port),
@@ -49,6 +49,8 @@ def command(*, port: int, ui_port: int, database: Path | None) -> list[str]:
     repeated = [
         # Without it the only shard looks 20 times a second for work: 50 ms for each step of a run.
         ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=5000"),
+        # Nor need it ask the world whether there is a newer version.
+        ("--dynamic-config-value", "frontend.enableServerVersionCheck=false"),
         *(("--search-attribute", f"{name}={kind}") for name, kind in SEARCH_ATTRIBUTES.items()),
     ]
     if database is not None:
@@ -58,7 +60,7 @@ def command(*, port: int, ui_port: int, database: Path | None) -> list[str]:
         repeated.append(("--sqlite-pragma", "journal_mode=wal"))
         repeated.append(("--sqlite-pragma", "synchronous=normal"))
     return [
-        binary(),
+        server,
         "server",
         "start-dev",
         "--disable-config-file",

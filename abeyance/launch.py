@@ -9,6 +9,7 @@ from typing import Any, Final
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from abeyance import wire
+from abeyance.closed import Described
 from abeyance.core.canonical import Json, sha256, size
 from abeyance.core.model import GraphSpec
 from abeyance.core.state import Limits, Status
@@ -41,6 +42,7 @@ class Launch:
         labels: Mapping[str, str],
         limits: Limits,
         started_by: str,
+        request: str | None = None,
     ) -> Launch:
         """A launch of `graph`. Raises `invalid_run_id`, `invalid_input`, `payload_too_large`."""
         run_id = generated_run_id(graph.name) if run_id is None else checked_run_id(run_id)
@@ -69,8 +71,26 @@ class Launch:
                 # The same graph with the same input under the same id is the same start.
                 digest=sha256([version, values]),
                 graph_version=version,
+                request=request,
             ),
         )
+
+    def repeats(self, run: Described) -> bool:
+        """Whether the run that has the id is the one that this launch asks for.
+
+        Raises `idempotency_conflict` if the id was made from a key that came with something else.
+        """
+        before = run.memo.get(wire.MEMO_START) or {}
+        if self.start.request is None:
+            return run.is_running and before.get("digest") == self.start.digest
+        if before.get("request") != self.start.request:
+            raise Refusal(
+                Code.IDEMPOTENCY_CONFLICT,
+                f"This key has started the run {run.run_id!r} already, with another body. Send the "
+                "same body, or another key.",
+                run_id=run.run_id,
+            )
+        return True
 
     @property
     def arguments(self) -> list[Any]:

@@ -7,9 +7,10 @@ How to reach Temporal is not among them: that is Temporal's own environment conf
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from abeyance import wire
 from abeyance.core.state import Limits
@@ -17,11 +18,18 @@ from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.errors import SettingsError
 
 
+def _listed(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    return tuple(name for part in given.split(",") if (name := part.strip().lower()))
+
+
 class Settings(BaseSettings):
     """What a worker, an API or a command may be told from outside.
 
     `app` names the graphs: `package.module:attribute`. `tokens_file` turns authentication on.
-    `metrics_address` is where a worker serves Prometheus metrics. `shutdown_grace` is how long a
+    `allowed_hosts` are further names, or `name:port`, by which people reach the API, for example through
+    a proxy (separated by commas). `metrics_address` is where a worker serves Prometheus metrics. `shutdown_grace` is how long a
     worker that is told to stop lets its nodes go on. The rest are limits of every run; a start may
     lower them.
     """
@@ -33,6 +41,7 @@ class Settings(BaseSettings):
     url: str = "http://127.0.0.1:8000"
     token: str | None = None
     tokens_file: Path | None = None
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = ()
     metrics_address: str | None = None
     max_queue_size: int = Field(default=100, ge=1)
     max_message_length: int = Field(default=10_000, ge=1)

@@ -36,14 +36,16 @@ _TAIL: Final = 8_192
 class Program:
     """Something that is kept up.
 
-    `command` starts with the path of an executable. `log` gets what it writes. `patience` is how
-    many seconds it may take to stop. `loses_its_state` says why another start would not do, if so.
+    `command` starts with the path of an executable and runs in `directory`. `log` gets what it
+    writes. `patience` is how many seconds it may take to stop. `loses_its_state` says why another
+    start would not do, if so.
     """
 
     name: str
     command: Sequence[str]
-    log: Path
+    directory: Path
     environment: Mapping[str, str]
+    log: Path
     patience: float
     loses_its_state: str | None = None
 
@@ -57,6 +59,7 @@ class Keeper:
         self._announce = announce
         self._stop = asyncio.Event()
         self._deaths: deque[float] = deque(maxlen=_MOST_RESTARTS + 1)
+        self._log_from = 0
         self.task = asyncio.create_task(self._keep(), name=program.name)
 
     async def stop(self) -> None:
@@ -82,11 +85,13 @@ class Keeper:
     async def _run_once(self) -> int:
         program = self.program
         with program.log.open("ab") as log:
+            self._log_from = log.tell()
             process = await asyncio.create_subprocess_exec(
                 *leashed(os.getpid(), program.command),
                 stdin=STDIN,
                 stdout=log,
                 stderr=log,
+                cwd=program.directory,
                 env=program.environment,
                 process_group=0,
             )
@@ -110,22 +115,21 @@ class Keeper:
     def _pause_before_restart(self, code: int) -> float:
         """Seconds to wait. Raises SettingsError or Unavailable when it is no use starting again."""
         program, now = self.program, time.monotonic()
-        how = ended_how(code)
-        told = f"the {program.name} ended ({how})"
-        if last := last_line(program.log):
-            told += f": {last}"
+        told = f"the {program.name} ended ({_how(code)})"
+        # A process that is killed has no last word: the last line is about something else.
+        last = _last_line(program.log, self._log_from) if code > 0 else ""
         if code == WRONG_SETTINGS:
-            raise SettingsError(last or told)
+            raise SettingsError(last.removeprefix("abeyance: ") or told)
         if program.loses_its_state:
-            raise Unavailable(f"the {program.name} ended ({how}), and {program.loses_its_state}")
+            raise Unavailable(f"{told}, and {program.loses_its_state}")
         self._deaths.append(now)
         recent = [death for death in self._deaths if now - death <= _WINDOW]
         if len(recent) > _MOST_RESTARTS:
             raise Unavailable(
-                f"{told}. That was death {len(recent)} in a minute, so it is not started again; "
-                f"its log is {program.log}"
+                f"{told}{last and f': {last}'}. That was death {len(recent)} within a minute, so it is "
+                f"not started again; its log is {program.log}"
             )
-        self._announce(f"the {program.name} ended ({how})")
+        self._announce(told)
         return float(_FIRST_PAUSE * 2 ** (len(recent) - 1))
 
 
@@ -177,24 +181,6 @@ class Group:
             self._lost.exception()
 
 
-def ended_how(code: int) -> str:
-    """An exit code in words."""
-    if code >= 0:
-        return f"exit code {code}"
-    with contextlib.suppress(ValueError):
-        return f"killed by {signal.Signals(-code).name}"
-    return f"killed by signal {-code}"
-
-
-def last_line(log: Path) -> str:
-    """The last line of a log that says something, cut to a readable length."""
-    with contextlib.suppress(FileNotFoundError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _TAIL))
-        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines()]
-        return next((line[:500] for line in reversed(lines) if line), "")
-    return ""
-
-
 @contextlib.contextmanager
 def cancelled_by_signals(at_once: Callable[[], None]) -> Iterator[None]:
     """Cancel the current task at the first Ctrl-C, SIGTERM or hang-up; call `at_once` at the next."""
@@ -218,6 +204,22 @@ def cancelled_by_signals(at_once: Callable[[], None]) -> Iterator[None]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(-code).name}"
+    return f"killed by signal {-code}"
+
+
+def _last_line(log: Path, start: int) -> str:
+    # The last line after `start` that says something, cut to a readable length.
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - _TAIL))
+        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines()]
+    return next((line[:500] for line in reversed(lines) if line), "")
 
 
 def _kill_group(pid: int) -> None:

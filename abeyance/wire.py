@@ -79,7 +79,10 @@ class Record(BaseModel):
 
 
 class StartRun(Record):
-    """What a run is, beside its spec and values; it stays the same over every hand-over."""
+    """What a run is, beside its spec and values; it stays the same over every hand-over.
+
+    `request` is a hash of the whole call that started it, where its id was made from the caller's key.
+    """
 
     run_id: str
     limits: Limits = Field(default_factory=Limits)
@@ -89,6 +92,7 @@ class StartRun(Record):
     started_by: str = "temporal"
     digest: str = ""
     graph_version: str = ""
+    request: str | None = None
 
 
 class VisitOrder(Record):
@@ -156,14 +160,13 @@ class Journal(Record):
     excused: int = 0
 
 
-class Control(Request):
-    """A control operation without options."""
+class ControlBody(Request):
+    """What a caller may say with a control operation. `reason` is recorded with it."""
 
     reason: str | None = Field(default=None, max_length=2_000)
-    actor: str = Field(default="temporal", max_length=256)
 
 
-class Pause(Control):
+class PauseBody(ControlBody):
     """`timeout` as any duration; `on_timeout` is `resume`, `halt` or `goto:<node>`."""
 
     mode: Literal["after-node", "now"] = "after-node"
@@ -171,15 +174,29 @@ class Pause(Control):
     on_timeout: str = Field(default="resume", pattern=r"^(resume|halt|goto:.+)$")
 
 
-class Resume(Control):
-    """Go on."""
-
-
-class Cancel(Control):
+class CancelBody(ControlBody):
     """`grace` as any duration; None takes the run's own."""
 
     mode: Literal["graceful", "now"] = "graceful"
     grace: OptionalSeconds = Field(default=None, ge=0)
+
+
+class Control(ControlBody):
+    """A control operation as the run gets it: also by whom, as its sender claims."""
+
+    actor: str = Field(default="temporal", max_length=256)
+
+
+class Pause(PauseBody, Control):
+    """Start no new work."""
+
+
+class Resume(Control):
+    """Go on."""
+
+
+class Cancel(CancelBody, Control):
+    """End in good order."""
 
 
 class SteerMessage(Request):
@@ -206,19 +223,16 @@ class TakeMessages(Request):
     most: int = Field(default=1, ge=1, le=1000)
 
 
-class Respond(Request):
+class Answers(Request):
     """Answers, in one of three forms: `responses` by id, `interrupt_id` with `response`, or a bare
     `response` to the only open interrupt.
-
-    Without a principal (as sent from Temporal's UI) it is `temporal` who answers, with no capability.
     """
 
     responses: dict[str, JsonValue] | None = Field(default=None, min_length=1, max_length=500)
-    interrupt_id: str | None = None
+    interrupt_id: str | None = Field(default=None, min_length=1)
     response: JsonValue = None
     note: str | None = Field(default=None, max_length=2_000)
     digests: dict[str, str] = Field(default_factory=dict)
-    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
     @model_serializer(mode="wrap")
     def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -226,7 +240,7 @@ class Respond(Request):
         return {name: v for name, v in handler(self).items() if name in self.model_fields_set}
 
     @model_validator(mode="after")
-    def _has_one_form(self) -> Respond:
+    def _has_one_form(self) -> Answers:
         has_response = "response" in self.model_fields_set
         if self.responses is not None and (has_response or self.interrupt_id is not None):
             raise ValueError("give either `responses` or `response`, not both")
@@ -235,6 +249,15 @@ class Respond(Request):
                 "the answer is missing: give `response`, or `responses` by interrupt id"
             )
         return self
+
+
+class Respond(Answers):
+    """Answers as the run gets them: also from whom.
+
+    Without a principal (as sent from Temporal's UI) it is `temporal` who answers, with no capability.
+    """
+
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
 
 class Receipts(Record):

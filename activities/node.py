@@ -73,9 +73,10 @@ class Attempt:
             return wire.Failed(
                 code=FailureCode.NODE_FAILED,
                 message=(
-                    f"{lost} attempts at {order.node!r} were lost, because the worker died or was "
-                    f"silent or the attempt took longer than its timeout, and {journal.failures} "
-                    f"failed; its retries={order.retries} allow no more"
+                    f"{lost} attempt{'s' if lost > 1 else ''} at {order.node!r} "
+                    f"{'were' if lost > 1 else 'was'} lost, because the worker died or was silent or "
+                    f"took longer than the timeout, and {journal.failures} failed; its "
+                    f"retries={order.retries} allow no more"
                 ),
             )
         try:

@@ -90,9 +90,7 @@ async def outcome_of(handle: VisitHandle) -> wire.VisitOutcome:
         if is_cancelled_exception(error):
             return wire.Stopped()
         cause = error.__cause__ or error
-        return wire.Failed(
-            code=FailureCode.NODE_FAILED, message=f"{type(cause).__name__}: {cause}"
-        )
+        return wire.Failed(code=FailureCode.NODE_FAILED, message=f"{type(cause).__name__}: {cause}")
 
 
 def _start_locally(name: str, order: wire.VisitOrder) -> VisitHandle:

@@ -88,8 +88,6 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
 
 def _decide(draft: Draft, visit: Visit, node: InterruptNode, changes: Mapping[str, Json]) -> bool:
     scope = draft.state.scopes[visit.scope]
-    if not _has_room(draft, scope.size + size(scope.answers)):
-        return False
     values = scope.values
     # A route looks at the values with the answer in them, so the answer is merged before it is
     # asked: once, also where the asking was stopped and begins anew.
@@ -99,6 +97,9 @@ def _decide(draft: Draft, visit: Visit, node: InterruptNode, changes: Mapping[st
         except patch.PatchError as error:
             flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
             return True
+    if not _has_room(draft, size(values) + size(scope.answers)):
+        return False
+    if values is not scope.values:
         flow.put_values(draft, visit.scope, values)
     draft.put_visit(replace(visit, phase=Phase.RUNNING, starts=visit.starts + 1))
     draft.want(DecideRoutes(visit=visit.address, node=node, values=values, answers=scope.answers))

@@ -98,7 +98,11 @@ class Held:
     """A graph with one node that runs until it is let go or stopped, and tells what happened."""
 
     def __init__(
-        self, how: Literal["async", "thread", "deaf"] = "async", *, name: str = "held", **options: Any
+        self,
+        how: Literal["async", "thread", "deaf"] = "async",
+        *,
+        name: str = "held",
+        **options: Any,
     ) -> None:
         self.started = 0
         self.stopped = 0

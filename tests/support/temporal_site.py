@@ -65,9 +65,7 @@ async def real_server() -> AsyncIterator[TemporalClient]:
 @asynccontextmanager
 async def skipping_server() -> AsyncIterator[WorkflowEnvironment]:
     """The same server, on which a run's time can be moved on by days."""
-    async with await WorkflowEnvironment.start_time_skipping_v2(
-        **_server_options()
-    ) as environment:
+    async with await WorkflowEnvironment.start_time_skipping_v2(**_server_options()) as environment:
         yield environment
 
 

@@ -157,15 +157,14 @@ async def test_cancelling_a_waiting_run_withdraws_its_questions(temporal: Tempor
         await site.client.cancel(run_id)
         ended = await site.ended(run_id)
         with pytest.raises(Refusal) as refused:
-            await site.client.respond(
-                run_id, {waiting.interrupts[0].id: True}, principal=ANYBODY
-            )
+            await site.client.respond(run_id, {waiting.interrupts[0].id: True}, principal=ANYBODY)
 
         assert ended.interrupts == []
         assert refused.value.code is Code.WITHDRAWN
-        assert [
-            entry.status for entry in await site.client.interrupts(run_id, status="all")
-        ] == ["cancelled", "cancelled"]
+        assert [entry.status for entry in await site.client.interrupts(run_id, status="all")] == [
+            "cancelled",
+            "cancelled",
+        ]
 
 
 async def test_temporals_own_cancel_means_the_same_and_closes_as_canceled(
@@ -288,9 +287,7 @@ async def test_a_failing_finally_node_is_reported_and_hides_nothing(
 
         assert ended.error is not None
         assert ended.error.message == "ValueError: the cause"
-        assert [failure.message for failure in ended.beside] == [
-            "ValueError: the broom is missing"
-        ]
+        assert [failure.message for failure in ended.beside] == ["ValueError: the broom is missing"]
         assert ended.values["log"] == ["lights off: failed"]
 
 

@@ -330,6 +330,7 @@ async def test_code_that_no_worker_has_is_waited_for_and_shown_as_blocked(
     site = Site(temporal, new)
     run_id = await site.start()
     async with site.worker(old):
+
         async def is_blocked() -> bool:
             view = await site.client.view(run_id)
             return [entry["node"] for entry in view.blocked] == ["deployed.n1"]

@@ -90,8 +90,7 @@ async def test_five_hundred_open_questions_with_five_hundred_capabilities(
         assert memo.ByteSize() < _MEMO_BYTES
         assert described.search_attributes["AbeyanceCapability"] == ["*"]
         assert all(
-            payload.ByteSize() < _ATTRIBUTE_BYTES
-            for payload in attributes.indexed_fields.values()
+            payload.ByteSize() < _ATTRIBUTE_BYTES for payload in attributes.indexed_fields.values()
         )
         assert len(summary) == 499
 

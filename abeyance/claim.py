@@ -1,0 +1,75 @@
+"""What a stack takes of this machine for itself: a data directory, and ports on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from abeyance.errors import SettingsError
+
+
+@contextlib.contextmanager
+def claimed(data_dir: Path) -> Iterator[Path]:
+    """The data directory with a folder `logs` in it, ours alone; made if it is not there.
+
+    A directory that was made and not used is gone again afterwards. The system drops the claim when
+    its holder dies. Raises SettingsError if it cannot be written, or somebody else has it.
+    """
+    data_dir = data_dir.absolute()
+    is_new = not data_dir.exists()
+    logs, path = data_dir / "logs", data_dir / "lock"
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a+")
+    except OSError as error:
+        raise SettingsError(
+            f"the data directory {data_dir} cannot be written ({error.strerror}): choose another with "
+            "--data-dir"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise SettingsError(
+                f"the data directory {data_dir} is used by another stack (process {lock.read()}): stop "
+                "that one, or choose another directory with --data-dir"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        try:
+            yield data_dir
+        finally:
+            if is_new and {*data_dir.iterdir()} == {logs, path} and not [*logs.iterdir()]:
+                path.unlink()
+                logs.rmdir()
+                data_dir.rmdir()
+
+
+def free_ports(host: str, wanted: Mapping[str, int]) -> dict[str, int]:
+    """The port for each option, where 0 is replaced by one that is free; no two are the same.
+
+    Raises SettingsError naming the option whose port is in use.
+    """
+    found = dict(wanted)
+    with contextlib.ExitStack() as opened:
+        # First those that are named, so that none of them is taken for one that is free.
+        for option, port in sorted(wanted.items(), key=lambda item: item[1] == 0):
+            probe = opened.enter_context(socket.socket())
+            # As servers do it: a connection that was closed a moment ago is no hindrance.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+                probe.listen()
+            except OSError as error:
+                raise SettingsError(
+                    f"the port {port} on {host} cannot be used ({error.strerror}): stop what listens "
+                    f"there, or choose another with {option} (0 takes any that is free)"
+                ) from error
+            found[option] = probe.getsockname()[1]
+    return found

@@ -1,0 +1,204 @@
+"""The whole of Abeyance on one machine: Temporal, a worker and the API, as one group of processes.
+
+What can be wrong with what was asked for is found before the first of them is started. After that the
+group is whole, or it ends: see `supervise`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from abeyance import devserver
+from abeyance.claim import claimed, free_ports
+from abeyance.devserver import HOST
+from abeyance.errors import SettingsError, Unavailable
+from abeyance.leash import STDIN, leashed
+from abeyance.supervise import Group, Program, cancelled_by_signals
+
+T = TypeVar("T")
+
+TEMPORAL: Final = "Temporal server"
+WORKER: Final = "worker"
+API: Final = "API"
+"""What the programs of a stack are called."""
+
+# Without -P the current directory would come first on the import path, and a folder of the user's
+# that is called like one of our dependencies would be taken for it.
+_PYTHON: Final = (sys.executable, "-P", "-m", "abeyance")
+_START_SECONDS: Final = 60.0
+# Together well under the ten seconds that a stop may take.
+_PATIENCE: Final = 5.0
+_PATIENCE_WITH_TEMPORAL: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a stack is to be.
+
+    `app` names the graphs; None leaves that to the environment. A port of 0 means any that is free.
+    `data_dir` gets Temporal's state and the logs; with `in_memory` only the logs. `directory` is
+    where the modules that `app` names are looked for.
+    """
+
+    app: str | None
+    api_port: int
+    temporal_port: int
+    ui_port: int
+    data_dir: Path
+    in_memory: bool
+    directory: Path
+
+
+class Stack:
+    """A stack that is up."""
+
+    def __init__(self, group: Group, *, api_port: int, ui_port: int) -> None:
+        self.api_url = f"http://{HOST}:{api_port}"
+        self.ui_url = f"http://{HOST}:{ui_port}"
+        self._group = group
+
+    def pid(self, name: str) -> int | None:
+        """The process that runs `TEMPORAL`, `WORKER` or `API` now; None between two of them."""
+        return self._group.pid(name)
+
+    def ui_page(self, run_id: str) -> str:
+        """Where Temporal's UI shows a run."""
+        return f"{self.ui_url}/namespaces/{devserver.NAMESPACE}/workflows/{quote(run_id)}"
+
+
+async def with_stack(
+    plan: Plan, work: Callable[[Stack], Awaitable[T]], *, announce: Callable[[str], None]
+) -> T | None:
+    """Bring a stack up, do some work while it stands, and take it down.
+
+    Returns what the work does, or None if a signal came first. `announce` is told of every process
+    that ended and was started again. Raises SettingsError if what was asked for cannot be, and
+    Unavailable if the stack cannot be kept up.
+    """
+    server = devserver.binary()
+    with claimed(plan.data_dir) as data_dir:
+        wanted = {
+            "--api-port": plan.api_port,
+            "--temporal-port": plan.temporal_port,
+            "--ui-port": plan.ui_port,
+        }
+        api_port, temporal_port, ui_port = free_ports(HOST, wanted).values()
+        group = Group(announce)
+        stack = Stack(group, api_port=api_port, ui_port=ui_port)
+        database = None if plan.in_memory else data_dir / "temporal.db"
+        command = devserver.command(
+            server, port=temporal_port, ui_port=ui_port, database=database
+        )
+
+        async def whole() -> T:
+            programs = _programs(plan, data_dir / "logs", command, temporal_port, api_port)
+            group.start(programs[TEMPORAL])
+            await devserver.until_set_up(temporal_port, timeout=_START_SECONDS)
+            group.start(programs[WORKER])
+            group.start(programs[API])
+            await _until_ready(stack.api_url, logs=data_dir / "logs")
+            return await work(stack)
+
+        with cancelled_by_signals(group.kill):
+            try:
+                await _check_app(plan)
+                return await group.while_whole(whole())
+            except asyncio.CancelledError:
+                return None
+            finally:
+                await group.stop(WORKER, API)
+                await group.stop(TEMPORAL)
+
+
+def _programs(
+    plan: Plan, logs: Path, server: list[str], temporal_port: int, api_port: int
+) -> dict[str, Program]:
+    environment = _environment(temporal_port)
+    app = [plan.app] if plan.app else []
+    commands = {
+        TEMPORAL: server,
+        WORKER: [*_PYTHON, "worker", *app],
+        API: [*_PYTHON, "api", *app, "--host", HOST, "--port", str(api_port)],
+    }
+    lost = "its state was in memory only: every run is lost"
+    programs = {
+        name: Program(
+            name=name,
+            command=command,
+            directory=plan.directory,
+            environment=environment,
+            log=logs / f"{name.split()[0].lower()}.log",
+            patience=_PATIENCE_WITH_TEMPORAL if name == TEMPORAL else _PATIENCE,
+            loses_its_state=lost if name == TEMPORAL and plan.in_memory else None,
+        )
+        for name, command in commands.items()
+    }
+    for program in programs.values():
+        if program.log.exists():
+            program.log.replace(program.log.with_suffix(".previous.log"))
+    return programs
+
+
+def _environment(temporal_port: int) -> Mapping[str, str]:
+    # How another Temporal is reached is nothing to a worker that has its own: with the keys of a
+    # cloud in its environment it would speak TLS to the server beside it.
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("TEMPORAL_")}
+    return {
+        **kept,
+        "TEMPORAL_ADDRESS": f"{HOST}:{temporal_port}",
+        "TEMPORAL_NAMESPACE": devserver.NAMESPACE,
+        "TEMPORAL_CONFIG_FILE": os.devnull,
+    }
+
+
+async def _check_app(plan: Plan) -> None:
+    # In a process of its own: what a user's module does when it is imported is not done to us.
+    app = [plan.app] if plan.app else []
+    process = await asyncio.create_subprocess_exec(
+        *leashed(os.getpid(), [*_PYTHON, "worker", *app, "--check"]),
+        cwd=plan.directory,
+        stdin=STDIN,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        process_group=0,
+    )
+    try:
+        told = await process.stderr.read() if process.stderr else b""
+        code = await process.wait()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if code != 0:
+        lines = told.decode("utf-8", "replace").strip().splitlines() or [f"exit code {code}"]
+        raise SettingsError(lines[-1].removeprefix("abeyance: "))
+
+
+async def _until_ready(url: str, *, logs: Path) -> None:
+    last = "no answer"
+    try:
+        # Without trust_env: a proxy of the environment knows nothing of this machine's loopback.
+        async with asyncio.timeout(_START_SECONDS), httpx.AsyncClient(trust_env=False) as http:
+            while True:
+                try:
+                    response = await http.get(f"{url}/readyz")
+                    if response.is_success:
+                        return
+                    last = f"{response.status_code} {response.text[:500]}"
+                except httpx.TransportError as error:
+                    last = str(error) or type(error).__name__
+                await asyncio.sleep(0.1)
+    except TimeoutError as error:
+        raise Unavailable(
+            f"the stack was not ready within {_START_SECONDS:g} s ({url}/readyz: {last}); its logs are "
+            f"in {logs}"
+        ) from error

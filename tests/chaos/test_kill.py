@@ -1,0 +1,91 @@
+"""kill -9 of the worker and of the server, in the middle of work and in the middle of a wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from killable import killable_server, worker_process
+from killed_graphs import graphs, once, patient
+from temporal_site import ANYBODY, eventually
+
+pytestmark = pytest.mark.chaos
+
+_APP = "killed_graphs:graphs"
+
+
+def keys(journal: Path) -> list[str]:
+    return journal.read_text(encoding="utf-8").split() if journal.exists() else []
+
+
+async def test_a_node_whose_worker_is_killed_runs_again_with_the_same_key(tmp_path: Path) -> None:
+    journal, release = tmp_path / "journal", tmp_path / "release"
+    files = {"journal": str(journal), "release": str(release)}
+    async with killable_server(tmp_path) as server:
+        client = await server.client()
+        with worker_process(server, _APP, tmp_path / "first.log"):
+            await client.start(patient, files, run_id="r")
+            await eventually(lambda: keys(journal))
+        # That worker is dead now: it was killed, not asked.
+        release.touch()
+        with worker_process(server, _APP, tmp_path / "second.log"):
+            view = await client.wait("r", until=frozenset({"awaiting-input"}), timeout=30)
+            await client.respond("r", response="yes", principal=ANYBODY)
+            ended = await client.wait("r", timeout=30)
+
+    assert view.status == "awaiting-input"
+    assert ended.values["log"] == ["charged", "closed yes"]
+    assert len(keys(journal)) == 2
+    assert len(set(keys(journal))) == 1
+
+
+async def test_a_node_that_may_be_tried_once_is_not_tried_again(tmp_path: Path) -> None:
+    journal, release = tmp_path / "journal", tmp_path / "release"
+    files = {"journal": str(journal), "release": str(release)}
+    async with killable_server(tmp_path) as server:
+        client = await server.client()
+        with worker_process(server, _APP, tmp_path / "first.log"):
+            await client.start(once, files, run_id="r")
+            await eventually(lambda: keys(journal))
+        release.touch()
+        with worker_process(server, _APP, tmp_path / "second.log"):
+            ended = await client.wait("r", timeout=30)
+
+    assert (ended.status, len(keys(journal))) == ("failed", 1)
+    assert ended.error is not None
+    assert "1 attempt at 'charge' was lost" in ended.error.message
+
+
+async def test_a_waiting_run_survives_the_death_of_server_and_worker(tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    release.touch()
+    files = {"journal": str(tmp_path / "journal"), "release": str(release)}
+    async with killable_server(tmp_path) as server:
+        client = await server.client()
+        with worker_process(server, _APP, tmp_path / "first.log"):
+            for number in range(5):
+                await client.start(patient, files, run_id=f"r{number}")
+            waiting = [
+                await client.wait(f"r{number}", until=frozenset({"awaiting-input"}), timeout=30)
+                for number in range(5)
+            ]
+            await client.respond("r0", response="early", principal=ANYBODY)
+            await client.wait("r0", timeout=30)
+            server.kill()
+        server.start()
+        client = await server.client()
+        with worker_process(server, _APP, tmp_path / "second.log"):
+            for number in range(1, 5):
+                view = await client.view(f"r{number}")
+                assert view.interrupts[0].id == waiting[number].interrupts[0].id
+                assert view.interrupts[0].deadline == waiting[number].interrupts[0].deadline
+                await client.respond(f"r{number}", response=number, principal=ANYBODY)
+            ended = [await client.wait(f"r{number}", timeout=30) for number in range(5)]
+
+    assert [view.values["log"][-1] for view in ended] == [
+        "closed early",
+        *(f"closed {number}" for number in range(1, 5)),
+    ]
+    assert [view.values["log"][0] for view in ended] == ["charged"] * 5
+    assert len(keys(tmp_path / "journal")) == 5
+    assert {graph.name for graph in graphs} == {"patient", "once"}

@@ -1,0 +1,109 @@
+"""Processes that tests kill: a Temporal server with its data on disk, and a worker of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from temporal_site import BINARY
+
+from abeyance import wire
+from abeyance.client import Client
+from abeyance.connection import connect_temporal
+from abeyance.errors import Unavailable
+
+_ROOT = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class KillableServer:
+    """Temporal's development server as a process, restartable on the same data and port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        attributes = [
+            part
+            for name, kind in wire.SEARCH_ATTRIBUTES.items()
+            for part in ("--search-attribute", f"{name}={kind}")
+        ]
+        self._process = subprocess.Popen(
+            [
+                *(BINARY, "server", "start-dev", "--ip", "127.0.0.1", "--headless"),
+                *("--port", str(self.port), "--log-level", "never"),
+                *("--db-filename", str(self._folder / "temporal.db")),
+                *("--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=normal"),
+                *("--dynamic-config-value", "history.transferProcessorMaxPollRPS=5000"),
+                *attributes,
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    async def client(self) -> Client:
+        """A client, as soon as the server answers."""
+        for _ in range(200):
+            try:
+                temporal = await connect_temporal(f"127.0.0.1:{self.port}")
+            except Unavailable:
+                await asyncio.sleep(0.05)
+            else:
+                return Client(temporal, patience=30)
+        raise AssertionError("the server did not come up within 10 s")
+
+
+@asynccontextmanager
+async def killable_server(folder: Path) -> AsyncIterator[KillableServer]:
+    server = KillableServer(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@contextmanager
+def worker_process(
+    server: KillableServer, app: str, log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker in a process of its own, killed at the end if it still lives."""
+    environment = {
+        **os.environ,
+        "ABEYANCE_APP": app,
+        "TEMPORAL_ADDRESS": f"127.0.0.1:{server.port}",
+        "PYTHONPATH": os.pathsep.join([str(_ROOT), str(Path(__file__).parent)]),
+    }
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from abeyance.worker import main; main()"],
+            env=environment,
+            cwd=log.parent,
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
