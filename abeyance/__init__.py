@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from abeyance.context import Context, Goto
@@ -20,6 +21,7 @@ from abeyance.graph import Graph
 from abeyance.reducers import add, append, merge, union
 
 if TYPE_CHECKING:
+    from abeyance import testing
     from abeyance.client import Client
 
 __all__ = [
@@ -40,15 +42,16 @@ __all__ = [
     "add",
     "append",
     "merge",
+    "testing",
     "union",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # Who only writes graphs, and the workflow sandbox, should not pay for the client's imports.
+    # Who only writes graphs, and the workflow sandbox, should not pay for these imports.
     if name == "Client":
-        from abeyance.client import Client  # noqa: PLC0415
-
-        return Client
+        return import_module("abeyance.client").Client
+    if name == "testing":
+        return import_module("abeyance.testing")
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

@@ -22,7 +22,8 @@ from abeyance.claim import claimed, free_ports
 from abeyance.devserver import HOST
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.leash import STDIN, leashed
-from abeyance.supervise import Group, Program, cancelled_by_signals
+from abeyance.signals import cancelled_by_signals
+from abeyance.supervise import Group, Program
 
 T = TypeVar("T")
 
@@ -36,8 +37,8 @@ API: Final = "API"
 _PYTHON: Final = (sys.executable, "-P", "-m", "abeyance")
 _START_SECONDS: Final = 60.0
 # Together well under the ten seconds that a stop may take.
-_PATIENCE: Final = 5.0
-_PATIENCE_WITH_TEMPORAL: Final = 3.0
+_PATIENCE: Final = 6.0
+_PATIENCE_WITH_TEMPORAL: Final = 2.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,8 @@ class Plan:
 
     `app` names the graphs; None leaves that to the environment. A port of 0 means any that is free.
     `data_dir` gets Temporal's state and the logs; with `in_memory` only the logs. `directory` is
-    where the modules that `app` names are looked for.
+    where the modules that `app` names are looked for. `environment` is what the processes are given,
+    but for how Temporal is reached.
     """
 
     app: str | None
@@ -56,6 +58,7 @@ class Plan:
     data_dir: Path
     in_memory: bool
     directory: Path
+    environment: Mapping[str, str]
 
 
 class Stack:
@@ -95,9 +98,7 @@ async def with_stack(
         group = Group(announce)
         stack = Stack(group, api_port=api_port, ui_port=ui_port)
         database = None if plan.in_memory else data_dir / "temporal.db"
-        command = devserver.command(
-            server, port=temporal_port, ui_port=ui_port, database=database
-        )
+        command = devserver.command(server, port=temporal_port, ui_port=ui_port, database=database)
 
         async def whole() -> T:
             programs = _programs(plan, data_dir / "logs", command, temporal_port, api_port)
@@ -122,7 +123,7 @@ async def with_stack(
 def _programs(
     plan: Plan, logs: Path, server: list[str], temporal_port: int, api_port: int
 ) -> dict[str, Program]:
-    environment = _environment(temporal_port)
+    environment = _environment(plan, temporal_port)
     app = [plan.app] if plan.app else []
     commands = {
         TEMPORAL: server,
@@ -148,12 +149,12 @@ def _programs(
     return programs
 
 
-def _environment(temporal_port: int) -> Mapping[str, str]:
+def _environment(plan: Plan, temporal_port: int) -> Mapping[str, str]:
     # How another Temporal is reached is nothing to a worker that has its own: with the keys of a
     # cloud in its environment it would speak TLS to the server beside it.
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("TEMPORAL_")}
+    given = plan.environment.items()
     return {
-        **kept,
+        **{name: text for name, text in given if not name.startswith("TEMPORAL_")},
         "TEMPORAL_ADDRESS": f"{HOST}:{temporal_port}",
         "TEMPORAL_NAMESPACE": devserver.NAMESPACE,
         "TEMPORAL_CONFIG_FILE": os.devnull,
@@ -166,6 +167,7 @@ async def _check_app(plan: Plan) -> None:
     process = await asyncio.create_subprocess_exec(
         *leashed(os.getpid(), [*_PYTHON, "worker", *app, "--check"]),
         cwd=plan.directory,
+        env=plan.environment,
         stdin=STDIN,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

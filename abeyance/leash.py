@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
         watch()
     if os.getppid() != parent:
         sys.exit("the process that starts this one ended first")
-    os.execv(command[0], command)  # noqa: S606  (it is the command of whoever started us)
+    os.execv(command[0], [*command])  # noqa: S606  (it is the command of whoever started us)
 
 
 def die_with_parent() -> None:

@@ -121,7 +121,5 @@ async def _missing(temporal: TemporalClient) -> list[str]:
 
 
 def _told(what: str, temporal: TemporalClient, error: RPCError) -> SettingsError | Unavailable:
-    text = (
-        f"could not {what} the namespace {temporal.namespace!r}: {error.message} ({error.status.name})"
-    )
+    text = f"could not {what} the namespace {temporal.namespace!r}: {error.message} ({error.status.name})"
     return Unavailable(text) if error.status in _NOT_NOW else SettingsError(text)

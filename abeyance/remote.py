@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import httpx
 
@@ -44,7 +44,7 @@ class Remote:
             trust_env=not _is_loopback(url),
         )
 
-    async def __aenter__(self) -> Remote:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -98,12 +98,14 @@ def _faults(problem: Mapping[str, Any]) -> list[str]:
     errors = problem.get("errors")
     if not isinstance(errors, list) or not errors:
         return []
+    detail = str(problem.get("detail"))
     told = [
         f"{error.get('pointer') or '/'}: {error.get('message')}"
         for error in errors
-        if isinstance(error, Mapping)
+        # The detail may have said it already.
+        if isinstance(error, Mapping) and str(error.get("message")) not in detail
     ]
-    return ["  " + "; ".join(told)]
+    return [f"  {'; '.join(told)}"] if told else []
 
 
 def _is_loopback(url: str) -> bool:

@@ -28,10 +28,10 @@ class Settings(BaseSettings):
     """What a worker, an API or a command may be told from outside.
 
     `app` names the graphs: `package.module:attribute`. `tokens_file` turns authentication on.
-    `allowed_hosts` are further names, or `name:port`, by which people reach the API, for example through
-    a proxy (separated by commas). `metrics_address` is where a worker serves Prometheus metrics. `shutdown_grace` is how long a
-    worker that is told to stop lets its nodes go on. The rest are limits of every run; a start may
-    lower them.
+    `allowed_hosts` are further names, or `name:port`, by which the API is reached, such as that of a
+    proxy before it (separated by commas). `metrics_address` is where a worker serves Prometheus
+    metrics. `shutdown_grace` is how long a worker that is told to stop lets its nodes go on. The rest
+    are limits of every run; a start may lower them.
     """
 
     model_config = SettingsConfigDict(env_prefix="ABEYANCE_", extra="ignore", frozen=True)

@@ -14,7 +14,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -155,7 +155,8 @@ class Group:
         """Do some work, unless a program is lost for good before that: then raise why."""
         working = asyncio.ensure_future(work)
         try:
-            await asyncio.wait({working, self._lost}, return_when=asyncio.FIRST_COMPLETED)
+            futures: set[asyncio.Future[T] | asyncio.Future[None]] = {working, self._lost}
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
             if self._lost.done():
                 self._lost.result()
             return await working
@@ -179,31 +180,6 @@ class Group:
             self._lost.set_exception(error)
             # Now it counts as seen: while the group stops, nobody may be waiting for it any more.
             self._lost.exception()
-
-
-@contextlib.contextmanager
-def cancelled_by_signals(at_once: Callable[[], None]) -> Iterator[None]:
-    """Cancel the current task at the first Ctrl-C, SIGTERM or hang-up; call `at_once` at the next."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    heard: list[int] = []
-
-    def hear(number: int) -> None:
-        heard.append(number)
-        if len(heard) > 1:
-            at_once()
-        elif task is not None:
-            task.cancel()
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
-        numbers.append(signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, hear, number)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 def _how(code: int) -> str:

@@ -50,7 +50,9 @@ def readable(text: str) -> str:
 def _readable(character: str) -> str:
     if character.isprintable() or character == "\n":
         return character
-    return " " if unicodedata.category(character) in ("Zs", "Zl", "Zp") or character == "\t" else "�"
+    return (
+        " " if unicodedata.category(character) in ("Zs", "Zl", "Zp") or character == "\t" else "�"
+    )
 
 
 def run_lines(view: Mapping[str, Any]) -> list[Line]:

@@ -32,9 +32,16 @@ NOBODY = Principal(subject="nobody")
 BOSS = Principal(subject="boss", capabilities=("approve",))
 SETTLING = {"interrupt.answered", "interrupt.expired", "interrupt.cancelled"}
 PATCHES: st.SearchStrategy[dict[str, Json]] = st.sampled_from(
-    [{}, {"flag": True}, {"flag": False, "count": 1}, {"log": ["x"]}, {"count": "x"}, {"nope": 1}]
+    [
+        *[{"flag": True}, {"flag": False, "count": 1}, {"log": ["x"]}, {}] * 4,
+        {"count": "x"},
+        {"nope": 1},
+    ]
 )
+VALUES: st.SearchStrategy[dict[str, Json]] = st.sampled_from([{}, {"flag": True}, {"log": []}])
 ANSWERS: st.SearchStrategy[Json] = st.sampled_from([None, False, True, ["x"], 7, float("inf")])
+RARELY = st.integers(0, 9).map(lambda number: number == 9)
+"""Most of what may happen should happen to runs that go on."""
 FAULTS = (events.SchemaFault(pointer="", message="is wrong"),)
 
 
@@ -44,6 +51,10 @@ class Runs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = T0
+        self.is_sound = False
+
+    @initialize(spec=graphs(), limits=limits(), values=VALUES)
+    def start(self, spec: GraphSpec, limits: Limits, values: dict[str, Json]) -> None:
         self.orders: dict[str, RunNode | DecideRoutes] = {}
         self.stops: set[str] = set()
         self.starts: Counter[str] = Counter()
@@ -56,16 +67,17 @@ class Runs(RuleBasedStateMachine):
         self.undelivered: list[str] = []
         self.sent_orders = 0
         self.finishes = 0
-        self.is_sound = False
-
-    @initialize(
-        spec=graphs(), limits=limits(), values=st.sampled_from([{}, {"flag": True}, {"log": []}])
-    )
-    def start(self, spec: GraphSpec, limits: Limits, values: dict[str, Json]) -> None:
         self.state = machine.new_run(
             run_id="r", spec=spec, limits=limits, values=values, now=self.now
         )
         self.feed(events.Started)
+
+    @precondition(lambda self: self.state.finished)
+    @rule(spec=graphs(), limits=limits(), values=VALUES)
+    def another_run_begins(
+        self, spec: GraphSpec, limits: Limits, values: dict[str, Json]
+    ) -> None:
+        self.start(spec=spec, limits=limits, values=values)
 
     # One step
 
@@ -103,15 +115,10 @@ class Runs(RuleBasedStateMachine):
             match effect:
                 case RunNode() | DecideRoutes():
                     self._ordered(before, effect)
-                case StopNode(visit=visit, abandon=True):
-                    # Its outcome may be the very event that came after the grace was over.
-                    assert visit in self.orders or visit == ended
-                    self.over.append(visit)
-                    self.stops.discard(visit)
-                    self.orders.pop(visit, None)
-                case StopNode(visit=visit):
-                    assert visit in self.orders
-                    self.stops.add(visit)
+                case StopNode():
+                    # What was due comes first: it may stop the visit whose outcome comes next.
+                    assert effect.visit in self.orders or effect.visit == ended
+                    self._stopped(effect)
                 case Publish():
                     self._told(effect)
                 case Yield():
@@ -132,6 +139,14 @@ class Runs(RuleBasedStateMachine):
             is_finally = order.node.id in self.state.spec.finally_nodes
             assert (order.outcome is not None) == is_finally
             assert before.ending is None or is_finally, "nothing starts in a run that ends"
+
+    def _stopped(self, stop: StopNode) -> None:
+        if stop.abandon:
+            self.over.append(stop.visit)
+            self.stops.discard(stop.visit)
+            self.orders.pop(stop.visit, None)
+        elif stop.visit in self.orders:
+            self.stops.add(stop.visit)
 
     def _told(self, fact: Publish) -> None:
         assert fact.number == self.facts + 1
@@ -217,22 +232,28 @@ class Runs(RuleBasedStateMachine):
     # What code does
 
     @precondition(lambda self: self.orders)
-    @rule(data=st.data(), patch=PATCHES, goes=st.booleans())
-    def code_returns(self, data: st.DataObject, patch: dict[str, Json], *, goes: bool) -> None:
+    @rule(data=st.data(), patch=PATCHES, goes=st.booleans(), is_lost=RARELY)
+    def code_returns(
+        self, data: st.DataObject, patch: dict[str, Json], *, goes: bool, is_lost: bool
+    ) -> None:
         visit = data.draw(st.sampled_from(sorted(self.orders)))
         order = self.orders[visit]
-        goto = None
-        if isinstance(order, RunNode) and goes:
-            goto = data.draw(st.sampled_from([*order.node.to, END, "nowhere"]))
-        targets = [t for r in self.state.spec.routes_from(order.node.id) for t in r.targets]
+        goto = "nowhere" if is_lost else None
+        if isinstance(order, RunNode) and order.node.to and goes:
+            goto = data.draw(st.sampled_from([*order.node.to, END]))
+        targets = self._targets(order)
         routed = tuple(data.draw(st.lists(st.sampled_from(targets), max_size=2))) if targets else None
         self.feed(events.NodeFinished, visit=visit, patch=patch, goto=goto, routed=routed)
         self.over.append(visit)
 
     @precondition(lambda self: self.orders)
-    @rule(data=st.data())
-    def code_fails(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), for_good=RARELY)
+    def code_fails(self, data: st.DataObject, *, for_good: bool) -> None:
         visit = data.draw(st.sampled_from(sorted(self.orders)))
+        node = self.orders[visit].node
+        is_caught = isinstance(node, FunctionNode) and isinstance(node.on_error, GoTo)
+        if not (is_caught or for_good):
+            return
         self.feed(events.NodeFailed, visit=visit, code="node_failed", message="it broke")
         self.over.append(visit)
 
@@ -251,6 +272,7 @@ class Runs(RuleBasedStateMachine):
         self.feed(events.NodeFinished, visit=visit, patch={"log": ["late"]})
         assert self.state is before
 
+    @precondition(lambda self: not self.state.finished)
     @rule(data=st.data(), most=st.integers(0, 3))
     def code_takes_messages(self, data: st.DataObject, most: int) -> None:
         self.notice_what_is_due()
@@ -317,6 +339,7 @@ class Runs(RuleBasedStateMachine):
         )
         assert self.state.ledger == before.ledger
 
+    @precondition(lambda self: not self.state.finished)
     @rule(
         data=st.data(),
         mode=st.sampled_from(["after-node", "now"]),
@@ -329,15 +352,15 @@ class Runs(RuleBasedStateMachine):
         )
         self.feed(events.Paused, actor="ada", mode=mode, timeout=timeout, on_timeout=on_timeout)
 
+    @precondition(lambda self: self.state.pause)
     @rule()
     def people_resume(self) -> None:
         self.feed(events.Resumed, actor="ada")
         assert self.state.pause is None
 
-    @rule(mode=st.sampled_from(["graceful", "now"]), grace=st.none() | SECONDS, rare=st.integers(0, 7))
-    def people_cancel(self, mode: str, grace: float | None, rare: int) -> None:
-        # Most of what may happen happens to runs that nobody cancels.
-        if rare == 0 or self.state.ending is not None:
+    @rule(mode=st.sampled_from(["graceful", "now"]), grace=st.none() | SECONDS, for_good=RARELY)
+    def people_cancel(self, mode: str, grace: float | None, *, for_good: bool) -> None:
+        if for_good or self.state.ending is not None:
             self.feed(events.CancelRequested, actor="ada", mode=mode, grace=grace)
             assert self.state.ending is not None
 
@@ -377,10 +400,12 @@ class Runs(RuleBasedStateMachine):
         due = self.state.next_deadline()
         assert due is None or due > self.now
 
+    @precondition(lambda self: self.state.task_bytes)
     @rule()
     def a_task_begins(self) -> None:
         self.feed(events.TaskBegan)
 
+    @precondition(lambda self: self.state.rotation != "hard" and not self.state.finished)
     @rule(hard=st.booleans())
     def the_history_grows(self, *, hard: bool) -> None:
         self.feed(events.RotationDue, hard=hard)
@@ -392,6 +417,10 @@ class Runs(RuleBasedStateMachine):
         snapshot, spec, values = parted(self.state)
         self.state = joined(restored(snapshot), spec, values)
         self.feed(events.Restored)
+
+    def _targets(self, order: RunNode | DecideRoutes) -> list[str]:
+        routes = self.state.spec.routes_from(order.node.id)
+        return [target for route in routes for target in route.targets]
 
     # How every run can be brought to its end
 
@@ -405,6 +434,8 @@ class Runs(RuleBasedStateMachine):
         )
         assert refusal is None or self.state.next_deadline() <= self.now
 
+    @precondition(lambda self: not self.state.finished)
+    @rule()
     def round_off(self) -> None:
         """Everybody does at once what is theirs to do."""
         if machine.may_rotate(self.state):
@@ -412,9 +443,11 @@ class Runs(RuleBasedStateMachine):
         if self.state.yielding:
             self.feed(events.TaskBegan)
         for visit, order in list(self.orders.items()):
-            if visit in self.orders:
-                targets = [t for r in self.state.spec.routes_from(order.node.id) for t in r.targets]
-                self.feed(events.NodeFinished, visit=visit, routed=tuple(targets[:1]))
+            if visit in self.stops:
+                self.feed(events.NodeStopped, visit=visit)
+            elif visit in self.orders:
+                routed = tuple(self._targets(order)[:1])
+                self.feed(events.NodeFinished, visit=visit, routed=routed)
         if self.state.ledger.open:
             self.answer_everything(True)
         self.feed(events.Resumed, actor="ada")
@@ -478,7 +511,7 @@ def _is_a_loop(spec: GraphSpec) -> bool:
 
 
 Runs.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=150,
     stateful_step_count=40,
     deadline=None,
     phases=[HypothesisPhase.explicit, HypothesisPhase.generate],

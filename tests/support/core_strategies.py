@@ -53,17 +53,21 @@ def addresses() -> st.SearchStrategy[Address]:
 SECONDS = st.sampled_from([0.0, 1.0, 5.0, 20.0, 60.0])
 """Lengths of time, few enough that deadlines meet."""
 
+_WAYS = st.sampled_from(["end", "plain", "plain", "both", "when", "else", "else", "route", "route"])
+
 
 @st.composite
 def graphs(draw: st.DrawFn) -> GraphSpec:
     """A graph without faults: branches, joins, loops, conditions, routes, gates, finally nodes."""
     names = [f"n{number}" for number in range(draw(st.integers(1, 5)))]
-    somewhere = st.sampled_from([*names, END])
-    nodes: list[Node] = [draw(_nodes(name, somewhere)) for name in names]
+    may_loop = draw(st.booleans())
+    nodes: list[Node] = []
     edges: list[Edge] = []
     routes: list[Route] = []
-    for name in names:
-        match draw(st.sampled_from(["end", "plain", "plain", "both", "when", "else", "route"])):
+    for number, name in enumerate(names):
+        somewhere = st.sampled_from([*(names if may_loop else names[number + 1 :]), END])
+        nodes.append(draw(_nodes(name, somewhere)))
+        match draw(_WAYS):
             case "plain":
                 edges.append(edge(name, draw(somewhere)))
             case "both":
@@ -78,23 +82,31 @@ def graphs(draw: st.DrawFn) -> GraphSpec:
                 routes.append(Route(source=name, name="r", targets=tuple(targets)))
             case _:
                 pass
-    sources = st.lists(st.sampled_from([START, *names]), min_size=2, max_size=3, unique=True)
-    joins = {
-        tuple(draw(sources)): draw(st.sampled_from(["all", "arrived"]))
-        for _ in range(draw(st.integers(0, 2)))
-    }
-    edges += [
-        Edge(sources=come, target=draw(st.sampled_from(names)), join=join)
-        for come, join in joins.items()
-    ]
+    edges += [draw(_joins(names, may_loop=may_loop)) for _ in range(draw(st.integers(0, 2)))]
     finally_ = [f"f{number}" for number in range(draw(st.integers(0, 2)))]
     return graph(
         *nodes,
-        ways=_reaching_all(nodes, edges, routes, first=draw(st.sampled_from(names))),
+        ways=_reaching_all(nodes, _distinct(edges), routes, first=draw(st.sampled_from(names))),
         routes=routes,
         finally_=finally_,
         fields={"flag": "last", "count": "add", "log": "append"},
     )
+
+
+@st.composite
+def _joins(draw: st.DrawFn, names: list[str], *, may_loop: bool) -> Edge:
+    number = draw(st.integers(0, len(names) - 1))
+    sources = [START, *(names if may_loop else names[:number])]
+    if len(sources) == 1:
+        return edge(START, names[number])
+    come = draw(st.lists(st.sampled_from(sources), min_size=2, max_size=3, unique=True))
+    return edge(tuple(come), names[number], join=draw(st.sampled_from(["all", "arrived"])))
+
+
+def _distinct(edges: list[Edge]) -> list[Edge]:
+    """The edges, each join once."""
+    joins = {edge.key: edge for edge in edges if len(edge.sources) > 1}
+    return [*(edge for edge in edges if len(edge.sources) == 1), *joins.values()]
 
 
 @st.composite

@@ -1,0 +1,278 @@
+"""One payment run from beginning to end, with a worker killed while it waits for a person.
+
+Everything goes through the HTTP API, as it would for anybody. Only the kill does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import abeyance
+from abeyance.dev import WORKER, Plan, Stack, with_stack
+from abeyance.errors import AbeyanceError, SettingsError, Unavailable
+from abeyance.remote import Remote
+from abeyance.terminal import Line, readable, show
+
+T = TypeVar("T")
+
+_APP: Final = "examples.invoices.graph:graph"
+_GRAPH: Final = "invoices"
+_PATIENCE: Final = 60.0
+_FIRST_LINES: Final = 12
+
+
+class _NoAnswer(AbeyanceError):
+    """The terminal was closed where an answer was asked for."""
+
+
+async def run_demo(answer: str | None, *, ports: tuple[int, int, int]) -> bool | None:
+    """Run the demo on a stack of its own, with an `answer` (approve or reject) or by asking for one.
+
+    `ports` are those of the API, of Temporal and of its UI. Returns whether the run completed as it
+    was answered, None if a signal came first. Raises SettingsError where it cannot run, and
+    Unavailable if the stack cannot be kept up.
+    """
+    home = _checkout()
+    if answer is None and not sys.stdin.isatty():
+        raise SettingsError(
+            "there is no terminal to ask in: give the answer with --answer approve or --answer reject"
+        )
+    data_dir = Path(tempfile.mkdtemp(prefix="abeyance-demo-"))
+    plan = Plan(
+        app=_APP,
+        api_port=ports[0],
+        temporal_port=ports[1],
+        ui_port=ports[2],
+        data_dir=data_dir,
+        in_memory=False,
+        directory=home,
+        # The settings of whoever tries it (tokens, limits, another app) are meant for something else.
+        environment={
+            name: text for name, text in os.environ.items() if not name.startswith("ABEYANCE_")
+        },
+    )
+
+    async def story(stack: Stack) -> bool:
+        async with Remote(stack.api_url) as remote:
+            return await _Demo(stack, remote, home / "examples" / _GRAPH / "sample").run(answer)
+
+    _say("", "Abeyance demo: a company pays its invoices, and a person is asked first.", gap=True)
+    _say("stack", "starting Temporal, a worker and the API ...")
+    done = False
+    try:
+        found = await with_stack(plan, story, announce=lambda text: _say("stack", text))
+        done = bool(found)
+        return found
+    finally:
+        if done:
+            shutil.rmtree(data_dir)
+        else:
+            _say("logs", f"what happened is in {data_dir / 'logs'}")
+
+
+class _Demo:
+    """One run over a stack that is up."""
+
+    def __init__(self, stack: Stack, remote: Remote, folder: Path) -> None:
+        self._stack = stack
+        self._remote = remote
+        self._folder = folder
+        # The ledger knows what was paid before, so every demo has one of its own.
+        self._out = _fresh_folder()
+        self._run = ""
+
+    async def run(self, answer: str | None) -> bool:
+        """Tell the whole story. Returns whether it ended as it was answered."""
+        stack = self._stack
+        _say("", f"they are up: API {stack.api_url}, Temporal's UI {stack.ui_url}", gap=True)
+        await self._start()
+        question = await self._question()
+        await self._kill_the_worker(question)
+        is_asked = answer is None
+        approved, reason = await _ask() if answer is None else (answer == "approve", "")
+        is_right = await self._answer(question, approved=approved, reason=reason)
+        if is_asked:
+            await _line("The stack stays up while you look at these addresses. Enter ends it. ")
+        return is_right
+
+    async def _start(self) -> None:
+        given = {"folder": str(self._folder), "out": str(self._out)}
+        view = (await self._remote.post("/runs", {"graph": _GRAPH, "input": given})).json()
+        self._run = view["run_id"]
+        files = sum(file.suffix == ".xml" for file in self._folder.iterdir())
+        _say("run", f"{self._run} is started on {files} invoices in {_short(self._folder)}")
+        self._addresses()
+
+    async def _question(self) -> Mapping[str, Any]:
+        view = await self._until("awaiting-input")
+        question: Mapping[str, Any] = view["interrupts"][0]
+        _say(
+            "asks", f"the invoices are read and checked. It waits until {question['deadline']} for:"
+        )
+        _quote(question["prompt"])
+        return question
+
+    async def _kill_the_worker(self, question: Mapping[str, Any]) -> None:
+        victim = self._stack.pid(WORKER)
+        if victim is None:
+            raise Unavailable("the worker has ended by itself before it could be killed")
+        _say("kill -9", f"now the worker is killed in the middle of it: process {victim}")
+        os.kill(victim, signal.SIGKILL)
+
+        async def other() -> int | None:
+            pid = self._stack.pid(WORKER)
+            return pid if pid != victim else None
+
+        async def asked() -> Mapping[str, Any] | None:
+            view = (await self._remote.get(f"/runs/{self._run}")).json()
+            return None if view["degraded"] else view
+
+        await _wait_for(other, "another worker")
+        view = await _wait_for(asked, "the other worker to answer")
+        if [entry["id"] for entry in view["interrupts"]] != [question["id"]]:
+            raise Unavailable(f"the question {question['id']} was lost with the worker")
+        _say("survived", f"the question stands as before, under the same id: {question['id']}")
+        _say("", "Nothing was read or checked again.", gap=True)
+
+    async def _answer(self, question: Mapping[str, Any], *, approved: bool, reason: str) -> bool:
+        given = {
+            "interrupt_id": question["id"],
+            "response": {"approved": approved, "reason": reason},
+        }
+        answered_at = time.monotonic()
+        told = (await self._remote.post(f"/runs/{self._run}/respond", given)).json()
+        receipt = told["receipts"][0]
+        word = "approved" if approved else "rejected"
+        _say("answer", f"{word} by {receipt['answered_by']}, accepted at {receipt['accepted_at']}")
+        view = await self._until("completed")
+        _say(
+            "end",
+            f"{view['status']} {time.monotonic() - answered_at:.1f} s after the answer",
+            gap=True,
+        )
+        self._files()
+        self._addresses()
+        if view["status"] != "completed":
+            _say(
+                "error", f"the run should have completed: {view.get('error') or view.get('reason')}"
+            )
+            return False
+        has_paid = view["values"]["paid"] > 0 and (self._out / "ledger.csv").exists()
+        if has_paid != approved:
+            _say("error", f"the answer was {word}, and {view['values']['paid']} invoices were paid")
+            return False
+        return True
+
+    async def _until(self, status: str) -> Mapping[str, Any]:
+        async def reached() -> Mapping[str, Any] | None:
+            path = f"/runs/{self._run}"
+            view: Mapping[str, Any] = (
+                await self._remote.get(path, wait="PT5S", until=status)
+            ).json()
+            return view if view["status"] == status or view.get("ended_at") else None
+
+        view = await _wait_for(reached, f"the run to be {status}")
+        if status == "awaiting-input" and view["status"] != status:
+            raise Unavailable(f"the run {self._run} ended before it asked: {view.get('error')}")
+        return view
+
+    def _files(self) -> None:
+        for file in sorted(self._out.iterdir()):
+            if file.name.startswith("."):
+                continue
+            lines = file.read_text("utf-8").splitlines()
+            _say("wrote", f"{_short(file)} ({len(lines)} lines)")
+            _quote("\n".join(line[:110] for line in lines[:_FIRST_LINES]))
+
+    def _addresses(self) -> None:
+        _say("", f"in the API  {self._stack.api_url}/runs/{self._run}")
+        _say("", f"in Temporal {self._stack.ui_page(self._run)}", gap=True)
+
+
+async def _ask() -> tuple[bool, str]:
+    """What the person at the terminal decides, and why."""
+    while True:
+        word = (await _line("Your answer, approve or reject: ")).strip().lower()
+        if word in ("approve", "a", "reject", "r"):
+            return word.startswith("a"), (await _line("Why (may be empty): ")).strip()
+        print("Please type approve or reject.")
+
+
+async def _line(prompt: str) -> str:
+    # Not `input`: the thread that waits in it could not be ended by Ctrl-C.
+    print(prompt, end="", flush=True)
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(sys.stdin, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    line = sys.stdin.readline()
+    if not line:
+        raise _NoAnswer("the terminal was closed before there was an answer")
+    return line
+
+
+async def _wait_for(look: Callable[[], Awaitable[T | None]], what: str) -> T:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            while True:
+                if (found := await look()) is not None:
+                    return found
+                await asyncio.sleep(0.05)
+    except TimeoutError as error:
+        raise Unavailable(f"{_PATIENCE:g} s were not enough for {what}") from error
+
+
+def _checkout() -> Path:
+    home = Path(abeyance.__file__).resolve().parent.parent
+    for folder in (home, Path.cwd()):
+        if (folder / "examples" / _GRAPH / "graph.py").is_file():
+            return folder
+    raise SettingsError(
+        "the demo runs the example of the source code, which is not installed with the package: get "
+        "the sources and run `make demo` in them"
+    )
+
+
+def _fresh_folder() -> Path:
+    name = f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    for number in range(1, 100):
+        folder = Path.cwd() / "out" / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise SettingsError(f"{folder} cannot be made: {error.strerror}") from error
+        return folder
+    raise SettingsError(f"a hundred demos were started in {Path.cwd()} in this second")
+
+
+def _short(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _say(label: str, text: str, *, gap: bool = False) -> None:
+    show([Line(label, text)])
+    if gap:
+        print(flush=True)
+
+
+def _quote(text: str) -> None:
+    print()
+    for line in readable(text).splitlines():
+        print(f"    {line}")
+    print(flush=True)

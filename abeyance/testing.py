@@ -1,0 +1,310 @@
+"""Running a graph in memory: the same core, the same code of nodes, no server, and a clock of its own.
+
+A unit test of a graph takes milliseconds, three days are one line, and what it shows is what a run on
+Temporal would do, because the rules are the same module. What it cannot show are crashes, races and
+everything else that has to do with processes.
+
+    ended = await abeyance.testing.run(graph, {"amount": 250}, answers={"approve": {"approved": True}})
+    assert ended.values["log"] == ["assessed", "paid"]
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, assert_never
+
+from abeyance import schema, wire
+from abeyance.context import Context
+from abeyance.core import effects, events, machine
+from abeyance.core.canonical import Json
+from abeyance.core.ledger import Interrupt
+from abeyance.core.policy import EVERYTHING, Principal
+from abeyance.core.state import Limits, RunState, Status
+from abeyance.duration import Duration, seconds
+from abeyance.errors import FailureCode
+from abeyance.graph import Graph
+from abeyance.visit import CodeMissing, describe, run_visit
+
+_BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_MOST_STEPS: Final = 100_000
+_LONGEST_BACKOFF: Final = 60.0
+_ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """One thing that a run told: the `type` is one of the event feed's."""
+
+    time: datetime
+    type: str
+    address: str | None
+    actor: str | None
+    data: Mapping[str, Json]
+
+
+class InMemoryRun:
+    """A run that a test drives. Nothing happens in it between the calls of its methods."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        input: Mapping[str, Any] | None = None,  # noqa: A002
+        *,
+        run_id: str = "test",
+        limits: Limits | None = None,
+        now: datetime = _BEGINNING,
+    ) -> None:
+        self.events: list[Happened] = []
+        self._graph = graph
+        self._now = now
+        self._wanted: deque[effects.Effect] = deque()
+        self._state = machine.new_run(
+            run_id=run_id,
+            spec=graph.build(),
+            limits=limits or Limits(),
+            values=graph.states.initial(input or {}),
+            now=now,
+        )
+
+    @property
+    def now(self) -> datetime:
+        """The run's own time."""
+        return self._now
+
+    @property
+    def status(self) -> str:
+        """What the run is shown as."""
+        return str(self._state.status)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run ends, or ended."""
+        return self._state.ending and self._state.ending.reason
+
+    @property
+    def values(self) -> Mapping[str, Json]:
+        """The values of the run's graph, as JSON."""
+        return self._state.root.values
+
+    @property
+    def interrupts(self) -> tuple[Interrupt, ...]:
+        """The open interrupts, in the order in which they were opened."""
+        return tuple(self._state.ledger.open.values())
+
+    @property
+    def state(self) -> RunState:
+        """All that is true of the run."""
+        return self._state
+
+    async def start(self) -> None:
+        """Begin, and go on until nothing can happen without an answer or the passing of time."""
+        await self._feed(events.Started(now=self._now))
+
+    async def respond(
+        self, interrupt: str, answer: Json, *, principal: Principal = _ANYBODY
+    ) -> None:
+        """Answer an open interrupt by its name or id, and go on. Raises the Refusal that it gets."""
+        id_ = self._id_of(interrupt)
+        asked = self._state.ledger.open.get(id_)
+        faults = {}
+        if asked is not None and asked.response_schema is not None:
+            faults = {id_: schema.faults_of(asked.response_schema, answer)}
+        await self._feed(
+            events.Responded(
+                now=self._now, principal=principal, answers={id_: answer}, schema_faults=faults
+            )
+        )
+
+    async def advance(self, by: Duration) -> None:
+        """Let time pass, and with it every deadline on the way."""
+        until = self._now + timedelta(seconds=seconds(by))
+        while (moment := self._state.next_deadline()) is not None and moment <= until:
+            self._now = max(self._now, moment)
+            await self._feed(events.Ticked(now=self._now))
+        self._now = until
+        await self._feed(events.Ticked(now=self._now))
+
+    async def pause(self, reason: str | None = None) -> None:
+        """Start no new work."""
+        await self._feed(events.Paused(now=self._now, actor="tester", reason=reason))
+
+    async def resume(self) -> None:
+        """Go on after a pause."""
+        await self._feed(events.Resumed(now=self._now, actor="tester"))
+
+    async def cancel(self, reason: str | None = None) -> None:
+        """End the run in good order."""
+        await self._feed(events.CancelRequested(now=self._now, actor="tester", reason=reason))
+
+    def _id_of(self, interrupt: str) -> str:
+        named = [entry.id for entry in self.interrupts if entry.name == interrupt]
+        return named[0] if len(named) == 1 else interrupt
+
+    async def _feed(self, event: events.Event) -> None:
+        self._apply(event)
+        for _ in range(_MOST_STEPS):
+            if not self._wanted:
+                return
+            await self._perform(self._wanted.popleft())
+        message = (
+            f"the run did {_MOST_STEPS} things without coming to rest: a loop without a way out"
+        )
+        raise RuntimeError(message)
+
+    def _apply(self, event: events.Event) -> None:
+        self._state, wanted = machine.advance(self._state, event)
+        self._wanted.extend(wanted)
+
+    async def _perform(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.RunNode():
+                await self._visit(effect)
+            case effects.DecideRoutes():
+                order = self._order("routes", effect.node.id, effect.visit, effect.values)
+                await self._attempt(order, retries=0)
+            case effects.Publish():
+                self._tell(effect.type, effect.address, effect.actor, effect.data)
+            case effects.Yield():
+                self._apply(events.TaskBegan(now=self._now))
+            case effects.StopNode() | effects.Finish():
+                # Visits run one after another here, so none is under way when something else happens.
+                pass
+            case _:
+                assert_never(effect)
+
+    async def _visit(self, effect: effects.RunNode) -> None:
+        self._tell("node.started", effect.visit)
+        order = self._order(
+            "visit",
+            effect.node.id,
+            effect.visit,
+            effect.values,
+            answers=dict(effect.answers),
+            outcome=effect.outcome,
+        )
+        await self._attempt(order, retries=effect.node.retries)
+
+    def _order(
+        self, kind: Any, node: str, address: str, values: Mapping[str, Json], **more: Any
+    ) -> wire.VisitOrder:
+        return wire.VisitOrder(
+            kind=kind,
+            run_id=self._state.run_id,
+            graph=self._graph.name,
+            node=node,
+            address=address,
+            values=dict(values),
+            **more,
+        )
+
+    async def _attempt(self, order: wire.VisitOrder, *, retries: int) -> None:
+        for attempt in range(1, retries + 2):
+            try:
+                outcome = await run_visit(self._graph, order, self._context(order, attempt))
+            except CodeMissing:
+                raise
+            except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
+                outcome = wire.Failed(code=FailureCode.NODE_FAILED, message=describe(error))
+                if attempt <= retries:
+                    self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
+                    continue
+            break
+        self._visit_ended(order, outcome)
+
+    def _visit_ended(self, order: wire.VisitOrder, outcome: wire.VisitOutcome) -> None:
+        now, address = self._now, order.address
+        match outcome:
+            case wire.Finished(patch=patch, goto=goto, routed=routed):
+                if order.kind == "visit":
+                    self._tell("node.finished", address)
+                self._apply(
+                    events.NodeFinished(
+                        now=now, visit=address, patch=patch, goto=goto, routed=routed
+                    )
+                )
+            case wire.Failed(code=code, message=message):
+                self._tell("node.failed", address, code=code, message=message)
+                self._apply(events.NodeFailed(now=now, visit=address, code=code, message=message))
+            case wire.Stopped(journal=journal):
+                self._apply(events.NodeStopped(now=now, visit=address, journal=journal))
+
+    def _context(self, order: wire.VisitOrder, attempt: int) -> Context:
+        return Context(
+            run_id=order.run_id,
+            execution=order.execution,
+            graph=order.graph,
+            node=order.node,
+            address=order.address,
+            values=order.values,
+            answers=order.answers,
+            attempt=attempt,
+            outcome=order.outcome,
+            logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
+            is_cancelled=lambda: False,
+            beat=lambda: None,
+        )
+
+    def _tell(
+        self,
+        type_: str,
+        address: str | None,
+        actor: str | None = None,
+        data: Mapping[str, Json] | None = None,
+        **more: Json,
+    ) -> None:
+        told = {**(data or {}), **more}
+        self.events.append(
+            Happened(time=self._now, type=type_, address=address, actor=actor, data=told)
+        )
+
+
+async def run(
+    graph: Graph,
+    input: Mapping[str, Any] | None = None,  # noqa: A002
+    *,
+    answers: Mapping[str, Json | Callable[[Interrupt], Json]] | None = None,
+    principal: Principal = _ANYBODY,
+    limits: Limits | None = None,
+    skip_time: bool = True,
+) -> InMemoryRun:
+    """Run a graph until it has ended, or waits for an answer that nobody gives.
+
+    `answers` are by name or id of the interrupt: a value, or a function that is asked with the
+    interrupt (and may be async). A question that has none is left to its deadline, if it has one:
+    time is moved on to it, unless `skip_time` is False. Raises the Refusal of an answer that the run
+    does not accept.
+    """
+    trial = InMemoryRun(graph, input, limits=limits)
+    await trial.start()
+    for _ in range(_MOST_STEPS):
+        if trial.status in {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED}:
+            break
+        if not await _answer_one(trial, answers or {}, principal):
+            moment = trial.state.next_deadline()
+            if moment is None or not skip_time:
+                break
+            await trial.advance(moment - trial.now)
+    return trial
+
+
+async def _answer_one(
+    trial: InMemoryRun,
+    answers: Mapping[str, Json | Callable[[Interrupt], Json]],
+    principal: Principal,
+) -> bool:
+    for entry in trial.interrupts:
+        for key in (entry.id, entry.name):
+            if key in answers:
+                answer = answers[key]
+                if callable(answer):
+                    answer = answer(entry)
+                    if inspect.isawaitable(answer):
+                        answer = await answer
+                await trial.respond(entry.id, answer, principal=principal)
+                return True
+    return False

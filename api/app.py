@@ -1,0 +1,178 @@
+"""The application: what it is made of, and how it is served.
+
+`create_app` puts the parts together; `serve` runs them on a port. An application keeps nothing of a
+run in its process, so any number of them can serve the same runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI
+
+from abeyance.api import control, document, health, interrupts, problems, runs
+from abeyance.api import graphs as served
+from abeyance.api.auth import Tokens
+from abeyance.api.backend import Backend, Link
+from abeyance.api.guard import Guard
+from abeyance.app import load_graphs
+from abeyance.client import Client
+from abeyance.errors import SettingsError, Unavailable
+from abeyance.graph import Graph
+from abeyance.settings import Settings
+
+_BACKLOG: Final = 2048
+_SHUTDOWN_SECONDS: Final = 3
+"""How long calls that are under way may go on when the service is told to stop."""
+
+
+def create_app(
+    settings: Settings, graphs: Mapping[str, Graph], client: Client | None = None
+) -> FastAPI:
+    """The application for these graphs.
+
+    Without a `client` it reaches Temporal by itself, as the environment says, and answers 503 until it
+    has. Raises SettingsError if the file of tokens cannot be used.
+    """
+    backend = Backend(
+        settings=settings,
+        graphs=graphs,
+        tokens=Tokens.read(settings.tokens_file),
+        link=Link(client),
+    )
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with backend.link.kept(settings.task_queue):
+            yield
+
+    app = FastAPI(
+        title="Abeyance",
+        version=version("abeyance"),
+        lifespan=lifespan,
+        # The pages of the framework load their programs from other hosts.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.backend = backend
+    app.add_middleware(Guard, hosts=settings.allowed_hosts, max_body_size=settings.max_body_size)
+    for part in (health, served, runs, interrupts, control):
+        app.include_router(part.router)
+    problems.install(app)
+    document.install(app)
+    return app
+
+
+async def serve(settings: Settings, host: str, port: int) -> None:
+    """Serve the API until cancelled, or until SIGTERM or SIGINT.
+
+    Port 0 is any free one. Temporal may come later: until then calls are answered 503. Raises
+    SettingsError if the graphs, the tokens, the host or the port cannot be used.
+    """
+    graphs = load_graphs(settings.app)
+    if settings.tokens_file is None and not _is_loopback(host):
+        raise SettingsError(
+            f"without authentication the API listens on loopback only, and {host!r} is not: listen on "
+            "127.0.0.1, or set ABEYANCE_TOKENS_FILE to a file of hashed tokens"
+        )
+    if settings.tokens_file is not None:
+        hosts = (*settings.allowed_hosts, f"{host}:{port}".lower())
+        settings = settings.model_copy(update={"allowed_hosts": hosts})
+    app = create_app(settings, graphs)
+    with contextlib.closing(_bound(host, port)) as listener:
+        server = _Server(
+            uvicorn.Config(
+                app,
+                lifespan="on",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+            )
+        )
+        await _until_told(server, listener)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals alone: the server's own way is to raise them again after the shutdown, which
+    ends the process before whoever called us could clean up.
+    """
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _until_told(server: _Server, listener: socket.socket) -> None:
+    def stop() -> None:
+        server.should_exit = True
+
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    with _signals(stop):
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            stop()
+            await asyncio.wait({serving})
+            raise
+    if not server.started:
+        raise Unavailable("the API did not start; its log says why")
+
+
+@contextlib.contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    handled = (signal.SIGINT, signal.SIGTERM)
+    for number in handled:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SettingsError(f"the API cannot listen on {host!r}: {error.strerror}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise SettingsError(
+            f"the API cannot listen on {host}:{port}: {error}. Stop what listens there, or choose "
+            "another port"
+        ) from error
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

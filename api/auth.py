@@ -1,0 +1,180 @@
+"""Who is calling, and what they may do.
+
+With a file of tokens everybody needs one. Without it the service listens on loopback only, and a
+request may name its principal itself, so that rules about capabilities can be tried: who reaches a
+loopback port can do as they like on that machine anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Final
+
+from fastapi import Depends, Request
+from fastapi.params import Depends as Dependency
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from abeyance.api.problems import invalid
+from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
+from abeyance.errors import Code, Refusal, SettingsError
+from abeyance.statemodel import pointed
+
+LOCAL: Final = "local"
+"""The subject of a request that names none, where there is no authentication."""
+
+SUBJECT_HEADER: Final = "X-Abeyance-Principal"
+CAPABILITIES_HEADER: Final = "X-Abeyance-Capabilities"
+
+_RESERVED: Final = frozenset({TEMPORAL.subject, TIMEOUT})
+_MOST_SUBJECT_CHARS: Final = 256
+_MOST_CAPABILITIES: Final = 200
+
+
+class Grant(BaseModel):
+    """An entry of the file of tokens: the SHA-256 of a token, whose it is, and what it allows."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    subject: str = Field(min_length=1, max_length=_MOST_SUBJECT_CHARS)
+    sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
+    capabilities: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...]
+
+
+_GRANTS: Final = TypeAdapter(tuple[Grant, ...])
+
+
+class Tokens:
+    """The tokens that are accepted. `grants` None is no authentication."""
+
+    def __init__(self, grants: tuple[Grant, ...] | None) -> None:
+        self._grants = grants
+
+    @classmethod
+    def read(cls, path: Path | None) -> Tokens:
+        """The tokens of a file. Raises SettingsError saying what is wrong with it, and where."""
+        if path is None:
+            return cls(None)
+        told = f"ABEYANCE_TOKENS_FILE={path}"
+        try:
+            grants = _GRANTS.validate_json(path.read_bytes())
+        except OSError as error:
+            raise SettingsError(f"{told} cannot be read: {error.strerror}") from error
+        except ValidationError as error:
+            faults = "; ".join(
+                f"{fault['pointer'] or '(the file)'}: {fault['message']}"
+                for fault in pointed(error)
+            )
+            raise SettingsError(
+                f"{told} is not a list of "
+                f'{{"subject": ..., "sha256": ..., "capabilities": [...]}}: {faults}'
+            ) from error
+        if not grants:
+            raise SettingsError(f"{told} holds no token, so nobody could get in")
+        if reserved := sorted({grant.subject for grant in grants} & _RESERVED):
+            raise SettingsError(f"{told}: the subject {reserved[0]!r} is reserved; name another")
+        counted = Counter(grant.sha256.lower() for grant in grants)
+        if twice := [digest for digest, times in counted.items() if times > 1]:
+            raise SettingsError(f"{told} holds the token with the hash {twice[0][:12]}... twice")
+        return cls(grants)
+
+    @property
+    def are_required(self) -> bool:
+        """Whether a request needs a token."""
+        return self._grants is not None
+
+    def principal(self, request: Request) -> Principal:
+        """Who is calling. Raises `unauthenticated`, or `invalid_body` for a header that names nobody."""
+        if self._grants is None:
+            return _as_claimed(request)
+        for header in (SUBJECT_HEADER, CAPABILITIES_HEADER):
+            if header in request.headers:
+                raise _unknown(
+                    f"The header {header} is refused here: who is calling is told by the token."
+                )
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise _unknown("Send a token: Authorization: Bearer <token>.")
+        digest = hashlib.sha256(token.strip().encode("latin-1")).hexdigest()
+        found: Grant | None = None
+        for grant in self._grants:
+            # All are looked at, so that the time taken tells nothing.
+            if hmac.compare_digest(grant.sha256.lower(), digest):
+                found = grant
+        if found is None:
+            raise _unknown("The token is not one of ours, or no longer.")
+        return Principal(subject=found.subject, capabilities=found.capabilities)
+
+
+def _as_claimed(request: Request) -> Principal:
+    subject = request.headers.get(SUBJECT_HEADER)
+    listed = request.headers.get(CAPABILITIES_HEADER)
+    if listed is None:
+        capabilities: tuple[str, ...] = (EVERYTHING,)
+    else:
+        capabilities = tuple(name for part in listed.split(",") if (name := part.strip()))
+    if len(capabilities) > _MOST_CAPABILITIES:
+        told = f"lists {len(capabilities)} capabilities, and {_MOST_CAPABILITIES} are accepted"
+        raise _unusable(CAPABILITIES_HEADER, told)
+    return Principal(
+        subject=LOCAL if subject is None else _claimed_subject(subject), capabilities=capabilities
+    )
+
+
+def _claimed_subject(given: str) -> str:
+    try:
+        # The server reads header values as Latin-1; names are sent in UTF-8.
+        subject = given.encode("latin-1").decode().strip()
+    except UnicodeDecodeError:
+        raise _unusable(SUBJECT_HEADER, f"{given!r} is not UTF-8") from None
+    if not subject or len(subject) > _MOST_SUBJECT_CHARS or not subject.isprintable():
+        told = (
+            f"{subject[:100]!r} names nobody: a subject has 1 to {_MOST_SUBJECT_CHARS} characters"
+        )
+        raise _unusable(SUBJECT_HEADER, told)
+    if subject in _RESERVED:
+        raise _unusable(SUBJECT_HEADER, f"the subject {subject!r} is reserved; name another")
+    return subject
+
+
+def _unusable(header: str, message: str) -> Refusal:
+    return invalid([{"pointer": f"/{header.lower()}", "message": message, "in": "header"}])
+
+
+def _unknown(message: str) -> Refusal:
+    return Refusal(Code.UNAUTHENTICATED, message)
+
+
+async def _principal(request: Request) -> Principal:
+    tokens: Tokens = request.app.state.backend.tokens
+    return tokens.principal(request)
+
+
+Who = Annotated[Principal, Depends(_principal)]
+"""Who is calling."""
+
+
+def demand(who: Principal, capability: str) -> None:
+    """Raise `capability_required` unless the principal has the capability."""
+    if not who.may(capability):
+        raise Refusal(
+            Code.CAPABILITY_REQUIRED,
+            f"{who.subject!r} may not do this: it takes the capability {capability!r}.",
+            capability=capability,
+        )
+
+
+def _demanding(capability: str) -> Dependency:
+    async def check(who: Who) -> None:
+        demand(who, capability)
+
+    return Dependency(check)
+
+
+START: Final = _demanding("runs:start")
+READ: Final = _demanding("runs:read")
+CONTROL: Final = _demanding("runs:control")
+RESPOND: Final = _demanding("runs:respond")
+"""What a call asks of its caller, as the dependency of a route."""

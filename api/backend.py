@@ -1,0 +1,108 @@
+"""What stands behind the calls: the graphs that are served, the settings, and the way to Temporal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import Depends, Request
+
+from abeyance.api.auth import Tokens
+from abeyance.client import Client
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.graph import Graph
+from abeyance.settings import Settings
+
+_FIRST_SECONDS: Final = 2.0
+"""How long a start waits for Temporal before it lets requests in without it."""
+_EVERY_SECONDS: Final = 1.0
+_MOST_LISTED: Final = 20
+_logger = logging.getLogger("abeyance.api")
+
+
+class Link:
+    """The way to Temporal: a client, or the reason why there is none yet.
+
+    Once there is one it finds its way back by itself. Until then somebody has to keep trying.
+    """
+
+    def __init__(self, client: Client | None = None) -> None:
+        self._client = client
+        self._why_not = "Temporal has not been reached yet"
+
+    @property
+    def client(self) -> Client:
+        """The client. Raises Unavailable while there is none."""
+        if self._client is None:
+            raise Unavailable(self._why_not)
+        return self._client
+
+    @asynccontextmanager
+    async def kept(self, task_queue: str) -> AsyncIterator[None]:
+        """Keep trying to reach Temporal, if it has not been reached."""
+        if self._client is not None:
+            yield
+            return
+        trying = asyncio.create_task(self._until_reached(task_queue))
+        try:
+            done, _ = await asyncio.wait({trying}, timeout=_FIRST_SECONDS)
+            for task in done:
+                task.result()
+            yield
+        finally:
+            trying.cancel()
+            await asyncio.wait({trying})
+
+    async def _until_reached(self, task_queue: str) -> None:
+        while True:
+            try:
+                self._client = await Client.connect(task_queue=task_queue)
+            except Unavailable as error:
+                if self._why_not != str(error):
+                    _logger.warning("code=%s | %s", Code.UNAVAILABLE, error)
+                self._why_not = str(error)
+                await asyncio.sleep(_EVERY_SECONDS)
+            else:
+                return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """All that the calls of one application share. None of it belongs to a run."""
+
+    settings: Settings
+    graphs: Mapping[str, Graph]
+    tokens: Tokens
+    link: Link
+
+    def graph(self, name: str) -> Graph:
+        """A graph by its name. Raises `unknown_graph` listing the known ones."""
+        if (found := self.graphs.get(name)) is not None:
+            return found
+        known = sorted(self.graphs)
+        raise Refusal(
+            Code.UNKNOWN_GRAPH,
+            f"There is no graph {name[:200]!r} here; there is {', '.join(known[:_MOST_LISTED])}.",
+            graphs=known[:_MOST_LISTED],
+        )
+
+
+async def _backend(request: Request) -> Backend:
+    found: Backend = request.app.state.backend
+    return found
+
+
+async def _runs(request: Request) -> Client:
+    found: Backend = request.app.state.backend
+    return found.link.client
+
+
+Behind = Annotated[Backend, Depends(_backend)]
+"""All of it."""
+
+Runs = Annotated[Client, Depends(_runs)]
+"""The runs. A call that takes them is answered 503 while Temporal cannot be reached."""

@@ -1,0 +1,138 @@
+"""What callers send, and the lists that they get; the rest of what crosses the wire is in `wire`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+
+from abeyance import wire
+from abeyance.api import examples
+from abeyance.api.problems import invalid
+from abeyance.core.canonical import sha256
+from abeyance.core.state import Limits
+from abeyance.duration import OptionalSeconds, Seconds
+
+T = TypeVar("T")
+
+_MOST_LABELS: Final = 20
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        message = f"{text[:100]!r} has characters that cannot be printed"
+        raise ValueError(message)
+    return text
+
+
+Name: TypeAlias = Annotated[
+    str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)
+]
+LabelName: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,64}$")]
+LabelValue: TypeAlias = Annotated[
+    str, StringConstraints(max_length=256), AfterValidator(_printable)
+]
+
+
+class LimitsBody(wire.Request):
+    """Limits of one run. Each may only be lower than that of the service."""
+
+    max_queue_size: int = Field(default=100, ge=1, strict=True)
+    max_visits: int = Field(default=1000, ge=1, strict=True)
+    max_parallel_visits: int = Field(default=50, ge=1, strict=True)
+    pause_timeout: OptionalSeconds = Field(default=None, gt=0)
+    grace: Seconds = Field(default=30.0, ge=0)
+    continue_as_new_after: int = Field(default=1500, ge=3, strict=True)
+
+    def below(self, bounds: Limits) -> Limits:
+        """The bounds, lowered by what is given here. Raises `invalid_body` for what is higher."""
+        given: dict[str, Any] = {name: getattr(self, name) for name in self.model_fields_set}
+        errors = [
+            {
+                "pointer": f"/limits/{name}",
+                "message": f"{_told(value)} is more than the {_told(bound)} of this service, and a run "
+                "can only ask for less",
+            }
+            for name, value in sorted(given.items())
+            if (bound := getattr(bounds, name)) is not None and (value is None or value > bound)
+        ]
+        if errors:
+            raise invalid(errors)
+        return replace(bounds, **given)
+
+
+class StartBody(wire.Request):
+    """A run to start. Of the optional fields `run_id` is the caller's own id for it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.START]})
+
+    graph: str = Field(min_length=1, max_length=256, description="The name of a served graph.")
+    input: JsonValue = Field(description="The values that the graph's input_schema describes.")
+    run_id: str | None = Field(
+        default=None, description=f"Its own id, of the form {wire.RUN_ID_RULE}; else one is made."
+    )
+    conversation_id: Name | None = Field(default=None, description="Groups runs.")
+    session_type: Name = Field(default="agent", description="What sort of run of a conversation.")
+    labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=_MOST_LABELS)
+    limits: LimitsBody = Field(default_factory=LimitsBody)
+    reuse: bool = Field(
+        default=False, strict=True, description="Start anew under the id of a run that has ended."
+    )
+
+    def sha256(self) -> str:
+        """The hash of all that is asked for, by which a repeat of the call is recognised."""
+        return sha256(self.model_dump(mode="json"))
+
+
+class AnswerBody(wire.Request):
+    """The answer to the interrupt that the path names. null is an answer."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.ANSWER_TO_ONE]})
+
+    response: JsonValue
+    note: str | None = Field(default=None, max_length=2_000)
+    digests: dict[str, str] = Field(default_factory=dict)
+
+
+class Answered(wire.Receipts):
+    """What became of the answers, and of the run."""
+
+    run: wire.RunView
+
+
+class Listed(BaseModel, Generic[T]):
+    """A list. `next_cursor` is where it goes on; null at its end."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class RunResult(wire.ClosingRecord):
+    """What an ended run left behind."""
+
+    run_id: str
+    status: str
+    error: wire.ErrorView | None = None
+
+    @classmethod
+    def of(cls, run_id: str, record: wire.ClosingRecord) -> RunResult:
+        """The result of a run, from its closing record."""
+        kept: Mapping[str, Any] = {
+            name: getattr(record, name) for name in type(record).model_fields
+        }
+        return cls(run_id=run_id, status=record.view.status, error=record.view.error, **kept)
+
+
+class GraphSummary(BaseModel):
+    """A graph that is served. `version` changes with its nodes and edges, not with their code."""
+
+    name: str
+    version: str
+    description: str
+    input_schema: Any
+
+
+def _told(bound: float | None) -> str:
+    return "no limit" if bound is None else f"{bound:g}"

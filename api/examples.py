@@ -1,0 +1,220 @@
+"""One run, told in examples: a refund that waits for somebody's approval."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+INTERRUPT: Final[dict[str, Any]] = {
+    "id": "refund-4711.5f0c9d2a71e3b846",
+    "run_id": "refund-4711",
+    "graph": "refund",
+    "name": "approve",
+    "kind": "question",
+    "address": "graph:refund;node:approve",
+    "prompt": "Refund 250.0 for A-17?",
+    "reason": {"risk": "high"},
+    "payload": None,
+    "response_schema": {
+        "type": "object",
+        "properties": {"approved": {"type": "boolean"}},
+        "required": ["approved"],
+    },
+    "requested_capability": "refunds:approve",
+    "created_at": "2026-03-02T09:00:01Z",
+    "deadline": "2026-03-04T09:00:01Z",
+    "on_timeout": "goto:escalate",
+    "status": "open",
+    "parents": [],
+    "is_root_cause": True,
+    "digest": "sha256:9b74c9897bac770ffc029102a200c5de9b74c9897bac770ffc029102a200c5de",
+    "answered_by": None,
+    "answered_at": None,
+    "answer_sha256": None,
+    "answer": None,
+    "settled_at": None,
+    "settled_reason": None,
+}
+
+RUN: Final[dict[str, Any]] = {
+    "run_id": "refund-4711",
+    "graph": "refund",
+    "graph_version": "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+    "status": "awaiting-input",
+    "outcome": None,
+    "reason": None,
+    "paused": False,
+    "pause": None,
+    "conversation_id": None,
+    "session_type": "agent",
+    "labels": {"team": "support"},
+    "started_by": "ada",
+    "created_at": "2026-03-02T09:00:00Z",
+    "updated_at": "2026-03-02T09:00:01Z",
+    "ended_at": None,
+    "running": [],
+    "interrupts": [INTERRUPT],
+    "queue_depth": 0,
+    "max_queue_size": 100,
+    "todos": [],
+    "metrics": {
+        "messages_queued": 0,
+        "messages_delivered": 0,
+        "pause_count": 0,
+        "resume_count": 0,
+        "cancel_count": 0,
+        "max_queue_depth": 0,
+        "last_activity_at": "2026-03-02T09:00:01Z",
+        "visits": 2,
+    },
+    "values": {"order_id": "A-17", "amount": 250.0, "risk": "high", "decision": None},
+    "version": 2,
+    "result": None,
+    "undelivered": [],
+    "rejected": [],
+    "blocked": [],
+    "error": None,
+    "beside": [],
+    "cancelled_by": None,
+    "degraded": False,
+}
+
+PAUSED_RUN: Final[dict[str, Any]] = {
+    **RUN,
+    "status": "paused",
+    "paused": True,
+    "pause": {
+        "since": "2026-03-02T09:05:00Z",
+        "actor": "ada",
+        "reason": "audit",
+        "mode": "after-node",
+        "deadline": "2026-03-02T10:05:00Z",
+        "on_timeout": "resume",
+    },
+}
+
+ENDING_RUN: Final[dict[str, Any]] = {
+    **RUN,
+    "status": "ending",
+    "outcome": "cancelled",
+    "reason": "the order was withdrawn",
+    "interrupts": [],
+    "cancelled_by": "ada",
+}
+
+_VALUES: Final[dict[str, Any]] = {
+    "order_id": "A-17",
+    "amount": 250.0,
+    "risk": "high",
+    "decision": {"approved": True},
+}
+
+_ANSWERED: Final[dict[str, Any]] = {
+    **INTERRUPT,
+    "status": "answered",
+    "answered_by": "ada",
+    "answered_at": "2026-03-02T11:30:00Z",
+    "answer_sha256": "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+    "answer": {"approved": True},
+    "settled_at": "2026-03-02T11:30:00Z",
+}
+
+RESULT: Final[dict[str, Any]] = {
+    "run_id": "refund-4711",
+    "status": "completed",
+    "outcome": "completed",
+    "reason": None,
+    "error": None,
+    "values": _VALUES,
+    "undelivered": [],
+    "view": {
+        **RUN,
+        "status": "completed",
+        "outcome": "completed",
+        "ended_at": "2026-03-02T11:30:01Z",
+        "interrupts": [],
+        "values": _VALUES,
+        "result": _VALUES,
+    },
+    "interrupts": [_ANSWERED],
+}
+
+RECEIPTS: Final[dict[str, Any]] = {
+    "receipts": [
+        {
+            "interrupt_id": "refund-4711.5f0c9d2a71e3b846",
+            "status": "answered",
+            "answered_by": "ada",
+            "accepted_at": "2026-03-02T11:30:00Z",
+            "replayed": False,
+        }
+    ]
+}
+
+GRAPH: Final[dict[str, Any]] = {
+    "name": "refund",
+    "version": "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+    "description": "Pays an order back, if somebody may and wants to.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"order_id": {"type": "string"}, "amount": {"type": "number"}},
+        "required": ["order_id", "amount"],
+    },
+}
+
+GRAPH_SPEC: Final[dict[str, Any]] = {
+    **GRAPH,
+    "fields": {"order_id": {"reducer": "last"}, "amount": {"reducer": "last"}},
+    "open_values": False,
+    "nodes": {
+        "pay": {
+            "kind": "function",
+            "id": "pay",
+            "description": "Pay the money back.",
+            "timeout": 30.0,
+            "retries": 3,
+            "heartbeat": 5.0,
+            "local": False,
+            "on_error": {"kind": "fail"},
+            "to": [],
+        }
+    },
+    "edges": [
+        {
+            "sources": ["START"],
+            "target": "pay",
+            "condition": {"kind": "always"},
+            "join": "all",
+        }
+    ],
+    "routes": [],
+    "finally_nodes": [],
+}
+
+START: Final[dict[str, Any]] = {
+    "graph": "refund",
+    "input": {"order_id": "A-17", "amount": 250.0},
+    "run_id": "refund-4711",
+    "labels": {"team": "support"},
+}
+
+ANSWER_TO_ONE: Final[dict[str, Any]] = {
+    "response": {"approved": True},
+    "note": "called the customer",
+}
+
+ANSWERS: Final[dict[str, dict[str, Any]]] = {
+    "several": {"value": {"responses": {INTERRUPT["id"]: {"approved": True}}}},
+    "one": {"value": {"interrupt_id": INTERRUPT["id"], "response": {"approved": True}}},
+    "the only open one": {"value": {"response": {"approved": True}}},
+}
+
+PAUSE: Final[dict[str, Any]] = {"reason": "audit", "timeout": "PT1H", "on_timeout": "resume"}
+
+RESUME: Final[dict[str, Any]] = {"reason": "audit passed"}
+
+CANCEL: Final[dict[str, Any]] = {"reason": "the order was withdrawn", "grace": "PT10S"}
+
+
+def listed(entry: dict[str, Any]) -> dict[str, Any]:
+    """A list with one entry."""
+    return {"items": [entry], "next_cursor": None}

@@ -1,0 +1,45 @@
+"""The graphs that are served."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+
+from abeyance.api import document, examples
+from abeyance.api.auth import READ
+from abeyance.api.backend import Behind
+from abeyance.api.bodies import GraphSummary, Listed
+from abeyance.errors import Code
+
+router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
+
+
+@router.get("", responses=document.read("The graphs, by name.", examples.listed(examples.GRAPH)))
+async def list_graphs(behind: Behind) -> Listed[GraphSummary]:
+    """List the graphs that can be started here."""
+    specs = [behind.graphs[name].build() for name in sorted(behind.graphs)]
+    return Listed(
+        items=[
+            GraphSummary(
+                name=spec.name,
+                version=spec.version,
+                description=spec.description,
+                input_schema=spec.input_schema,
+            )
+            for spec in specs
+        ]
+    )
+
+
+@router.get(
+    "/{name}",
+    responses=document.read("The graph.", examples.GRAPH_SPEC, Code.UNKNOWN_GRAPH),
+)
+async def read_graph(name: str, behind: Behind) -> dict[str, Any]:
+    """Read a graph: its nodes, edges and questions. Runs that are under way keep the one that they
+    were started with.
+    """
+    spec = behind.graph(name).build()
+    return {**asdict(spec), "version": spec.version}

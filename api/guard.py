@@ -1,0 +1,269 @@
+"""What is asked of every request before anybody looks at what it wants.
+
+A service on loopback can be reached by every page that its user has open. Such a page cannot forge
+three things: the host it calls, the origin that the browser names, and a content type that makes the
+browser ask first. So they are held against what is ours, in every mode, and no answer ever allows
+another origin to read it. Bodies are read here, once: bounded in size and depth, and JSON.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Collection
+from itertools import accumulate
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from abeyance.api.problems import refused
+from abeyance.errors import Code, Refusal
+
+EMPTY_BODY_HEADER: Final = "X-Abeyance-Request"
+"""By this header, which no foreign page can send, a call without a body shows where it comes from."""
+
+MAX_DEPTH: Final = 64
+"""How deep lists and mappings may be nested in a body."""
+
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+# Prometheus and orchestrators ask by address, and learn nothing but that we are up.
+_ANY_HOST: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_DRAINED: Final = 16
+"""How many times the largest body is read and thrown away, so that its sender sees our answer."""
+
+
+class Guard:
+    """ASGI middleware. `hosts` are names, or `name:port`, that are ours beside the server's own.
+
+    `max_body_size` is in bytes.
+    """
+
+    def __init__(self, app: ASGIApp, *, hosts: Collection[str], max_body_size: int) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._max_body_size = max_body_size
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sending = _closed_to_others(send)
+        headers = Headers(scope=scope)
+        try:
+            self._check_origin(scope, headers)
+            if scope["method"] not in _SAFE:
+                body = await self._body(headers, receive)
+                if body is None:
+                    return
+                receive = _replayed(body, receive)
+        except Refusal as refusal:
+            # Of a body that is too large there may be more to come: the connection cannot go on.
+            is_cut = refusal.code is Code.PAYLOAD_TOO_LARGE
+            response = refused(refusal, headers={"Connection": "close"} if is_cut else None)
+            await response(scope, receive, sending)
+            return
+        await self._app(scope, receive, sending)
+
+    def _check_origin(self, scope: Scope, headers: Headers) -> None:
+        hosts = headers.getlist("host")
+        if scope["path"] not in _ANY_HOST and not (
+            len(hosts) == 1 and self._is_ours(f"{scope['scheme']}://{hosts[0]}", scope)
+        ):
+            raise _foreign(
+                f"This service is not called {', '.join(hosts)[:200]!r}. Call it by the name and port "
+                "that it listens on, or add the name to ABEYANCE_ALLOWED_HOSTS."
+            )
+        origins = headers.getlist("origin")
+        for origin in origins:
+            if not self._is_ours(origin, scope):
+                raise _foreign(f"Pages of {origin[:200]!r} may not call this service.")
+        site = headers.get("sec-fetch-site", "none").lower()
+        if site == "same-site" and origins:
+            return
+        if site not in ("none", "same-origin"):
+            raise _foreign(
+                f"A browser says that this request comes from another site (Sec-Fetch-Site: "
+                f"{site[:50]}); only pages of this service may call it."
+            )
+
+    def _is_ours(self, origin: str, scope: Scope) -> bool:
+        try:
+            parts = urlsplit(origin)
+            name, port = parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
+        except (KeyError, ValueError):
+            return False
+        if (
+            name is None
+            or parts.username is not None
+            or parts.path
+            or parts.query
+            or parts.fragment
+        ):
+            return False
+        if self._hosts & {name, _joined(name, port)}:
+            return True
+        server = scope.get("server")
+        if server is None or port != server[1]:
+            return False
+        return name == server[0] or _is_loopback(name)
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind and kind != "application/json":
+            raise _foreign(
+                f"The body of a call is JSON, so it is sent with Content-Type: application/json, not "
+                f"{kind[:100]!r}: a page of another site could send that."
+            )
+        body = await self._read(headers, receive)
+        if body is None:
+            return None
+        if not kind and (body or EMPTY_BODY_HEADER not in headers):
+            raise _foreign(
+                "Send Content-Type: application/json, or no body at all and the header "
+                f"{EMPTY_BODY_HEADER}: a page of another site could not send either."
+            )
+        if body:
+            check_json(body)
+        return body
+
+    async def _read(self, headers: Headers, receive: Receive) -> bytes | None:
+        """The whole body; None if the caller has gone."""
+        declared = headers.get("content-length", "")
+        if re.fullmatch("[0-9]{1,20}", declared) and int(declared) > self._max_body_size:
+            # Who asks first gets the answer first; others would not read it before they have sent all.
+            if "expect" not in headers:
+                await _drain(receive, self._max_body_size * _DRAINED)
+            raise self._too_large(int(declared))
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if size > self._max_body_size:
+                chunks.clear()
+                if message.get("more_body"):
+                    await _drain(receive, self._max_body_size * _DRAINED)
+                raise self._too_large(None)
+            chunks.append(chunk)
+            if not message.get("more_body"):
+                return b"".join(chunks)
+
+    def _too_large(self, actual: int | None) -> Refusal:
+        limit = self._max_body_size
+        told = "is larger" if actual is None else f"has {actual}"
+        members = {} if actual is None else {"actual": actual}
+        return Refusal(
+            Code.PAYLOAD_TOO_LARGE,
+            f"A body may have {limit} bytes, and this one {told}. Pass a reference to large data "
+            "instead.",
+            limit=limit,
+            **members,
+        )
+
+
+def check_json(body: bytes) -> None:
+    """Raise `malformed_body` unless the bytes are JSON that everybody reads alike."""
+    try:
+        text = body.decode()
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        if _SURROGATE.search(body):
+            # Half of a pair is no character: it could be neither stored nor shown.
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise _too_deep() from None
+    except UnicodeEncodeError:
+        raise _malformed("it holds half of a surrogate pair, which is no character") from None
+    except UnicodeDecodeError as error:
+        raise _malformed(f"it is not UTF-8 ({error.reason} at byte {error.start})") from None
+    except ValueError as error:
+        raise _malformed(str(error)) from None
+    brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
+    if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH:
+        raise _too_deep()
+
+
+def _no_constant(name: str) -> Any:
+    message = f"{name} is not a JSON value"
+    raise ValueError(message)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        message = f"the number {text[:50]} is too large"
+        raise ValueError(message)
+    return value
+
+
+async def _drain(receive: Receive, most: int) -> None:
+    left = most
+    while left > 0:
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if message["type"] == "http.disconnect" or not message.get("more_body"):
+            return
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    is_pending = True
+
+    async def replay() -> Message:
+        nonlocal is_pending
+        if is_pending:
+            is_pending = False
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return replay
+
+
+def _closed_to_others(send: Send) -> Send:
+    async def with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.setdefault("X-Content-Type-Options", "nosniff")
+            headers.setdefault("Cache-Control", "no-store")
+        await send(message)
+
+    return with_headers
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _joined(name: str, port: int) -> str:
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
+def _foreign(message: str) -> Refusal:
+    return Refusal(Code.FOREIGN_ORIGIN, message)
+
+
+def _malformed(why: str) -> Refusal:
+    return Refusal(Code.MALFORMED_BODY, f"The body is not JSON: {why}.")
+
+
+def _too_deep() -> Refusal:
+    return Refusal(
+        Code.MALFORMED_BODY,
+        f"The body nests lists and mappings deeper than {MAX_DEPTH} levels.",
+        limit=MAX_DEPTH,
+    )

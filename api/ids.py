@@ -1,0 +1,97 @@
+"""Ids in paths, and the key by which a caller repeats a call."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import Depends, Header, Path
+
+from abeyance import wire
+from abeyance.api.problems import invalid
+from abeyance.errors import Code, Refusal
+
+KEY_HEADER: Final = "Idempotency-Key"
+
+_KEY: Final = re.compile(r"[!-~]{1,200}")
+_INTERRUPT_ID: Final = re.compile(r"(?P<run_id>[A-Za-z0-9_-]{1,256})\.[0-9a-f]{16}")
+_SHOWN_CHARS: Final = 100
+
+
+async def _run_id(
+    run_id: Annotated[str, Path(description="The id of a run.", examples=["refund-4711"])],
+) -> str:
+    # No run can have such an id, so nobody has to be asked.
+    if re.fullmatch(wire.RUN_ID_RULE, run_id) is None:
+        raise Refusal(
+            Code.UNKNOWN_RUN,
+            f"There is no run {run_id[:_SHOWN_CHARS]!r}: no run can have that id.",
+            run_id=run_id[:_SHOWN_CHARS],
+        )
+    return run_id
+
+
+RunId = Annotated[str, Depends(_run_id)]
+"""The run that a path names. What cannot be the id of a run is an unknown run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """The interrupt that a path names, and the run that it belongs to, which its id tells."""
+
+    id: str
+    run_id: str
+
+
+async def _interrupt_id(
+    interrupt_id: Annotated[
+        str,
+        Path(description="The id of an interrupt.", examples=["refund-4711.5f0c9d2a71e3b846"]),
+    ],
+) -> Interrupted:
+    found = _INTERRUPT_ID.fullmatch(interrupt_id)
+    if found is None:
+        raise unknown_interrupt(interrupt_id)
+    return Interrupted(id=interrupt_id, run_id=found["run_id"])
+
+
+InterruptId = Annotated[Interrupted, Depends(_interrupt_id)]
+"""The interrupt that a path names. What cannot be the id of one is an unknown interrupt."""
+
+
+def unknown_interrupt(id_: str) -> Refusal:
+    """The refusal of an id that no interrupt has."""
+    shown = id_[:_SHOWN_CHARS]
+    return Refusal(
+        Code.UNKNOWN_INTERRUPT,
+        f"There is no interrupt {shown!r}; list the interrupts of its run to see their ids.",
+        interrupt_id=shown,
+    )
+
+
+async def _key(
+    key: Annotated[
+        str | None,
+        Header(
+            alias=KEY_HEADER,
+            description="Names this call, so that a repeat of it has no further effect: 1 to 200 "
+            "visible ASCII characters.",
+            examples=["7f3c1b52"],
+        ),
+    ] = None,
+) -> str | None:
+    if key is not None and _KEY.fullmatch(key) is None:
+        message = f"{key[:_SHOWN_CHARS]!r} is not a key: it has 1 to 200 visible ASCII characters"
+        raise invalid([{"pointer": f"/{KEY_HEADER.lower()}", "message": message, "in": "header"}])
+    return key
+
+
+Key = Annotated[str | None, Depends(_key)]
+"""The caller's own name for this call, if there is one."""
+
+
+def run_id_of(subject: str, key: str) -> str:
+    """The id of the run that a principal starts under a key; nobody else's key makes the same."""
+    return f"run-{hashlib.sha256(f'{subject}|{key}'.encode()).hexdigest()[:32]}"

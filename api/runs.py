@@ -1,0 +1,179 @@
+"""Starting runs and reading them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BeforeValidator
+
+from abeyance import wire
+from abeyance.api import document, examples
+from abeyance.api.auth import READ, START, Who
+from abeyance.api.backend import Behind, Runs
+from abeyance.api.bodies import RunResult, StartBody
+from abeyance.api.ids import Key, RunId, run_id_of
+from abeyance.core.state import Status
+from abeyance.duration import seconds
+from abeyance.errors import Code, Refusal
+
+T = TypeVar("T")
+
+router = APIRouter(prefix="/runs", tags=["runs"])
+
+_GONE_AFTER: Final = 1.0
+"""Seconds between two looks at whether the caller of a long poll is still there."""
+_STATUSES: Final = frozenset(str(status) for status in Status)
+
+
+def _wait(given: Any) -> float:
+    # In a query everything is text, also a plain number of seconds.
+    text = str(given).strip()
+    length = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else seconds(text)
+    if not 0 <= length < math.inf:
+        message = f"{text[:100]!r} is no time to wait"
+        raise ValueError(message)
+    return length
+
+
+def _statuses(given: Any) -> frozenset[str]:
+    # A parameter that takes several values comes as a list; `until=a,b` and `until=a&until=b` are one.
+    parts = given if isinstance(given, list) else [given]
+    asked = {name.strip() for part in parts for name in str(part).split(",")}
+    if unknown := sorted(asked - _STATUSES):
+        known = ", ".join(map(str, Status))
+        message = f"{unknown[0][:100]!r} is not a status of a run; they are {known}"
+        raise ValueError(message)
+    return frozenset(asked)
+
+
+Wait: TypeAlias = Annotated[
+    float,
+    BeforeValidator(_wait, json_schema_input_type=str),
+    Query(
+        description="Answer only when the run has a status of `until`, or has ended, or this time is "
+        "over: ISO 8601, `30s`, or seconds. More than the service's `default_timeout` is cut to it.",
+        examples=["PT30S"],
+    ),
+]
+Until: TypeAlias = Annotated[
+    frozenset[str],
+    BeforeValidator(_statuses, json_schema_input_type=str),
+    Query(
+        description="With `wait`: the statuses to wait for, separated by commas. An ended run is "
+        "always answered at once.",
+        examples=["awaiting-input,completed"],
+    ),
+]
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[START],
+    responses={
+        200: document.also("The same run, started before.", examples.RUN, wire.RunView),
+        **document.change(
+            201,
+            "The run, started.",
+            examples.RUN,
+            Code.UNKNOWN_GRAPH,
+            Code.RUN_EXISTS,
+            Code.IDEMPOTENCY_CONFLICT,
+            Code.INVALID_RUN_ID,
+            Code.INVALID_INPUT,
+        ),
+    },
+)
+async def start_run(
+    *, body: StartBody, who: Who, behind: Behind, runs: Runs, key: Key, response: Response
+) -> wire.RunView:
+    """Start a run of a graph.
+
+    To start the same graph with the same input under the id of a running run changes nothing. With an
+    `Idempotency-Key` and no `run_id` the id is made from the key: a repeat finds the run, also when it
+    has ended; the key with another body is refused.
+    """
+    graph = behind.graph(body.graph)
+    if not isinstance(body.input, dict):
+        raise Refusal(
+            Code.INVALID_INPUT,
+            f"The input of a graph is a mapping of its fields, not {str(body.input)[:100]!r}.",
+            errors=[{"pointer": "", "message": "is not a mapping of fields"}],
+        )
+    is_keyed = body.run_id is None and key is not None
+    started = await runs.start(
+        graph,
+        body.input,
+        run_id=run_id_of(who.subject, key) if is_keyed and key is not None else body.run_id,
+        conversation_id=body.conversation_id,
+        session_type=body.session_type,
+        labels=body.labels,
+        limits=body.limits.below(behind.settings.limits()),
+        started_by=who.subject,
+        # A key names one run for good.
+        reuse=body.reuse and not is_keyed,
+        request=body.sha256() if is_keyed else None,
+    )
+    response.headers["Location"] = f"/runs/{started.run_id}"
+    if not started.created:
+        response.status_code = 200
+    return await runs.view(started.run_id)
+
+
+@router.get(
+    "/{run_id}",
+    dependencies=[READ],
+    response_model=wire.RunView,
+    responses=document.read("The run as it is now.", examples.RUN, Code.UNKNOWN_RUN),
+)
+async def read_run(
+    *,
+    run_id: RunId,
+    behind: Behind,
+    runs: Runs,
+    request: Request,
+    wait: Wait = 0,
+    until: Until = frozenset(),
+) -> wire.RunView | Response:
+    """Read a run; with `wait`, as soon as it is where the caller wants it to be.
+
+    Where no worker can be asked, `degraded` is true and what Temporal knows is shown.
+    """
+    longest = min(wait, behind.settings.default_timeout)
+    if longest <= 0:
+        return await runs.view(run_id)
+    view = await _while_asked(request, runs.wait(run_id, until=until, timeout=longest))
+    # Nobody reads what is answered to a caller who has gone.
+    return Response(status_code=204) if view is None else view
+
+
+@router.get(
+    "/{run_id}/result",
+    dependencies=[READ],
+    responses=document.read(
+        "What the run left behind.", examples.RESULT, Code.UNKNOWN_RUN, Code.NOT_FINISHED
+    ),
+)
+async def read_result(run_id: RunId, runs: Runs) -> RunResult:
+    """Read what an ended run left behind. It is kept as long as Temporal keeps the run's history."""
+    return RunResult.of(run_id, await runs.result(run_id))
+
+
+async def _while_asked(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
+    """What the work gives; None if its caller has gone before."""
+    task = asyncio.create_task(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=_GONE_AFTER))[0]:
+            if await request.is_disconnected():
+                return None
+        return task.result()
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})

@@ -1,0 +1,18 @@
+"""One stack for every test that only uses it, or kills what it starts again by itself."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dev_stack import Place, Stack
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Place(tmp_path_factory.mktemp("standing")).stack() as stack:
+        yield stack

@@ -1,0 +1,196 @@
+"""`abeyance dev`: the whole stack stands, heals itself, and goes without a trace."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from dev_stack import ANY_PORTS, Place, Stack, until
+
+IN_MEMORY = "--in-memory"
+
+
+def end_of(stack: Stack, *, seconds: float) -> int:
+    """The exit code, when the stack has ended and has left no process behind."""
+    code = stack.process.wait(timeout=seconds)
+    assert stack.processes() == {}
+    return code
+
+
+def test_it_prints_one_line_stops_within_ten_seconds_and_finds_its_runs_the_next_time(
+    place: Place,
+) -> None:
+    with place.stack() as first:
+        assert httpx.get(f"{first.api}/readyz").status_code == 200
+        assert len(first.processes()) == 4
+        first.start("kept", amount=4)
+
+        first.process.send_signal(signal.SIGTERM)
+        assert end_of(first, seconds=10) == 0
+        assert first.process.stdout is not None
+        assert first.process.stdout.read() == ""
+        assert first.errors.read_text() == ""
+
+    with place.stack() as second:
+        assert second.view("kept", "awaiting-input")["values"]["amount"] == 8
+        assert second.answer("kept", 3).status_code == 200
+        assert second.view("kept", "completed")["result"]["amount"] == 11
+
+        second.process.send_signal(signal.SIGINT)
+        assert end_of(second, seconds=10) == 0
+
+
+def test_after_a_kill_of_the_worker_an_answer_finishes_the_run(standing: Stack) -> None:
+    standing.start("worker-killed", amount=1)
+
+    standing.kill("worker")
+
+    assert standing.answer("worker-killed", 5).status_code == 200
+    assert standing.view("worker-killed", "completed")["result"]["amount"] == 7
+
+
+def test_after_a_kill_of_the_server_an_answer_finishes_the_run(standing: Stack) -> None:
+    question = standing.start("server-killed", amount=2)
+
+    standing.kill("start-dev")
+
+    asked = standing.view("server-killed", "awaiting-input")["interrupts"]
+    assert [entry["id"] for entry in asked] == [question]
+    assert standing.answer("server-killed", 1).status_code == 200
+    assert standing.view("server-killed", "completed")["result"]["amount"] == 5
+
+
+def test_after_a_kill_of_the_api_another_serves_at_the_same_address(standing: Stack) -> None:
+    standing.start("api-killed")
+
+    standing.kill("api")
+
+    def is_ready() -> bool:
+        try:
+            return httpx.get(f"{standing.api}/readyz").is_success
+        except httpx.TransportError:
+            return False
+
+    until(is_ready, "the API to be back")
+    assert standing.view("api-killed", "awaiting-input")["values"]["amount"] == 2
+    assert "the API ended (killed by SIGKILL)" in standing.errors.read_text()
+
+
+def test_a_kill_of_the_command_itself_leaves_no_process(place: Place) -> None:
+    with place.stack(IN_MEMORY) as stack:
+        stack.process.kill()
+        stack.process.wait()
+
+        until(lambda: not stack.processes(), "its children to end", seconds=5)
+
+
+def test_a_server_that_loses_what_it_had_in_memory_ends_the_whole(place: Place) -> None:
+    with place.stack(IN_MEMORY) as stack:
+        os.kill(stack.part("start-dev"), signal.SIGKILL)
+
+        assert end_of(stack, seconds=10) == 3
+        assert "every run is lost" in stack.errors.read_text()
+
+
+def test_parts_that_do_not_listen_are_killed_in_time(place: Place) -> None:
+    with place.stack(IN_MEMORY) as stack:
+        for word in ("worker", "api", "start-dev"):
+            os.kill(stack.part(word), signal.SIGSTOP)
+        asked_at = time.monotonic()
+
+        stack.process.send_signal(signal.SIGTERM)
+
+        assert end_of(stack, seconds=15) == 0
+        assert time.monotonic() - asked_at < 10
+
+
+def refused(place: Place, *arguments: str) -> str:
+    """What the command says when it refuses to start, having left nothing behind."""
+    before = {*place.folder.iterdir()}
+    done = place.run("dev", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert {*place.folder.iterdir()} == before
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_a_port_in_use_is_told_with_the_option_that_names_another(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+        line = refused(place, "sums:graph", *ANY_PORTS, "--ui-port", port)
+
+    assert port in line
+    assert "--ui-port" in line
+
+
+def test_a_data_directory_that_cannot_be_written_is_told(place: Place) -> None:
+    line = refused(place, "sums:graph", *ANY_PORTS, "--data-dir", "sums.py/data")
+
+    assert str(place.folder / "sums.py" / "data") in line
+    assert "--data-dir" in line
+
+
+def test_a_data_directory_of_another_stack_is_told(place: Place, standing: Stack) -> None:
+    data_dir = str(standing.place.folder / "data")
+
+    line = refused(place, "sums:graph", *ANY_PORTS, "--data-dir", data_dir)
+
+    assert data_dir in line
+    assert str(standing.process.pid) in line
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (None, "'app:graph': the module 'app' cannot be imported"),
+        ("graph = 1 / 0", "ZeroDivisionError: division by zero"),
+        ("graph = 'a text'", "'app:graph' is a str"),
+        (
+            "from pydantic import BaseModel\n"
+            "from abeyance import Graph, START\n"
+            "class Empty(BaseModel): pass\n"
+            "graph = Graph('bad', state=Empty)\n"
+            "graph.edge(START, 'nowhere')\n"
+            "graph.edge('nobody', 'nowhere')\n",
+            "graph 'bad' has",
+        ),
+    ],
+    ids=["that is not there", "that fails", "that is no graph", "with faults"],
+)
+def test_an_app(place: Place, source: str | None, told: str) -> None:
+    if source is not None:
+        (place.folder / "app.py").write_text(source)
+
+    assert told in refused(place, "app:graph", *ANY_PORTS)
+
+
+def test_without_a_server_binary_it_says_how_to_get_one(place: Place) -> None:
+    # An interpreter without the extra: a link to it from a folder in which nothing else stands.
+    folder = place.folder / "bin"
+    folder.mkdir()
+
+    done = subprocess.run(
+        [
+            Path(os.sys.executable),
+            "-P",
+            "-c",
+            f"import sys; sys.executable = {str(folder / 'python')!r}\n"
+            "import abeyance.cli; abeyance.cli.main()",
+            "dev",
+            "sums:graph",
+        ],
+        cwd=place.folder,
+        env={**place.environment, "PATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert "abeyance[dev]" in done.stderr

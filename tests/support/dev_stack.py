@@ -1,0 +1,234 @@
+"""Stacks of `abeyance dev` that tests start, kill parts of, and end; and the command line itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import httpx
+
+T = TypeVar("T")
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+ANY_PORTS: Final = ("--api-port", "0", "--temporal-port", "0", "--ui-port", "0")
+_MARK: Final = "ABEYANCE_TEST_STACK"
+"""A variable that every process of a stack inherits: by it they are found, whoever their parent is."""
+
+GRAPHS: Final = '''\
+from typing import Any
+
+from pydantic import BaseModel
+
+from abeyance import END, START, Context, Graph
+
+
+class Sum(BaseModel):
+    amount: int = 1
+    answer: int | None = None
+    label: str = ""
+
+
+graph = Graph("sum", state=Sum)
+
+
+@graph.node
+def double(state: Sum, ctx: Context) -> dict[str, Any]:
+    return {"amount": state.amount * 2}
+
+
+@graph.node
+def add(state: Sum, ctx: Context) -> dict[str, Any]:
+    return {"amount": state.amount + (state.answer or 0)}
+
+
+graph.interrupt("ask", prompt="What to add to {amount}? {label}", response=int, answer_to="answer")
+graph.edge(START, "double")
+graph.edge("double", "ask")
+graph.edge("ask", "add")
+graph.edge("add", END)
+'''
+
+
+class Place:
+    """A folder with a module of graphs in it, where commands are run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "sums.py").write_text(GRAPHS)
+        # The package alone: with the root of the checkout on the import path its folders would hide
+        # packages of the same names.
+        site = folder / "site"
+        site.mkdir()
+        (site / "abeyance").symlink_to(ROOT / "abeyance")
+        kept = {
+            name: text
+            for name, text in os.environ.items()
+            if not name.startswith(("ABEYANCE_", "TEMPORAL_"))
+        }
+        self.environment: Mapping[str, str] = {**kept, "PYTHONPATH": str(site)}
+
+    def run(
+        self, *arguments: str, given: str | None = None, seconds: float = 30, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """A command, run to its end."""
+        return subprocess.run(
+            command(*arguments),
+            cwd=self.folder,
+            env={**self.environment, **variables},
+            input=given,
+            stdin=subprocess.DEVNULL if given is None else None,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    def stack(self, *arguments: str, data: str = "data") -> Stack:
+        """A stack that is being started on a data directory."""
+        return Stack(self, [*ANY_PORTS, "--data-dir", data, *arguments])
+
+
+class Stack:
+    """`abeyance dev` as a process, with everything that it has started."""
+
+    def __init__(self, place: Place, options: list[str]) -> None:
+        self.mark = uuid.uuid4().hex
+        self.errors = place.folder / f"errors-{self.mark}.txt"
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                command("dev", "sums:graph", *options),
+                cwd=place.folder,
+                env={**place.environment, _MARK: self.mark},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        self.line = ""
+
+    def __enter__(self) -> Self:
+        assert self.process.stdout is not None
+        try:
+            self.line = self.process.stdout.readline()
+            assert self.line, f"the stack did not start: {self.errors.read_text()}"
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    @property
+    def api(self) -> str:
+        """The address that the line tells."""
+        return self.line.split("API ")[1].split(",")[0]
+
+    @property
+    def temporal(self) -> str:
+        """Where the server listens, as its command says."""
+        words = words_of(self.part("start-dev"))
+        return f"127.0.0.1:{words[words.index('--port') + 1]}"
+
+    def processes(self) -> dict[int, list[str]]:
+        """Every living process of the stack, with the words of its command."""
+        return {pid: words for pid, words in living() if self.mark in variables_of(pid)}
+
+    def part(self, word: str) -> int:
+        """The process whose command has this word: `worker`, `api` or `start-dev`."""
+        (found,) = [pid for pid, words in self.processes().items() if word in words]
+        return found
+
+    def kill(self, word: str) -> int:
+        """Kill -9 a part of the stack, and wait until another stands in its place."""
+        victim = self.part(word)
+        os.kill(victim, signal.SIGKILL)
+
+        def other() -> int | None:
+            found = [pid for pid, words in self.processes().items() if word in words]
+            return next((pid for pid in found if pid != victim), None)
+
+        return until(other, f"another {word}")
+
+    def start(self, run_id: str, **values: Any) -> str:
+        """Start a run and wait until it asks its question. Returns the question's id."""
+        body = {"graph": "sum", "input": values, "run_id": run_id}
+        assert httpx.post(f"{self.api}/runs", json=body).status_code == 201
+        return str(self.view(run_id, "awaiting-input")["interrupts"][0]["id"])
+
+    def view(self, run_id: str, status: str) -> dict[str, Any]:
+        """The run, once it has this status."""
+        seen: dict[str, Any] = {}
+
+        def look() -> bool:
+            seen.update(httpx.get(f"{self.api}/runs/{run_id}", timeout=30).json())
+            return seen.get("status") == status
+
+        until(look, f"{run_id} to be {status}, it is {seen}")
+        return seen
+
+    def answer(self, run_id: str, value: int) -> httpx.Response:
+        """Answer the only open question of a run."""
+        return httpx.post(f"{self.api}/runs/{run_id}/respond", json={"response": value}, timeout=30)
+
+    def end(self) -> None:
+        """Leave nothing of it behind, whatever state it is in."""
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+
+
+def command(*arguments: str) -> list[str]:
+    """How `abeyance` is called."""
+    return [sys.executable, "-P", "-m", "abeyance", *arguments]
+
+
+def until(look: Callable[[], T | None], what: str, *, seconds: float = 20) -> T:
+    """What there is to see, as soon as there is something."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {seconds} s for {what}")
+
+
+def living() -> Iterator[tuple[int, list[str]]]:
+    """Every process of the machine that we may look at and that has not ended."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (words := words_of(int(entry.name))):
+            yield int(entry.name), words
+
+
+def words_of(pid: int) -> list[str]:
+    """The command of a process; none if it has ended."""
+    return _read(pid, "cmdline").split("\0")[:-1]
+
+
+def variables_of(pid: int) -> str:
+    """The environment that a process was started with."""
+    return _read(pid, "environ")
+
+
+def _read(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text("utf-8", "replace")
+    except OSError:
+        return ""
