@@ -8,24 +8,18 @@ be reached, as `Unavailable`.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any
 
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from abeyance import wire
 from abeyance.closed import (
     PAUSED_NATIVELY,
-    Described,
-    closing_record,
-    describe,
     earlier_receipts,
     respond_after_the_end,
 )
@@ -37,14 +31,10 @@ from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graph import Graph
 from abeyance.launch import Launch
-from abeyance.patience import NotFound, patiently
-from abeyance.turnstile import SharedReads, Turn, Turnstile
-
-T = TypeVar("T")
-
-_RPC: Final = timedelta(seconds=5)
-_READ_PATIENCE: Final = 3.0
-_CODES: Final = frozenset(Code)
+from abeyance.line import RPC, Line, RunEnded
+from abeyance.patience import patiently
+from abeyance.statemodel import ValuesError
+from abeyance.turnstile import Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +62,7 @@ class Client:
         self.temporal = temporal
         self.task_queue = task_queue
         self.patience = patience
-        self._turnstile = Turnstile()
-        self._views: SharedReads[wire.RunView] = SharedReads()
-        self._interrupts: SharedReads[list[wire.InterruptView]] = SharedReads()
+        self._line = Line(temporal, patience=patience)
 
     @classmethod
     async def connect(
@@ -136,7 +124,7 @@ class Client:
                 if reuse
                 else WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                rpc_timeout=_RPC,
+                rpc_timeout=RPC,
             )
             return Started(run_id=run_id, created=True)
 
@@ -150,37 +138,34 @@ class Client:
 
         Raises the refusal `unknown_run`.
         """
-        described = await self._described(run_id)
+        described = await self._line.described(run_id)
         if not described.is_running:
-            return (await self._record(described)).view
+            return (await self._line.record(described)).view
         if described.status == PAUSED_NATIVELY:
             return described.degraded_view("paused through Temporal")
         try:
-            view = await self._views.read(run_id, lambda: self._query(run_id, "view", wire.RunView))
+            view = await self._line.query(run_id, "view", wire.RunView)
         except Unavailable:
             return described.degraded_view()
         return view.model_copy(update={"blocked": described.blocked})
 
     async def interrupts(self, run_id: str, *, status: str = "open") -> list[wire.InterruptView]:
         """A run's interrupts of one status, or of `all`: the open ones first."""
-        described = await self._described(run_id)
+        described = await self._line.described(run_id)
         if not described.is_running:
-            found = (await self._record(described)).interrupts
+            found = (await self._line.record(described)).interrupts
         elif described.status == PAUSED_NATIVELY:
             found = described.degraded_view().interrupts
         else:
             try:
-                found = await self._interrupts.read(
-                    run_id,
-                    lambda: self._query(run_id, "interrupts", list[wire.InterruptView]),
-                )
+                found = await self._line.query(run_id, "interrupts", list[wire.InterruptView])
             except Unavailable:
                 found = described.degraded_view().interrupts
         return [entry for entry in found if status in ("all", entry.status)]
 
     async def result(self, run_id: str) -> wire.ClosingRecord:
         """What an ended run left behind. Raises `unknown_run`, or `not_finished` while it runs."""
-        described = await self._described(run_id)
+        described = await self._line.described(run_id)
         if described.is_running:
             status = (described.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running")
             raise Refusal(
@@ -188,7 +173,7 @@ class Client:
                 f"The run {run_id!r} is {status} and has no result yet.",
                 run_status=status,
             )
-        return await self._record(described)
+        return await self._line.record(described)
 
     async def wait(
         self, run_id: str, *, until: frozenset[str] = frozenset(), timeout: float = 30.0
@@ -233,20 +218,20 @@ class Client:
     ) -> list[ledger.Receipt]:
         """Answer as an order says."""
         try:
-            receipts = await self._update(
+            receipts = await self._line.update(
                 run_id, "respond", order, wire.Receipts, Turn.RESPOND, key=key
             )
         except ApplicationError as error:
             if error.type != wire.REPLAYED:
                 raise
             receipts = wire.Receipts.model_validate(error.details[0])
-        except _RunEnded as ended:
-            return respond_after_the_end(await self._record(ended.described), order)
+        except RunEnded as ended:
+            return respond_after_the_end(await self._line.record(ended.described), order)
         return receipts.receipts
 
     async def earlier_receipts(self, run_id: str, key: str) -> list[ledger.Receipt] | None:
         """What an accepted `respond` with this key got; None if there was none."""
-        ask = partial(earlier_receipts, self.temporal, run_id, key, _RPC)
+        ask = partial(earlier_receipts, self.temporal, run_id, key, RPC)
         return await patiently(run_id, ask, seconds=self.patience)
 
     async def pollers(self) -> int:
@@ -273,12 +258,55 @@ class Client:
         """End the run in good order. Raises `unknown_run` and `not_running`."""
         return await self._control(run_id, "cancel", order or wire.Cancel())
 
+    async def edit_values(
+        self,
+        run_id: str,
+        patch: Mapping[str, Any],
+        *,
+        graph: Graph,
+        version: int,
+        principal: Principal,
+        key: str | None = None,
+    ) -> wire.RunView:
+        """Set fields of the values of a run that is paused or waits, if they are still at `version`.
+
+        The patch is held against the state of `graph`, which has to be the run's. Raises
+        `invalid_input`, `not_stopped`, `stale`, `capability_required`, `unknown_run`, `not_running`.
+        """
+        try:
+            checked = graph.states.patch(patch)
+        except ValuesError as error:
+            raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=[]) from error
+        order = wire.EditValues(patch=checked, version=version, principal=principal)
+        await self._edit(run_id, "edit_values", order, key)
+        return await self.view(run_id)
+
+    async def edit_deadline(
+        self, run_id: str, order: wire.EditDeadline, *, key: str | None = None
+    ) -> wire.InterruptView:
+        """Move the deadline of an open interrupt, or change what happens then.
+
+        Raises `unknown_interrupt`, `already_answered`, `expired`, `withdrawn`, `capability_required`,
+        `unknown_node`, `invalid_body`, `unknown_run`, `not_running`.
+        """
+        await self._edit(run_id, "edit_deadline", order, key)
+        for entry in await self.interrupts(run_id, status="all"):
+            if entry.id == order.interrupt_id:
+                return entry
+        raise Unavailable(f"the run {run_id!r} cannot be read now; the deadline was moved")
+
+    async def _edit(self, run_id: str, name: str, order: wire.Request, key: str | None) -> None:
+        try:
+            await self._line.update(run_id, name, order, None, Turn.RESPOND, key=key)
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+
     async def send_message(
         self, run_id: str, message: wire.SteerMessage, *, key: str | None = None
     ) -> wire.MessageReceipt:
         """Put a message into the run's mailbox, in one round trip."""
         try:
-            return await self._update(
+            return await self._line.update(
                 run_id,
                 "send_message",
                 message,
@@ -286,85 +314,19 @@ class Client:
                 Turn.SEND_MESSAGE,
                 key=key or message.message_id,
             )
-        except _RunEnded as ended:
+        except RunEnded as ended:
             raise ended.described.not_running() from ended
 
     async def _control(self, run_id: str, signal: str, order: wire.Control) -> wire.RunView:
-        described = await self._described(run_id)
-        if not described.is_running:
-            raise described.not_running()
-        handle = self.temporal.get_workflow_handle(run_id)
-
-        async def send() -> None:
-            await handle.signal(signal, order, rpc_timeout=_RPC)
-
         try:
-            await patiently(run_id, send, seconds=self.patience)
-        except NotFound:
-            raise (await self._described(run_id)).not_running() from None
+            await self._line.signal(run_id, signal, order)
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
         return await self.view(run_id)
-
-    async def _update(
-        self,
-        run_id: str,
-        name: str,
-        order: wire.Request,
-        result_type: type[T],
-        turn: Turn,
-        *,
-        key: str | None,
-    ) -> T:
-        # Without a run id of Temporal's: the run may have been handed over to a new one.
-        handle = self.temporal.get_workflow_handle(run_id)
-        update_id = key or uuid.uuid4().hex
-
-        async def send() -> T:
-            async with self._turnstile.turn(run_id, turn):
-                found: T = await handle.execute_update(
-                    name, order, id=update_id, result_type=result_type, rpc_timeout=_RPC
-                )
-                return found
-
-        try:
-            return await patiently(run_id, send, seconds=self.patience)
-        except WorkflowUpdateFailedError as error:
-            raise _refusal_of(error) from error
-        except NotFound:
-            described = await self._described(run_id)
-            if described.is_running:
-                raise Unavailable(f"the run {run_id!r} is being handed over; try again") from None
-            raise _RunEnded(described) from None
-
-    async def _query(self, run_id: str, name: str, result_type: Any) -> Any:
-        handle = self.temporal.get_workflow_handle(run_id)
-
-        async def ask() -> Any:
-            return await handle.query(name, result_type=result_type, rpc_timeout=_RPC)
-
-        return await patiently(run_id, ask, seconds=min(self.patience, _READ_PATIENCE))
-
-    async def _described(self, run_id: str) -> Described:
-        async def ask() -> Described:
-            return await describe(self.temporal, run_id, _RPC)
-
-        try:
-            return await patiently(run_id, ask, seconds=self.patience)
-        except NotFound:
-            raise Refusal(
-                Code.UNKNOWN_RUN,
-                f"There is no run {run_id!r}, or its history is no longer kept.",
-                run_id=run_id,
-            ) from None
-
-    async def _record(self, described: Described) -> wire.ClosingRecord:
-        async def ask() -> wire.ClosingRecord:
-            return await closing_record(self.temporal, described, _RPC)
-
-        return await patiently(described.run_id, ask, seconds=self.patience)
 
     async def _already_started(self, launch: Launch) -> Started:
         run_id = launch.start.run_id
-        described = await self._described(run_id)
+        described = await self._line.described(run_id)
         if launch.repeats(described):
             return Started(run_id=run_id, created=False)
         if not described.is_running:
@@ -382,19 +344,3 @@ class Client:
             run_id=run_id,
             run_status=(described.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"),
         )
-
-
-class _RunEnded(Exception):
-    """An update came to a run that had ended."""
-
-    def __init__(self, described: Described) -> None:
-        self.described = described
-        super().__init__(described.run_id)
-
-
-def _refusal_of(error: WorkflowUpdateFailedError) -> Exception:
-    cause = error.cause
-    if isinstance(cause, ApplicationError) and cause.type in _CODES:
-        details = cause.details[0] if cause.details else {}
-        return Refusal(Code(cause.type), cause.message, **details)
-    return cause if isinstance(cause, ApplicationError) else error

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -19,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 import abeyance
 from abeyance.dev import WORKER, Plan, Stack, with_stack
-from abeyance.errors import AbeyanceError, SettingsError, Unavailable
+from abeyance.errors import SettingsError, Unavailable
 from abeyance.remote import Remote
 from abeyance.terminal import Line, readable, show
 
@@ -28,11 +29,9 @@ T = TypeVar("T")
 _APP: Final = "examples.invoices.graph:graph"
 _GRAPH: Final = "invoices"
 _PATIENCE: Final = 60.0
-_FIRST_LINES: Final = 12
-
-
-class _NoAnswer(AbeyanceError):
-    """The terminal was closed where an answer was asked for."""
+_SHOWN: Final = {"report.txt": 40, "pain.*.xml": 12, "ledger.csv": 3, "held.csv": 3}
+"""The files that a run writes, and how many lines of each are shown."""
+_WIDTH: Final = 100
 
 
 async def run_demo(answer: str | None, *, ports: tuple[int, int, int]) -> bool | None:
@@ -62,22 +61,26 @@ async def run_demo(answer: str | None, *, ports: tuple[int, int, int]) -> bool |
         },
     )
 
-    async def story(stack: Stack) -> bool:
-        async with Remote(stack.api_url) as remote:
-            return await _Demo(stack, remote, home / "examples" / _GRAPH / "sample").run(answer)
+    ended: list[bool] = []
 
-    _say("", "Abeyance demo: a company pays its invoices, and a person is asked first.", gap=True)
+    async def story(stack: Stack) -> None:
+        async with Remote(stack.api_url) as remote:
+            demo = _Demo(stack, remote, home / "examples" / _GRAPH / "sample")
+            ended.append(await demo.run(answer))
+            if answer is None:
+                demo.tell_addresses()
+                await _line("The stack stays up while you look at these addresses. Enter ends it. ")
+
+    _say("demo", "a company pays its invoices, and a person is asked first", gap=True)
     _say("stack", "starting Temporal, a worker and the API ...")
-    done = False
     try:
-        found = await with_stack(plan, story, announce=lambda text: _say("stack", text))
-        done = bool(found)
-        return found
+        await with_stack(plan, story, announce=lambda text: _say("stack", text))
     finally:
-        if done:
+        if ended == [True]:
             shutil.rmtree(data_dir)
         else:
             _say("logs", f"what happened is in {data_dir / 'logs'}")
+    return ended[0] if ended else None
 
 
 class _Demo:
@@ -96,14 +99,17 @@ class _Demo:
         stack = self._stack
         _say("", f"they are up: API {stack.api_url}, Temporal's UI {stack.ui_url}", gap=True)
         await self._start()
-        question = await self._question()
-        await self._kill_the_worker(question)
-        is_asked = answer is None
+        asked = await self._asked()
+        await self._kill_the_worker(asked)
         approved, reason = await _ask() if answer is None else (answer == "approve", "")
-        is_right = await self._answer(question, approved=approved, reason=reason)
-        if is_asked:
-            await _line("The stack stays up while you look at these addresses. Enter ends it. ")
-        return is_right
+        view = await self._answer(asked["interrupts"][0]["id"], approved=approved, reason=reason)
+        self._show_files()
+        return self._is_right(view, approved=approved)
+
+    def tell_addresses(self) -> None:
+        """Say where the run can be looked at."""
+        _say("", f"in the API  {self._stack.api_url}/runs/{self._run}")
+        _say("", f"in Temporal {self._stack.ui_page(self._run)}", gap=True)
 
     async def _start(self) -> None:
         given = {"folder": str(self._folder), "out": str(self._out)}
@@ -111,74 +117,80 @@ class _Demo:
         self._run = view["run_id"]
         files = sum(file.suffix == ".xml" for file in self._folder.iterdir())
         _say("run", f"{self._run} is started on {files} invoices in {_short(self._folder)}")
-        self._addresses()
+        self.tell_addresses()
 
-    async def _question(self) -> Mapping[str, Any]:
+    async def _asked(self) -> Mapping[str, Any]:
         view = await self._until("awaiting-input")
-        question: Mapping[str, Any] = view["interrupts"][0]
-        _say(
-            "asks", f"the invoices are read and checked. It waits until {question['deadline']} for:"
-        )
-        _quote(question["prompt"])
-        return question
+        question = view["interrupts"][0]
+        _say("asks", "the invoices are read and checked; a person has to decide the rest:")
+        lines = question["prompt"].splitlines()
+        _quote("\n".join(textwrap.fill(line, _WIDTH, subsequent_indent="  ") for line in lines))
+        until = question["deadline"].partition(".")[0]
+        _say("", f"It waits until {until} UTC; after that: {question['on_timeout']}.", gap=True)
+        return view
 
-    async def _kill_the_worker(self, question: Mapping[str, Any]) -> None:
+    async def _kill_the_worker(self, before: Mapping[str, Any]) -> None:
         victim = self._stack.pid(WORKER)
         if victim is None:
             raise Unavailable("the worker has ended by itself before it could be killed")
-        _say("kill -9", f"now the worker is killed in the middle of it: process {victim}")
+        _say("kill -9", f"now the worker is killed, in the middle of the wait: process {victim}")
         os.kill(victim, signal.SIGKILL)
 
         async def other() -> int | None:
             pid = self._stack.pid(WORKER)
             return pid if pid != victim else None
 
-        async def asked() -> Mapping[str, Any] | None:
+        async def told() -> Mapping[str, Any] | None:
             view = (await self._remote.get(f"/runs/{self._run}")).json()
             return None if view["degraded"] else view
 
         await _wait_for(other, "another worker")
-        view = await _wait_for(asked, "the other worker to answer")
-        if [entry["id"] for entry in view["interrupts"]] != [question["id"]]:
-            raise Unavailable(f"the question {question['id']} was lost with the worker")
-        _say("survived", f"the question stands as before, under the same id: {question['id']}")
-        _say("", "Nothing was read or checked again.", gap=True)
+        after = await _wait_for(told, "the other worker to answer")
+        if after["interrupts"] != before["interrupts"]:
+            raise Unavailable(f"the question of {self._run} did not survive: {after['interrupts']}")
+        if after["metrics"]["visits"] != before["metrics"]["visits"]:
+            raise Unavailable(f"{self._run} did work again that was done: {after['metrics']}")
+        question = after["interrupts"][0]["id"]
+        _say("survived", f"the question is open as before, under the same id: {question}")
+        _say("", "Nothing that was done is done again.", gap=True)
 
-    async def _answer(self, question: Mapping[str, Any], *, approved: bool, reason: str) -> bool:
-        given = {
-            "interrupt_id": question["id"],
-            "response": {"approved": approved, "reason": reason},
-        }
+    async def _answer(self, question: str, *, approved: bool, reason: str) -> Mapping[str, Any]:
+        answer = {"approved": approved, "reason": reason}
         answered_at = time.monotonic()
-        told = (await self._remote.post(f"/runs/{self._run}/respond", given)).json()
-        receipt = told["receipts"][0]
+        told = await self._remote.post(
+            f"/runs/{self._run}/respond", {"interrupt_id": question, "response": answer}
+        )
+        (receipt,) = told.json()["receipts"]
         word = "approved" if approved else "rejected"
         _say("answer", f"{word} by {receipt['answered_by']}, accepted at {receipt['accepted_at']}")
         view = await self._until("completed")
-        _say(
-            "end",
-            f"{view['status']} {time.monotonic() - answered_at:.1f} s after the answer",
-            gap=True,
-        )
-        self._files()
-        self._addresses()
+        took = time.monotonic() - answered_at
+        _say("end", f"{view['status']} {took:.1f} s after the answer", gap=True)
+        return view
+
+    def _show_files(self) -> None:
+        for pattern, most in _SHOWN.items():
+            for file in sorted(self._out.glob(pattern)):
+                lines = file.read_text("utf-8").splitlines()
+                more = [f"... {len(lines)} lines in all"] if len(lines) > most else []
+                _say("wrote", _short(file))
+                _quote("\n".join([*lines[:most], *more]))
+
+    def _is_right(self, view: Mapping[str, Any], *, approved: bool) -> bool:
         if view["status"] != "completed":
-            _say(
-                "error", f"the run should have completed: {view.get('error') or view.get('reason')}"
-            )
+            why = view.get("error") or view.get("reason")
+            _say("error", f"the run should have completed, and it is {view['status']}: {why}")
             return False
-        has_paid = view["values"]["paid"] > 0 and (self._out / "ledger.csv").exists()
-        if has_paid != approved:
-            _say("error", f"the answer was {word}, and {view['values']['paid']} invoices were paid")
+        paid, has_ledger = view["values"]["paid"], (self._out / "ledger.csv").exists()
+        if (paid > 0, has_ledger) != (approved, approved):
+            _say("error", f"that is not what was answered: {paid} invoices were paid")
             return False
         return True
 
     async def _until(self, status: str) -> Mapping[str, Any]:
         async def reached() -> Mapping[str, Any] | None:
-            path = f"/runs/{self._run}"
-            view: Mapping[str, Any] = (
-                await self._remote.get(path, wait="PT5S", until=status)
-            ).json()
+            response = await self._remote.get(f"/runs/{self._run}", wait="PT5S", until=status)
+            view: Mapping[str, Any] = response.json()
             return view if view["status"] == status or view.get("ended_at") else None
 
         view = await _wait_for(reached, f"the run to be {status}")
@@ -186,29 +198,20 @@ class _Demo:
             raise Unavailable(f"the run {self._run} ended before it asked: {view.get('error')}")
         return view
 
-    def _files(self) -> None:
-        for file in sorted(self._out.iterdir()):
-            if file.name.startswith("."):
-                continue
-            lines = file.read_text("utf-8").splitlines()
-            _say("wrote", f"{_short(file)} ({len(lines)} lines)")
-            _quote("\n".join(line[:110] for line in lines[:_FIRST_LINES]))
-
-    def _addresses(self) -> None:
-        _say("", f"in the API  {self._stack.api_url}/runs/{self._run}")
-        _say("", f"in Temporal {self._stack.ui_page(self._run)}", gap=True)
-
 
 async def _ask() -> tuple[bool, str]:
     """What the person at the terminal decides, and why."""
     while True:
-        word = (await _line("Your answer, approve or reject: ")).strip().lower()
-        if word in ("approve", "a", "reject", "r"):
-            return word.startswith("a"), (await _line("Why (may be empty): ")).strip()
+        word = await _line("Your answer, approve or reject: ")
+        if word is None:
+            raise SettingsError("the terminal was closed before there was an answer")
+        if word.lower() in ("approve", "a", "reject", "r"):
+            return word.lower().startswith("a"), await _line("Why (may be empty): ") or ""
         print("Please type approve or reject.")
 
 
-async def _line(prompt: str) -> str:
+async def _line(prompt: str) -> str | None:
+    """A line from the terminal, None at its end."""
     # Not `input`: the thread that waits in it could not be ended by Ctrl-C.
     print(prompt, end="", flush=True)
     loop = asyncio.get_running_loop()
@@ -219,9 +222,7 @@ async def _line(prompt: str) -> str:
     finally:
         loop.remove_reader(sys.stdin)
     line = sys.stdin.readline()
-    if not line:
-        raise _NoAnswer("the terminal was closed before there was an answer")
-    return line
+    return line.strip() if line else None
 
 
 async def _wait_for(look: Callable[[], Awaitable[T | None]], what: str) -> T:

@@ -37,8 +37,9 @@ API: Final = "API"
 _PYTHON: Final = (sys.executable, "-P", "-m", "abeyance")
 _START_SECONDS: Final = 60.0
 # Together well under the ten seconds that a stop may take.
-_PATIENCE: Final = 6.0
-_PATIENCE_WITH_TEMPORAL: Final = 2.5
+_PATIENCE: Final = 5.0
+_PATIENCE_WITH_TEMPORAL: Final = 2.0
+_SHUTDOWN_GRACE: Final = "4s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +155,7 @@ def _environment(plan: Plan, temporal_port: int) -> Mapping[str, str]:
     # cloud in its environment it would speak TLS to the server beside it.
     given = plan.environment.items()
     return {
+        "ABEYANCE_SHUTDOWN_GRACE": _SHUTDOWN_GRACE,
         **{name: text for name, text in given if not name.startswith("TEMPORAL_")},
         "TEMPORAL_ADDRESS": f"{HOST}:{temporal_port}",
         "TEMPORAL_NAMESPACE": devserver.NAMESPACE,

@@ -1,52 +1,66 @@
-"""Lengths of time as people write them: 30, "30s", "5m", "2h", "2d", "PT5M", a timedelta."""
+"""Lengths of time as people write them: 30, "30", "30s", "5m", "2h", "2d", "PT5M", a timedelta."""
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
-_SHORT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SHORT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
+_UNITS = {None: 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _ISO = TypeAdapter(timedelta)
+_LONGEST = 100 * 365 * 86_400.0
+"""In seconds. No timer can be set much farther, and no calendar goes on for ever."""
 
 Duration: TypeAlias = timedelta | float | str
 """A timedelta, seconds, or text such as "30s", "5m", "2h", "2d" or ISO 8601 ("PT5M", "P2D")."""
 
 
 def seconds(value: object) -> float:
-    """The duration in seconds. Raises ValueError naming the value if it is none."""
+    """The duration in seconds. Raises ValueError naming the value if it is none, or over 100 years."""
+    try:
+        length = _length(value)
+    except (OverflowError, ValidationError):
+        length = None
+    told = f"{value!r}"[:100]
+    if length is None or math.isnan(length):
+        message = f"{told} is not a duration: write seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
+        raise ValueError(message)
+    if abs(length) > _LONGEST:
+        message = f"{told} is longer than 100 years: a wait that has no end needs no timeout"
+        raise ValueError(message)
+    return length
+
+
+def _length(value: object) -> float | None:
     match value:
         case timedelta():
             return value.total_seconds()
         case bool():
-            pass
+            return None
         case int() | float():
             return float(value)
         case str():
-            if found := _SHORT.fullmatch(value.strip()):
+            text = value.strip()
+            if found := _SHORT.fullmatch(text):
                 return float(found[1]) * _UNITS[found[2]]
-            if value.lstrip("+-").startswith("P"):
-                try:
-                    return _ISO.validate_python(value).total_seconds()
-                except ValidationError:
-                    pass
+            is_iso = text.lstrip("+-").startswith("P")
+            return _ISO.validate_python(text).total_seconds() if is_iso else None
         case _:
-            pass
-    message = (
-        f"{value!r} is not a duration: write seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
-    )
-    raise ValueError(message)
+            return None
 
 
 def _optional(value: Any) -> float | None:
     return None if value is None else seconds(value)
 
 
-Seconds: TypeAlias = Annotated[float, BeforeValidator(seconds)]
+Seconds: TypeAlias = Annotated[float, BeforeValidator(seconds, json_schema_input_type=float | str)]
 """A field of a pydantic model that takes any form of duration and holds seconds."""
 
-OptionalSeconds: TypeAlias = Annotated[float | None, BeforeValidator(_optional)]
+OptionalSeconds: TypeAlias = Annotated[
+    float | None, BeforeValidator(_optional, json_schema_input_type=float | str | None)
+]
 """The same, or None."""

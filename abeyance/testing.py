@@ -84,7 +84,8 @@ class InMemoryRun:
     @property
     def reason(self) -> str | None:
         """Why the run ends, or ended."""
-        return self._state.ending and self._state.ending.reason
+        ending = self._state.ending
+        return None if ending is None else ending.reason
 
     @property
     def values(self) -> Mapping[str, Json]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
+    AfterValidator,
+    AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
@@ -63,7 +66,31 @@ before: a rejected update leaves nothing in the history."""
 EMPTY = "queue_empty"
 """The type of the error by which `take_messages` is turned away when there is nothing to take."""
 
+DEEPEST = 100
+"""How many levels lists and mappings may be nested in a value. Whoever reads JSON gives up at 200, and
+a run that cannot be read is stuck for ever: so there has to be room for what a value is put into."""
+
 RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
+
+
+def refuse_too_deep(value: JsonValue) -> JsonValue:
+    """The value itself. Raises ValueError if it is nested deeper than `DEEPEST`."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        inside = [
+            outer.values() if isinstance(outer, Mapping) else outer
+            for outer in level
+            if isinstance(outer, Mapping | list | tuple)
+        ]
+        if not inside:
+            return value
+        level = list(chain.from_iterable(inside))
+    message = f"lists and mappings are nested in it deeper than {DEEPEST} levels"
+    raise ValueError(message)
+
+
+Value: TypeAlias = Annotated[JsonValue, AfterValidator(refuse_too_deep)]
+"""A JSON value that somebody sends."""
 
 
 class Request(BaseModel):
@@ -82,6 +109,8 @@ class StartRun(Record):
     """What a run is, beside its spec and values; it stays the same over every hand-over.
 
     `request` is a hash of the whole call that started it, where its id was made from the caller's key.
+    Only `generation` changes: it grows from each history of the run to the next, so that events of
+    later ones can be told from earlier ones.
     """
 
     run_id: str
@@ -93,12 +122,14 @@ class StartRun(Record):
     digest: str = ""
     graph_version: str = ""
     request: str | None = None
+    generation: int = 0
 
 
 class VisitOrder(Record):
     """An order to an activity: run a visit's code, or ask its node's route functions.
 
-    `execution` tells this run from an earlier one that had the same id.
+    `execution` tells this run from an earlier one that had the same id. `routes` names the route
+    functions that the run's own graph has for the node; None leaves it to the graph of the worker.
     """
 
     kind: Literal["visit", "routes"]
@@ -114,6 +145,7 @@ class VisitOrder(Record):
     timeout: float | None = None
     journal: Any = None
     outcome: str | None = None
+    routes: tuple[str, ...] | None = None
 
 
 class Finished(Record):
@@ -204,7 +236,7 @@ class SteerMessage(Request):
 
     message_id: str = Field(min_length=1, max_length=256)
     text: str = Field(min_length=1)
-    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    metadata: dict[str, Value] = Field(default_factory=dict)
     sender: str = Field(default="temporal", max_length=256)
 
 
@@ -228,9 +260,9 @@ class Answers(Request):
     `response` to the only open interrupt.
     """
 
-    responses: dict[str, JsonValue] | None = Field(default=None, min_length=1, max_length=500)
+    responses: dict[str, Value] | None = Field(default=None, min_length=1, max_length=500)
     interrupt_id: str | None = Field(default=None, min_length=1)
-    response: JsonValue = None
+    response: Value = None
     note: str | None = Field(default=None, max_length=2_000)
     digests: dict[str, str] = Field(default_factory=dict)
 
@@ -258,6 +290,41 @@ class Respond(Answers):
     """
 
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+
+class EditValues(Request):
+    """Set fields of the values, as they were at `version`. The patch is JSON that fits the state."""
+
+    patch: dict[str, Value] = Field(min_length=1)
+    version: int
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+
+class EditDeadline(Request):
+    """Move the deadline of an open interrupt, to a time or by a `timeout` from now; null removes it.
+
+    `on_timeout` is `halt` or `goto:<node>`.
+    """
+
+    interrupt_id: str
+    deadline: AwareDatetime | None = None
+    timeout: OptionalSeconds = Field(default=None, gt=0)
+    on_timeout: str | None = Field(default=None, pattern=r"^(halt|goto:.+)$")
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # null removes a deadline, so what was not given must not come out as null.
+        return {name: v for name, v in handler(self).items() if name in self.model_fields_set}
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> EditDeadline:
+        moved = {"deadline", "timeout"} & self.model_fields_set
+        if len(moved) > 1:
+            raise ValueError("give either `deadline` or `timeout`, not both")
+        if not moved and self.on_timeout is None:
+            raise ValueError("there is nothing to change: give `deadline`, `timeout` or `on_timeout`")
+        return self
 
 
 class Receipts(Record):
@@ -372,3 +439,22 @@ class ClosingRecord(Record):
     undelivered: list[Undelivered] = Field(default_factory=list)
     view: RunView
     interrupts: list[InterruptView] = Field(default_factory=list)
+
+
+class Event(Record):
+    """Something that happened in a run, as its feed tells it; never values, never an answer.
+
+    `id` is the cursor right after it: opaque, and larger as text than those of earlier events.
+    """
+
+    id: str
+    time: datetime
+    type: str
+    run_id: str
+    address: str | None = None
+    actor: str | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+TERMINAL_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.halted"})
+"""The types of the last event of a run."""

@@ -14,7 +14,6 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Final
 
 import uvicorn
@@ -31,7 +30,10 @@ from abeyance.errors import SettingsError, Unavailable
 from abeyance.graph import Graph
 from abeyance.settings import Settings
 
+_CONTRACT: Final = "0.1"
+"""The version of what is promised to callers; it changes when the promise does."""
 _BACKLOG: Final = 2048
+_LAST_PORT: Final = 65_535
 _SHUTDOWN_SECONDS: Final = 3
 """How long calls that are under way may go on when the service is told to stop."""
 
@@ -58,7 +60,7 @@ def create_app(
 
     app = FastAPI(
         title="Abeyance",
-        version=version("abeyance"),
+        version=_CONTRACT,
         lifespan=lifespan,
         # The pages of the framework load their programs from other hosts.
         docs_url=None,
@@ -149,6 +151,8 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _bound(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= _LAST_PORT:
+        raise SettingsError(f"the API cannot listen on {host}:{port}: a port is 0 to {_LAST_PORT}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -160,7 +164,7 @@ def _bound(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         listener.close()
         raise SettingsError(
             f"the API cannot listen on {host}:{port}: {error}. Stop what listens there, or choose "

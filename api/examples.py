@@ -11,7 +11,7 @@ INTERRUPT: Final[dict[str, Any]] = {
     "name": "approve",
     "kind": "question",
     "address": "graph:refund;node:approve",
-    "prompt": "Refund 250.0 for A-17?",
+    "prompt": "Refund 250 for A-17?",
     "reason": {"risk": "high"},
     "payload": None,
     "response_schema": {

@@ -8,6 +8,8 @@ another origin to read it. Bodies are read here, once: bounded in size and depth
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ipaddress
 import json
 import re
@@ -38,6 +40,7 @@ _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _DRAINED: Final = 16
 """How many times the largest body is read and thrown away, so that its sender sees our answer."""
+_DRAIN_SECONDS: Final = 5.0
 
 
 class Guard:
@@ -209,11 +212,14 @@ def _finite(text: str) -> float:
 
 async def _drain(receive: Receive, most: int) -> None:
     left = most
-    while left > 0:
-        message = await receive()
-        left -= len(message.get("body", b""))
-        if message["type"] == "http.disconnect" or not message.get("more_body"):
-            return
+    # Who sends no more waits for us.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

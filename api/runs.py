@@ -53,7 +53,7 @@ def _statuses(given: Any) -> frozenset[str]:
 
 
 Wait: TypeAlias = Annotated[
-    float,
+    float | None,
     BeforeValidator(_wait, json_schema_input_type=str),
     Query(
         description="Answer only when the run has a status of `until`, or has ended, or this time is "
@@ -62,7 +62,7 @@ Wait: TypeAlias = Annotated[
     ),
 ]
 Until: TypeAlias = Annotated[
-    frozenset[str],
+    frozenset[str] | None,
     BeforeValidator(_statuses, json_schema_input_type=str),
     Query(
         description="With `wait`: the statuses to wait for, separated by commas. An ended run is "
@@ -138,17 +138,18 @@ async def read_run(
     behind: Behind,
     runs: Runs,
     request: Request,
-    wait: Wait = 0,
-    until: Until = frozenset(),
+    wait: Wait = None,
+    until: Until = None,
 ) -> wire.RunView | Response:
     """Read a run; with `wait`, as soon as it is where the caller wants it to be.
 
     Where no worker can be asked, `degraded` is true and what Temporal knows is shown.
     """
-    longest = min(wait, behind.settings.default_timeout)
-    if longest <= 0:
+    if not wait:
         return await runs.view(run_id)
-    view = await _while_asked(request, runs.wait(run_id, until=until, timeout=longest))
+    longest = min(wait, behind.settings.default_timeout)
+    waiting = runs.wait(run_id, until=until or frozenset(), timeout=longest)
+    view = await _while_asked(request, waiting)
     # Nobody reads what is answered to a caller who has gone.
     return Response(status_code=204) if view is None else view
 

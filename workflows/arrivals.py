@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from abeyance import schema, wire
 from abeyance.core import events, ledger
@@ -73,6 +73,28 @@ def message_sent(
     return events.MessageSent(now=now, message=message, signalled=signalled)
 
 
+def values_edited(order: wire.EditValues, now: datetime) -> events.ValuesEdited:
+    """An edit of the values."""
+    return events.ValuesEdited(
+        now=now, principal=order.principal, patch=order.patch, version=order.version
+    )
+
+
+def deadline_edited(order: wire.EditDeadline, now: datetime) -> events.DeadlineEdited:
+    """An edit of a deadline."""
+    deadline = order.deadline
+    if order.timeout is not None:
+        deadline = now + timedelta(seconds=order.timeout)
+    return events.DeadlineEdited(
+        now=now,
+        principal=order.principal,
+        interrupt_id=order.interrupt_id,
+        moves=bool({"deadline", "timeout"} & order.model_fields_set),
+        deadline=deadline,
+        on_timeout=None if order.on_timeout is None else _on_timeout(order.on_timeout),
+    )
+
+
 def visit_ended(
     visit: str, outcome: wire.VisitOutcome, now: datetime
 ) -> events.NodeFinished | events.NodeStopped | events.NodeFailed:
@@ -87,10 +109,8 @@ def visit_ended(
 
 
 def _on_pause_timeout(text: str) -> OnPauseTimeout:
-    match text:
-        case "resume":
-            return ResumeRun()
-        case "halt":
-            return Halt()
-        case _:
-            return GoTo(node=text.removeprefix(_GOTO))
+    return ResumeRun() if text == "resume" else _on_timeout(text)
+
+
+def _on_timeout(text: str) -> Halt | GoTo:
+    return Halt() if text == "halt" else GoTo(node=text.removeprefix(_GOTO))

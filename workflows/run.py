@@ -101,7 +101,11 @@ class AgentRun:
             self._notice.write(self._state, facts, self._start)
             if machine.may_rotate(self._state) and workflow.all_handlers_finished():
                 carry, graph, by_scope = snapshot.parted(self._state)
-                workflow.continue_as_new(args=[self._start, graph, by_scope, carry])
+                # The moment, not a count: after a reset, too, it is larger than any before.
+                moment = int(workflow.now().timestamp() * 1_000_000)
+                generation = max(moment, self._start.generation + 1)
+                start = self._start.model_copy(update={"generation": generation})
+                workflow.continue_as_new(args=[start, graph, by_scope, carry])
         await workflow.wait_condition(workflow.all_handlers_finished)
         return self._closing_record()
 
@@ -176,6 +180,22 @@ class AgentRun:
         except Refusal as refusal:
             raise _application_error(refusal) from refusal
 
+    @workflow.update(description="Set fields of the values while the run has stopped.")
+    async def edit_values(self, order: wire.EditValues) -> None:
+        self._feed_edit(arrivals.values_edited(order, workflow.now()))
+
+    @edit_values.validator
+    def _check_edit_values(self, order: wire.EditValues) -> None:
+        self._check_edit(arrivals.values_edited(order, workflow.now()))
+
+    @workflow.update(description="Move the deadline of an open interrupt.")
+    async def edit_deadline(self, order: wire.EditDeadline) -> None:
+        self._feed_edit(arrivals.deadline_edited(order, workflow.now()))
+
+    @edit_deadline.validator
+    def _check_edit_deadline(self, order: wire.EditDeadline) -> None:
+        self._check_edit(arrivals.deadline_edited(order, workflow.now()))
+
     @workflow.query(description="The whole view of the run.")
     def view(self) -> wire.RunView:
         return views.run_view(self._state, self._start)
@@ -208,6 +228,18 @@ class AgentRun:
     def _feed_update(self, event: events.Event) -> None:
         self._feed(event)
         self._updates += 1
+
+    def _feed_edit(self, event: events.Event) -> None:
+        try:
+            self._feed_update(event)
+        except Refusal as refusal:
+            raise _application_error(refusal) from refusal
+
+    def _check_edit(self, event: events.Event) -> None:
+        try:
+            machine.check(self._state, event)
+        except Refusal as refusal:
+            raise _application_error(refusal) from refusal
 
     def _feed_signal(self, event: events.Event) -> None:
         try:

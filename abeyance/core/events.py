@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
-from abeyance.core.model import OnPauseTimeout, ResumeRun
+from abeyance.core.model import OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.policy import Principal
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
@@ -163,6 +163,29 @@ class MessagesTaken(_Event):
     most: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesEdited(_Event):
+    """A principal set fields of the values, as they were at `version`."""
+
+    principal: Principal
+    patch: Mapping[str, Json]
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineEdited(_Event):
+    """A principal moved the deadline of an open interrupt, or what happens then.
+
+    `deadline` None removes it; `moves` is False where it stays. `on_timeout` None leaves that too.
+    """
+
+    principal: Principal
+    interrupt_id: str
+    moves: bool
+    deadline: datetime | None = None
+    on_timeout: OnTimeout | None = None
+
+
 Event: TypeAlias = (
     Started
     | Restored
@@ -178,4 +201,6 @@ Event: TypeAlias = (
     | CancelRequested
     | MessageSent
     | MessagesTaken
+    | ValuesEdited
+    | DeadlineEdited
 )

@@ -22,7 +22,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal, assert_never
 
-from abeyance.core import closing, deadlines, ending, events, flow, gate, ledger, schedule
+from abeyance.core import closing, deadlines, edits, ending, events, flow, gate, ledger, schedule
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import Effect, StopNode
@@ -105,6 +105,10 @@ def _refuse(state: RunState, event: events.Event) -> None:
                 )
         case events.MessageSent(signalled=False):
             _refuse_message(state, event.message)
+        case events.ValuesEdited():
+            edits.refuse_values(state, event)
+        case events.DeadlineEdited():
+            edits.refuse_deadline(state, event)
         case _:
             pass
 
@@ -152,6 +156,10 @@ def _apply(draft: Draft, event: events.Event) -> None:
             _message_sent(draft, event)
         case events.MessagesTaken():
             _messages_taken(draft, event)
+        case events.ValuesEdited():
+            edits.edit_values(draft, event)
+        case events.DeadlineEdited():
+            edits.edit_deadline(draft, event)
         case _:
             assert_never(event)
 

@@ -4,14 +4,28 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
-from pathlib import Path
 
 import httpx
 import pytest
 from dev_stack import ANY_PORTS, Place, Stack, until
 
 IN_MEMORY = "--in-memory"
+FAULTY = """\
+from pydantic import BaseModel
+from abeyance import Graph, START
+class Empty(BaseModel): pass
+graph = Graph("bad", state=Empty)
+graph.edge(START, "nowhere")
+graph.edge("nobody", "nowhere")
+"""
+WITHOUT_ITS_EXTRA = """\
+import sys
+sys.executable = sys.argv.pop(1)
+from abeyance.cli import main
+main()
+"""
 
 
 def end_of(stack: Stack, *, seconds: float) -> int:
@@ -21,27 +35,28 @@ def end_of(stack: Stack, *, seconds: float) -> int:
     return code
 
 
-def test_it_prints_one_line_stops_within_ten_seconds_and_finds_its_runs_the_next_time(
+def test_it_stops_within_ten_seconds_and_the_next_start_on_its_data_finds_the_same_runs(
     place: Place,
 ) -> None:
-    with place.stack() as first:
-        assert httpx.get(f"{first.api}/readyz").status_code == 200
-        assert len(first.processes()) == 4
-        first.start("kept", amount=4)
+    with place.stack() as killed:
+        killed.start("kept", amount=4)
 
-        first.process.send_signal(signal.SIGTERM)
-        assert end_of(first, seconds=10) == 0
-        assert first.process.stdout is not None
-        assert first.process.stdout.read() == ""
-        assert first.errors.read_text() == ""
+        killed.process.kill()
+        killed.process.wait()
+        # It could not end its children. Their leash does.
+        until(lambda: not killed.processes(), "its children to end", seconds=5)
 
-    with place.stack() as second:
-        assert second.view("kept", "awaiting-input")["values"]["amount"] == 8
-        assert second.answer("kept", 3).status_code == 200
-        assert second.view("kept", "completed")["result"]["amount"] == 11
+    with place.stack() as stack:
+        assert httpx.get(f"{stack.api}/readyz").status_code == 200
+        assert stack.view("kept", "awaiting-input")["values"]["amount"] == 8
+        assert stack.answer("kept", 3).status_code == 200
+        assert stack.view("kept", "completed")["result"]["amount"] == 11
 
-        second.process.send_signal(signal.SIGINT)
-        assert end_of(second, seconds=10) == 0
+        stack.process.send_signal(signal.SIGTERM)
+        assert end_of(stack, seconds=10) == 0
+        assert stack.process.stdout is not None
+        assert stack.process.stdout.read() == "", "it prints one line"
+        assert stack.errors.read_text() == ""
 
 
 def test_after_a_kill_of_the_worker_an_answer_finishes_the_run(standing: Stack) -> None:
@@ -80,14 +95,6 @@ def test_after_a_kill_of_the_api_another_serves_at_the_same_address(standing: St
     assert "the API ended (killed by SIGKILL)" in standing.errors.read_text()
 
 
-def test_a_kill_of_the_command_itself_leaves_no_process(place: Place) -> None:
-    with place.stack(IN_MEMORY) as stack:
-        stack.process.kill()
-        stack.process.wait()
-
-        until(lambda: not stack.processes(), "its children to end", seconds=5)
-
-
 def test_a_server_that_loses_what_it_had_in_memory_ends_the_whole(place: Place) -> None:
     with place.stack(IN_MEMORY) as stack:
         os.kill(stack.part("start-dev"), signal.SIGKILL)
@@ -102,7 +109,7 @@ def test_parts_that_do_not_listen_are_killed_in_time(place: Place) -> None:
             os.kill(stack.part(word), signal.SIGSTOP)
         asked_at = time.monotonic()
 
-        stack.process.send_signal(signal.SIGTERM)
+        stack.process.send_signal(signal.SIGINT)
 
         assert end_of(stack, seconds=15) == 0
         assert time.monotonic() - asked_at < 10
@@ -150,15 +157,7 @@ def test_a_data_directory_of_another_stack_is_told(place: Place, standing: Stack
         (None, "'app:graph': the module 'app' cannot be imported"),
         ("graph = 1 / 0", "ZeroDivisionError: division by zero"),
         ("graph = 'a text'", "'app:graph' is a str"),
-        (
-            "from pydantic import BaseModel\n"
-            "from abeyance import Graph, START\n"
-            "class Empty(BaseModel): pass\n"
-            "graph = Graph('bad', state=Empty)\n"
-            "graph.edge(START, 'nowhere')\n"
-            "graph.edge('nobody', 'nowhere')\n",
-            "graph 'bad' has",
-        ),
+        (FAULTY, "graph 'bad' has 3 faults: 1. "),
     ],
     ids=["that is not there", "that fails", "that is no graph", "with faults"],
 )
@@ -170,22 +169,14 @@ def test_an_app(place: Place, source: str | None, told: str) -> None:
 
 
 def test_without_a_server_binary_it_says_how_to_get_one(place: Place) -> None:
-    # An interpreter without the extra: a link to it from a folder in which nothing else stands.
-    folder = place.folder / "bin"
-    folder.mkdir()
+    # The binary is looked for beside the interpreter, and on the path: nothing stands in this folder.
+    empty = place.folder / "bin"
+    empty.mkdir()
 
     done = subprocess.run(
-        [
-            Path(os.sys.executable),
-            "-P",
-            "-c",
-            f"import sys; sys.executable = {str(folder / 'python')!r}\n"
-            "import abeyance.cli; abeyance.cli.main()",
-            "dev",
-            "sums:graph",
-        ],
+        [sys.executable, "-c", WITHOUT_ITS_EXTRA, empty / "python", "dev", "sums:graph"],
         cwd=place.folder,
-        env={**place.environment, "PATH": str(folder)},
+        env={**place.environment, "PATH": str(empty)},
         capture_output=True,
         text=True,
         timeout=30,

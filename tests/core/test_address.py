@@ -73,7 +73,9 @@ def test_a_text_that_we_would_write_otherwise_is_refused(text: str, wanted: str)
     assert repr(wanted) in str(error.value)
 
 
-@pytest.mark.parametrize(("type_", "id_", "ordinal"), [("", "a", None), ("a", "", None), ("a", "b", "")])
+@pytest.mark.parametrize(
+    ("type_", "id_", "ordinal"), [("", "a", None), ("a", "", None), ("a", "b", "")]
+)
 def test_a_segment_has_no_empty_part(type_: str, id_: str, ordinal: str | None) -> None:
     with pytest.raises(ValueError, match="needs a type and an id, and no empty ordinal"):
         Segment(type_, id_, ordinal)

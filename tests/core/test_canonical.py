@@ -37,7 +37,8 @@ def test_values_that_mean_the_same_are_the_same(one: Json, other: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(True, 1), (False, 0), (None, False), ("1", 1), ([], {}), (0.1, 0.2), ("", None)]
+    ("one", "other"),
+    [(True, 1), (False, 0), (None, False), ("1", 1), ([], {}), (0.1, 0.2), ("", None)],
 )
 def test_values_that_mean_something_else_are_different(one: Json, other: Json) -> None:
     assert sha256(one) != sha256(other)
@@ -55,7 +56,8 @@ def test_numbers_that_json_does_not_have_are_refused(value: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [({1: 2}, "the key 1"), ({"a": {None: 1}}, "the key None"), ({1, 2}, "set"), (b"", "bytes")]
+    ("value", "told"),
+    [({1: 2}, "the key 1"), ({"a": {None: 1}}, "the key None"), ({1, 2}, "set"), (b"", "bytes")],
 )
 def test_what_is_no_json_at_all_is_refused_by_its_name(value: Json, told: str) -> None:
     with pytest.raises(TypeError, match=told):
@@ -82,6 +84,8 @@ def test_nothing_is_wrong_with_json(value: Json) -> None:
     assert why_not_json(value) is None
 
 
-@pytest.mark.parametrize("value", [json.loads("1e400"), json.loads("[NaN]"), "\ud800", {1: 2}, object()])
+@pytest.mark.parametrize(
+    "value", [json.loads("1e400"), json.loads("[NaN]"), "\ud800", {1: 2}, object()]
+)
 def test_what_cannot_be_written_as_json_is_told(value: Json) -> None:
     assert why_not_json(value)

@@ -5,11 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import END, START, Drive, at, chain, gate, graph
+from core_drive import Drive, at, chain, gate, graph
 
 from abeyance.core import events
 from abeyance.core.draft import Draft
-from abeyance.core.model import Default, GoTo, GraphSpec, Halt, OnPauseTimeout, OnTimeout, ResumeRun
+from abeyance.core.model import (
+    END,
+    START,
+    Default,
+    GoTo,
+    GraphSpec,
+    Halt,
+    OnPauseTimeout,
+    OnTimeout,
+    ResumeRun,
+)
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -95,7 +105,8 @@ def test_at_the_deadline_the_default_is_the_answer() -> None:
 
 def test_a_default_does_not_make_a_loop_a_steered_one() -> None:
     spec = graph(
-        gate("ask", timeout=1, on_timeout=Default(answer=None)), ways=[(START, "ask"), ("ask", "ask")]
+        gate("ask", timeout=1, on_timeout=Default(answer=None)),
+        ways=[(START, "ask"), ("ask", "ask")],
     )
     run = Drive(spec, limits=Limits(max_visits=2))
     run.tick(1)
@@ -126,9 +137,7 @@ def test_an_answer_at_the_deadline_is_late_although_nobody_has_noticed(
     run = asking(on_timeout)
     run.wait(seconds)
 
-    refusal = run.refused(
-        events.Responded, **run.response({run.open("ask").id: 1})
-    )
+    refusal = run.refused(events.Responded, **run.response({run.open("ask").id: 1}))
     assert refusal.code is code
     assert run.waiting == ["ask"]
 

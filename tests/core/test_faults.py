@@ -73,7 +73,11 @@ AFTER = FunctionNode(id="after")
         of(edge("a", "b", {"any": 1}), nodes=(B,), open_values=True),
         of(edge(START, "b"), edge(("a", "b"), "c"), nodes=(B, FunctionNode(id="c"))),
         of(nodes=(B,), routes=(Route(source="a", name="r", targets=("b", END)),)),
-        of(edge("a", END, "else"), nodes=(B,), routes=(Route(source="a", name="r", targets=("b",)),)),
+        of(
+            edge("a", END, "else"),
+            nodes=(B,),
+            routes=(Route(source="a", name="r", targets=("b",)),),
+        ),
         of(nodes=(AFTER,), finally_=("after",)),
         of(nodes=(function("a", to=("b", END), on_error=END), B)),
         of(nodes=(function("a", on_error="b"), B)),
@@ -155,7 +159,9 @@ FAULTY = {
     ),
     "the node 'a' has -1 retries; the least is 0": of(nodes=(function("a", retries=-1),)),
     "the node 'a', to=, leads to an unknown node 'b'": of(nodes=(function("a", to=("b",)),)),
-    "the node 'a', on_error, leads to an unknown node 'b'": of(nodes=(function("a", on_error="b"),)),
+    "the node 'a', on_error, leads to an unknown node 'b'": of(
+        nodes=(function("a", on_error="b"),)
+    ),
     "the node 'a', on_error, leads to 'after', which runs only after the end": of(
         nodes=(function("a", on_error="after"), AFTER), finally_=("after",)
     ),
@@ -168,7 +174,9 @@ FAULTY = {
         edge("a", "after"), nodes=(AFTER,), finally_=("after",)
     ),
     "the node 'b' cannot be reached from START": of(nodes=(B,)),
-    "nothing starts: add an edge from START": GraphSpec(name="g", nodes={"a": FunctionNode(id="a")}),
+    "nothing starts: add an edge from START": GraphSpec(
+        name="g", nodes={"a": FunctionNode(id="a")}
+    ),
 }
 
 

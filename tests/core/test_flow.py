@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
-from core_drive import END, START, Drive, chain, edge, gate, graph
+from core_drive import Drive, chain, edge, gate, graph
 
 from abeyance.core import events
 from abeyance.core.canonical import Json
-from abeyance.core.model import FunctionNode, GoTo, GraphSpec, Route
-from abeyance.core.state import Limits
+from abeyance.core.model import END, START, FunctionNode, GoTo, GraphSpec
 from abeyance.errors import Code, Refusal
-
-
-def error_of(run: Drive) -> tuple[str, str, str | None]:
-    """Code, message and address of what made the run fail."""
-    assert run.status == "failed"
-    assert run.state.ending is not None
-    assert run.state.ending.error is not None
-    error = run.state.ending.error
-    assert run.state.ending.reason == error.message
-    return error.code, error.message, error.address
-
 
 # from START to END
 
@@ -34,7 +21,10 @@ def test_nodes_run_one_after_another_and_the_run_completes_with_its_values() -> 
 
     run.finish("first", {"x": 2, "log": ["first"]})
     assert run.running == ["second"]
-    assert (run.orders("second")[0].values, run.state.root.version) == ({"x": 2, "log": ["first"]}, 2)
+    assert (run.orders("second")[0].values, run.state.root.version) == (
+        {"x": 2, "log": ["first"]},
+        2,
+    )
 
     run.finish("second")
     assert (run.status, run.values) == ("completed", {"x": 2, "log": ["first"]})
@@ -86,7 +76,9 @@ def test_all_ways_out_of_a_node_are_taken() -> None:
 
 def test_a_branch_that_waits_for_a_person_does_not_stop_another() -> None:
     run = Drive(
-        graph(gate("ask"), "a", "b", "c", ways=[(START, "ask"), (START, "a"), ("a", "b"), ("b", "c")])
+        graph(
+            gate("ask"), "a", "b", "c", ways=[(START, "ask"), (START, "a"), ("a", "b"), ("b", "c")]
+        )
     )
     run.finish("a")
     run.finish("b")
@@ -147,7 +139,9 @@ def test_every_edge_whose_condition_holds_fires_and_else_is_the_rest(
     assert Drive(spec, values={"x": x, "log": ["a"]}).started == started
 
 
-@pytest.mark.parametrize("values", [{}, {"x": None}, {"x": {"deep": 1}}, {"x": {"deep": {"er": None}}}])
+@pytest.mark.parametrize(
+    "values", [{}, {"x": None}, {"x": {"deep": 1}}, {"x": {"deep": {"er": None}}}]
+)
 def test_what_is_missing_is_null_to_a_condition(values: Mapping[str, Json]) -> None:
     spec = graph("a", "b", ways=[edge(START, "a", {"x.deep.er": None}), edge(START, "b", "else")])
 
@@ -182,7 +176,7 @@ def test_a_node_whose_conditions_all_fail_has_no_way_out() -> None:
     run = Drive(chain_with_condition())
     run.finish("a")
 
-    code, message, address = error_of(run)
+    code, message, address = run.error
     assert (code, address) == ("no_way_out", "graph:g;node:a")
     assert "none of the conditions on the ways out of 'a' holds" in message
     assert "when='else'" in message
@@ -191,143 +185,10 @@ def test_a_node_whose_conditions_all_fail_has_no_way_out() -> None:
 def test_input_that_no_way_from_start_takes_fails_the_run() -> None:
     run = Drive(graph("a", ways=[edge(START, "a", {"x": 1})]), values={"x": 2})
 
-    code, message, address = error_of(run)
+    code, message, address = run.error
     assert (code, address) == ("no_way_out", "graph:g")
     assert "edges from START holds for this input" in message
     assert run.started == []
-
-
-# routes
-
-ROUTED = graph(
-    "a",
-    "b",
-    "c",
-    "rest",
-    ways=[(START, "a"), edge("a", "rest", "else")],
-    routes=[Route(source="a", name="r", targets=("b", "c", END))],
-)
-
-
-@pytest.mark.parametrize(
-    ("routed", "running"),
-    [
-        (("b",), ["b"]),
-        (("c", "b", "c"), ["c", "b"]),
-        ((END,), []),
-        ((), ["rest"]),
-        (None, ["rest"]),
-    ],
-)
-def test_a_route_picks_among_its_targets_and_else_is_the_rest(
-    routed: tuple[str, ...] | None, running: list[str]
-) -> None:
-    run = Drive(ROUTED)
-    run.finish("a", routed=routed)
-
-    assert run.running == running
-
-
-def test_a_route_that_picks_nothing_without_an_else_has_no_way_out() -> None:
-    route = Route(source="a", name="r", targets=(END,))
-    run = Drive(graph("a", ways=[(START, "a")], routes=[route]))
-    run.finish("a", routed=())
-
-    assert error_of(run)[0] == "no_way_out"
-
-
-def test_a_route_and_a_condition_both_count() -> None:
-    spec = graph(
-        "a",
-        "b",
-        "c",
-        ways=[(START, "a"), edge("a", "c", {"x": 1})],
-        routes=[Route(source="a", name="r", targets=("b",))],
-    )
-    both, only_condition = Drive(spec), Drive(spec)
-    both.finish("a", {"x": 1}, routed=("b",))
-    only_condition.finish("a", {"x": 1}, routed=())
-
-    assert (both.running, only_condition.running) == (["c", "b"], ["c"])
-
-
-@pytest.mark.parametrize("chosen", [{"routed": ("rest",)}, {"goto": "b"}, {"goto": "nowhere"}])
-def test_a_target_that_was_not_declared_fails_the_visit(chosen: dict[str, Any]) -> None:
-    run = Drive(ROUTED)
-    run.finish("a", **chosen)
-
-    code, message, address = error_of(run)
-    assert (code, address) == ("unknown_node", "graph:g;node:a")
-    assert repr(next(iter(chosen.values()))).strip("(,)") in message
-    assert "'END'" in message
-
-
-# routes after a gate
-
-GATED = graph(
-    gate("ask", answer_to="log"),
-    "yes",
-    "no",
-    ways=[(START, "ask")],
-    routes=[Route(source="ask", name="r", targets=("yes", "no"))],
-)
-
-
-def test_the_route_after_a_gate_sees_the_answer_in_the_values() -> None:
-    run = Drive(GATED)
-    run.answer("ask", ["granted"])
-
-    (order,) = run.decisions()
-    assert (order.visit, order.values, order.answers) == (
-        "graph:g;node:ask",
-        {"log": ["granted"]},
-        {"ask": ["granted"]},
-    )
-    assert run.status == "running"
-    run.finish("ask", routed=("yes",))
-    assert (run.started, run.values) == (["yes"], {"log": ["granted"]})
-
-
-def test_an_answer_is_merged_once_however_often_its_route_is_asked() -> None:
-    run = Drive(GATED)
-    run.answer("ask", ["granted"])
-    run.feed(events.Paused, actor="ada", mode="now")
-    run.stopped("ask")
-    run.feed(events.Resumed, actor="ada")
-    assert run.decided == ["ask", "ask"]
-
-    run.finish("ask", routed=("no",))
-    assert (run.started, run.values) == (["no"], {"log": ["granted"]})
-
-
-def test_a_route_after_a_gate_that_fails_ends_the_run() -> None:
-    run = Drive(GATED)
-    run.answer("ask", [1])
-    run.fail("ask", "the route raised")
-
-    assert error_of(run) == ("node_failed", "the route raised", "graph:g;node:ask")
-
-
-def test_a_gate_without_a_field_asks_its_route_on_the_values_as_they_are() -> None:
-    spec = graph(
-        gate("ask"), ways=[(START, "ask")], routes=[Route(source="ask", name="r", targets=(END,))]
-    )
-    run = Drive(spec, values={"x": 1})
-    run.answer("ask", 5)
-    run.finish("ask", routed=(END,))
-
-    assert (run.status, run.values, run.state.root.version) == ("completed", {"x": 1}, 1)
-
-
-@pytest.mark.parametrize("spec", [GATED, chain(gate("ask", answer_to="log"))])
-def test_an_answer_that_its_field_cannot_take_fails_the_visit(spec: GraphSpec) -> None:
-    run = Drive(spec)
-    run.answer("ask", "no list")
-
-    code, message, address = error_of(run)
-    assert (code, address) == ("invalid_patch", "graph:g;node:ask")
-    assert "'log' merges by 'append'" in message
-    assert run.settled("ask").status == "answered"
 
 
 # goto
@@ -355,7 +216,7 @@ def test_a_failed_visit_fails_the_run() -> None:
     run = Drive(chain("a", "b"))
     run.fail("a", "no such order")
 
-    assert error_of(run) == ("node_failed", "no such order", "graph:g;node:a")
+    assert run.error == ("node_failed", "no such order", "graph:g;node:a")
     assert run.started == ["a"]
 
 
@@ -372,13 +233,19 @@ def test_a_failure_goes_where_on_error_says(target: str, running: list[str]) -> 
 
 @pytest.mark.parametrize(
     ("patch", "told"),
-    [({"nope": 1}, "sets 'nope'"), ({"log": 1}, "'log' merges by 'append'"), ({"x": float("nan")}, "'x'")],
+    [
+        ({"nope": 1}, "sets 'nope'"),
+        ({"log": 1}, "'log' merges by 'append'"),
+        ({"x": float("nan")}, "'x'"),
+    ],
 )
-def test_a_bad_patch_fails_the_visit_and_changes_nothing(patch: Mapping[str, Json], told: str) -> None:
+def test_a_bad_patch_fails_the_visit_and_changes_nothing(
+    patch: Mapping[str, Json], told: str
+) -> None:
     run = Drive(chain("a", "b"), values={"x": 1})
     run.finish("a", {"x": 2, **patch})
 
-    code, message, address = error_of(run)
+    code, message, address = run.error
     assert (code, address) == ("invalid_patch", "graph:g;node:a")
     assert told in message
     assert (run.values, run.state.root.version) == ({"x": 1}, 1)
@@ -390,255 +257,6 @@ def test_a_bad_patch_goes_where_on_error_says() -> None:
     run.finish("a", {"nope": 1})
 
     assert run.running == ["mend"]
-
-
-# joins
-
-JOINED = graph(
-    "a",
-    "b",
-    "c",
-    ways=[(START, "a"), (START, "b"), (("a", "b"), "c")],
-)
-
-
-@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_a_join_starts_once_when_every_source_has_come(order: tuple[str, str]) -> None:
-    run = Drive(JOINED)
-    run.finish(order[0])
-    assert run.running == [order[1]]
-
-    run.finish(order[1])
-    assert run.running == ["c"]
-    assert run.state.root.tokens == {}
-    run.finish("c")
-    assert run.status == "completed"
-
-
-def test_start_may_be_a_source_of_a_join() -> None:
-    run = Drive(graph("a", "c", ways=[(START, "a"), ((START, "a"), "c")]))
-    run.finish("a")
-
-    assert run.running == ["c"]
-
-
-LOOPED = graph(
-    "a",
-    "b",
-    "c",
-    ways=[
-        (START, "a"),
-        (START, "b"),
-        edge("a", "a", {"x": "again"}),
-        edge("a", END, "else"),
-        (("a", "b"), "c"),
-        edge("b", "b", {"x": "b again"}),
-        edge("b", END, "else"),
-    ],
-)
-
-
-def test_a_join_in_a_loop_pairs_what_came_first_with_what_came_first() -> None:
-    run = Drive(LOOPED)
-    run.finish("a", {"x": "again"})
-    run.finish("a", {"x": None})
-    assert run.state.root.tokens == {"a+b>c": {"a": ("graph:g;node:a", "graph:g;node:a:2")}}
-
-    run.finish("b", {"x": "b again"})
-    assert run.state.root.tokens == {"a+b>c": {"a": ("graph:g;node:a:2",)}}
-    run.finish("b", {"x": None})
-    assert run.running == ["c", "c"]
-    assert run.state.root.tokens == {}
-
-
-def test_a_join_that_can_never_be_complete_fails_the_run() -> None:
-    run = Drive(LOOPED)
-    run.finish("b")
-    run.finish("a", {"x": "again"})
-    run.finish("a", {"x": None})
-    assert run.status == "running"
-    run.finish("c")
-
-    code, message, address = error_of(run)
-    assert (code, address) == ("join_starved", "graph:g")
-    assert "the join of 'a', 'b' into 'c' waits for 'b', which cannot come any more; 'a' did" in message
-
-
-def test_a_join_starves_only_when_nothing_else_can_happen() -> None:
-    spec = graph(
-        "a",
-        "b",
-        "c",
-        gate("ask"),
-        ways=[
-            (START, "a"),
-            (START, "ask"),
-            edge("ask", "b", {"x": "go"}),
-            edge("ask", END, "else"),
-            (("a", "b"), "c"),
-        ],
-    )
-    run = Drive(spec)
-    run.finish("a")
-    assert run.status == "awaiting-input"
-
-    run.feed(events.Paused, actor="ada")
-    run.answer("ask")
-    assert run.status == "paused"
-    run.feed(events.Resumed, actor="ada")
-    assert error_of(run)[0] == "join_starved"
-
-
-def test_a_join_of_what_arrived_starts_in_the_end_with_what_came() -> None:
-    spec = graph(
-        "a",
-        "b",
-        "c",
-        "d",
-        ways=[
-            (START, "a"),
-            (START, "d"),
-            edge("a", "b", {"x": 1}),
-            edge("a", END, "else"),
-            edge(("a", "b"), "c", join="arrived"),
-        ],
-    )
-    run = Drive(spec)
-    run.finish("a")
-    assert run.running == ["d"]
-
-    run.finish("d")
-    assert run.running == ["c"]
-    run.finish("c")
-    assert (run.status, run.state.root.tokens) == ("completed", {})
-
-
-def test_a_join_of_what_arrived_starts_at_once_when_all_have_come() -> None:
-    ways = [edge(START, "a"), edge(START, "b"), edge(("a", "b"), "c", join="arrived")]
-    run = Drive(graph("a", "b", "c", ways=ways))
-    run.finish("a")
-    run.finish("b")
-
-    assert run.running == ["c"]
-
-
-def test_a_join_of_what_arrived_starts_once_for_each_that_came() -> None:
-    ways = [
-        edge(START, "a"),
-        edge("a", "a", {"x": 1}),
-        edge("a", "b", {"x": 2}),
-        edge("a", END, "else"),
-        edge(("a", "b"), "c", join="arrived"),
-    ]
-    run = Drive(graph("a", "b", "c", ways=ways))
-    run.finish("a", {"x": 1})
-    run.finish("a", {"x": 3})
-    assert run.running == ["c"]
-
-    run.finish("c")
-    assert run.running == ["c"]
-    run.finish("c")
-    assert run.status == "completed"
-
-
-def test_a_join_of_what_arrived_goes_before_one_that_starves() -> None:
-    ways = [
-        edge(START, "a"),
-        edge("a", "b", {"x": 1}),
-        edge("a", END, "else"),
-        edge(("a", "b"), "starving"),
-        edge(("b", "a"), "c", join="arrived"),
-        edge("c", "b"),
-    ]
-    run = Drive(graph("a", "b", "c", "starving", ways=ways))
-    run.finish("a")
-    assert run.running == ["c"]
-
-    run.finish("c")
-    run.finish("b")
-    assert run.running == ["starving"]
-
-
-def test_a_condition_on_a_join_decides_whether_its_source_has_come() -> None:
-    ways = [
-        edge(START, "a"),
-        edge(START, "b"),
-        edge(("a", "b"), "c", {"x": 1}),
-        edge("a", END, "else"),
-        edge("b", END, "else"),
-    ]
-    run = Drive(graph("a", "b", "c", ways=ways))
-    run.finish("a", {"x": 1})
-    run.finish("b")
-
-    assert run.running == ["c"]
-
-
-# loops
-
-
-def loop(limit: int) -> Drive:
-    """`a` and a gate, round and round."""
-    return Drive(
-        graph("a", gate("ask"), ways=[(START, "a"), ("a", "ask"), ("ask", "a")]),
-        limits=Limits(max_visits=limit),
-    )
-
-
-def test_each_time_round_is_a_visit_of_its_own() -> None:
-    run = loop(5)
-    for _ in range(3):
-        run.finish("a")
-        run.answer("ask")
-
-    assert [order.visit for order in run.orders("a")] == [
-        "graph:g;node:a",
-        *(f"graph:g;node:a:{ordinal}" for ordinal in (2, 3, 4)),
-    ]
-
-
-def test_a_loop_without_people_is_bounded() -> None:
-    spec = graph("a", ways=[(START, "a"), ("a", "a")])
-    run = Drive(spec, limits=Limits(max_visits=3))
-    for _ in range(3):
-        assert run.status == "running"
-        run.finish("a")
-
-    code, message, address = error_of(run)
-    assert (code, address) == ("max_visits", "graph:g;node:a:4")
-    assert "'a' has been visited 3 times" in message
-    assert "max_visits" in message
-    assert run.started == ["a"] * 3
-
-
-def test_an_answer_starts_the_count_anew() -> None:
-    run = loop(1)
-    for _ in range(4):
-        run.finish("a")
-        run.answer("ask")
-
-    assert run.running == ["a"]
-
-
-def test_a_message_starts_the_count_anew() -> None:
-    spec = graph("a", ways=[(START, "a"), ("a", "a")])
-    run = Drive(spec, limits=Limits(max_visits=1))
-    run.send("m")
-    run.finish("a")
-    assert run.running == ["a"]
-
-    run.send("m")
-    run.finish("a")
-    assert error_of(run)[0] == "max_visits"
-
-
-def test_too_many_visits_end_the_run_although_other_ways_were_open() -> None:
-    ways = [(START, "a"), ("a", "a"), ("a", "b")]
-    run = Drive(graph("a", "b", ways=ways), limits=Limits(max_visits=1))
-    run.finish("a")
-
-    assert error_of(run)[0] == "max_visits"
-    assert run.started == ["a"]
 
 
 # what comes late

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import ADA, START, Drive, at, chain, gate, graph
+from core_drive import ADA, Drive, at, chain, gate, graph
 
 from abeyance.core import events
 from abeyance.core.canonical import Json, sha256
 from abeyance.core.events import Responded, SchemaFault
-from abeyance.core.ledger import Ledger, addressee, digest_of, interrupt_id, judge, receipt_of
-from abeyance.core.model import Default, GoTo
+from abeyance.core.ledger import Ledger, addressee, judge, receipt_of
+from abeyance.core.model import START, Default, GoTo
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
-from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 
 CFO = Principal(subject="cfo", capabilities=("refunds:approve",))
@@ -150,7 +149,10 @@ def test_a_cancelled_interrupt_is_withdrawn() -> None:
 def test_an_answer_that_misses_its_schema_is_told_where() -> None:
     run = asking(schema={"type": "object"})
     id_ = run.open("ask").id
-    faults = (SchemaFault(pointer="/amount", message="is no number"), SchemaFault(pointer="", message="x"))
+    faults = (
+        SchemaFault(pointer="/amount", message="is no number"),
+        SchemaFault(pointer="", message="x"),
+    )
 
     refusal = refusal_of(run, {id_: {}}, schema_faults={id_: faults})
     assert refusal.code is Code.INVALID_ANSWER
@@ -193,7 +195,9 @@ def test_an_answer_that_is_not_json_is_refused(value: Json) -> None:
     assert refusal_of(run, {id_: value}).code is Code.INVALID_ANSWER
 
 
-@pytest.mark.parametrize("principal", [ADA, TEMPORAL, Principal(subject="root", capabilities=("admin",))])
+@pytest.mark.parametrize(
+    "principal", [ADA, TEMPORAL, Principal(subject="root", capabilities=("admin",))]
+)
 def test_a_missing_capability_is_named(principal: Principal) -> None:
     run = asking(capability="refunds:approve")
     id_ = run.open("ask").id
@@ -370,103 +374,6 @@ def test_the_order_of_answering_is_free_and_branches_do_not_wait_for_each_other(
     run.answer("two")
     assert run.started == ["after_two"]
     assert run.waiting == ["one"]
-
-
-# what is asked, and what stays of it
-
-
-def test_a_question_is_filled_once_when_it_opens() -> None:
-    run = Drive(
-        graph(
-            gate("ask", prompt="Pay {x}?", reason={"why": "{x} and {y}"}),
-            "work",
-            ways=[(START, "ask"), (START, "work")],
-        ),
-        values={"x": 100},
-    )
-    shown = run.open("ask")
-    run.finish("work", {"x": 200})
-
-    assert run.open("ask") == shown
-    assert (shown.prompt, shown.reason) == ("Pay 100?", {"why": "100 and {y}"})
-    assert shown.digest == digest_of("ask", shown.address, "Pay 100?", shown.reason, None)
-
-
-@pytest.mark.parametrize("changed", range(5))
-def test_a_digest_changes_with_everything_that_is_shown(changed: int) -> None:
-    shown: list[Any] = ["ask", "graph:g", "Go on?", {"why": 1}, {"type": "object"}]
-    other = list(shown)
-    other[changed] = "other"
-
-    assert digest_of(*shown) != digest_of(*other)
-    assert digest_of(*shown) == digest_of(*list(shown))
-
-
-def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:
-    run = asking(capability="boss", timeout=60)
-    opened = run.open("ask")
-
-    (fact,) = run.facts("interrupt.opened")
-    assert fact.address == opened.address == opened.visit == "graph:g;node:ask"
-    assert fact.data == {
-        "id": opened.id,
-        "name": "ask",
-        "kind": "question",
-        "capability": "boss",
-        "deadline": at(60).isoformat(),
-    }
-    assert (opened.created_at, opened.deadline, opened.number) == (at(0), at(60), fact.number)
-    assert (opened.kind, opened.scope) == ("question", "graph:g")
-
-
-def test_an_id_names_its_run_and_is_the_same_in_every_replay() -> None:
-    assert asking().open("ask").id == asking().open("ask").id
-    assert asking().open("ask").id == interrupt_id("r", "graph:g;node:ask", "ask")
-    different = {
-        interrupt_id("r", "graph:g;node:ask", "ask"),
-        interrupt_id("r", "graph:g;node:ask", "other"),
-        interrupt_id("r", "graph:g;node:ask:2", "ask"),
-        interrupt_id("r", "graph:g;node:ask", "ask", 2),
-        interrupt_id("q", "graph:g;node:ask", "ask"),
-    }
-    assert len(different) == 5
-    run, _, digits = asking().open("ask").id.rpartition(".")
-    assert run == "r"
-    assert len(digits) == 16
-    assert int(digits, 16) >= 0
-
-
-def test_a_prompt_that_shows_a_document_is_cut() -> None:
-    run = Drive(chain(gate("ask", prompt="{x}")), values={"x": "y" * 20_000})
-    assert len(run.open("ask").prompt) == 10_000
-
-    run.answer("ask")
-    assert run.settled("ask").prompt == "y" * 200
-
-
-@pytest.mark.parametrize(("length", "kept"), [(510, "y" * 510), (511, None)])
-def test_a_long_answer_is_kept_as_its_hash_only(length: int, kept: Json) -> None:
-    run = asking()
-    id_ = run.open("ask").id
-    run.answer("ask", "y" * length)
-
-    assert run.settled("ask").answer == kept
-    assert run.settled("ask").answer_sha256 == sha256("y" * length)
-    (receipt,) = judge(
-        run.state.ledger, Responded(now=run.now, **run.response({id_: "y" * length}))
-    ).values()
-    assert receipt.replayed
-
-
-def test_only_the_latest_settled_interrupts_are_remembered() -> None:
-    run = Drive(chain(gate("one"), gate("two"), gate("three")), limits=Limits(settled_kept=2))
-    ids = []
-    for name in ("one", "two", "three"):
-        ids.append(run.open(name).id)
-        run.answer(name)
-
-    assert list(run.state.ledger.settled) == ids[1:]
-    assert refusal_of(run, {ids[0]: None}).code is Code.UNKNOWN_INTERRUPT
 
 
 def test_an_empty_ledger_knows_nothing() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
@@ -89,7 +91,33 @@ def message(id_: str, text: str, **fields: Any) -> Mapping[str, Any]:
     return {"message": events.Message(message_id=id_, text=text, sender="ada"), **fields}
 
 
+def edit(patch: Mapping[str, Json], **fields: Any) -> Mapping[str, Any]:
+    return {"principal": BOSS, "patch": patch, "version": 1, **fields}
+
+
+def edited(cell: str) -> str:
+    """Values are edited only while nothing runs, and never after the end has begun."""
+    return f"not_stopped {cell} not_stopped" + " not_running" * 5
+
+
+def moved(seconds: float, **fields: Any) -> Callable[[Drive], Mapping[str, Any]]:
+    def order(run: Drive) -> Mapping[str, Any]:
+        (id_,) = answers("ask", None)(run)["answers"]
+        deadline = run.now + timedelta(seconds=seconds)
+        return {
+            "principal": BOSS,
+            "interrupt_id": id_,
+            "moves": True,
+            "deadline": deadline,
+            **fields,
+        }
+
+    return order
+
+
 BY_ADA = {"actor": "ada"}
+PASSIVE = {events.Ticked, events.TaskBegan, events.RotationDue, events.Restored}
+"""What happens without anybody doing something."""
 
 # fmt: off
 # statuses:                  run wait pause end | done fail cancelled halted
@@ -167,6 +195,31 @@ TABLE: dict[str, Row] = {
     ),
     "work takes messages":   Row(events.MessagesTaken, {"visit": WORK, "most": 5}, "+ . + . . . . ."),
     "work takes none":       Row(events.MessagesTaken, {"visit": WORK, "most": 0}, ". . . . . . . ."),
+    "values are edited":     Row(events.ValuesEdited, edit({"x": 2}), edited("+")),
+    "old values are edited": Row(events.ValuesEdited, edit({"x": 2}, version=9), edited("stale")),
+    "no field is edited":    Row(events.ValuesEdited, edit({"y": 2}), edited("invalid_input")),
+    "an edit is no JSON":    Row(
+        events.ValuesEdited, edit({"x": float("inf")}), edited("invalid_input"),
+    ),
+    "anybody edits values":  Row(
+        events.ValuesEdited, edit({"x": 2}, principal=ADA), edited("capability_required"),
+    ),
+    "a deadline comes near": Row(
+        events.DeadlineEdited, moved(60), "+ + + withdrawn already_answered withdrawn withdrawn expired",
+    ),
+    "it comes too near":     Row(
+        events.DeadlineEdited, moved(0),
+        "invalid_body invalid_body invalid_body withdrawn already_answered withdrawn withdrawn expired",
+    ),
+    "anybody moves it near": Row(
+        events.DeadlineEdited, moved(60, principal=ADA),
+        "capability_required capability_required capability_required withdrawn already_answered "
+        "withdrawn withdrawn expired",
+    ),
+    "anybody moves it away": Row(
+        events.DeadlineEdited, moved(9_000, principal=ADA),
+        "+ + + withdrawn already_answered withdrawn withdrawn expired",
+    ),
 }
 # fmt: on
 
@@ -188,6 +241,7 @@ def test_an_event_changes_the_run_or_is_absorbed_or_is_refused(
     row: Row, status: Status, cell: str
 ) -> None:
     run = in_status(status)
+    run.wait(1)
     before = run.state
     written = SNAPSHOT.dump_json(before)
     event = row.event(run)
@@ -198,11 +252,15 @@ def test_an_event_changes_the_run_or_is_absorbed_or_is_refused(
         assert (after is before) == (cell == ".")
         assert not (cell == "." and effects)
         assert (after, effects) == machine.advance(restored(before), event)
-        assert (after.updated_at == run.now) or cell == "."
+        assert (after.updated_at == run.now) == (cell == "+")
+        is_activity = row.kind not in PASSIVE and after.mailbox.rejected == before.mailbox.rejected
+        assert (after.last_activity_at == run.now) == (cell == "+" and is_activity)
     else:
         assert run.refused(row.kind, **_fields(event)).code == cell
     assert SNAPSHOT.dump_json(before) == written
 
 
 def _fields(event: events.Event) -> dict[str, Any]:
-    return {name: getattr(event, name) for name in type(event).__dataclass_fields__ if name != "now"}
+    return {
+        name: getattr(event, name) for name in type(event).__dataclass_fields__ if name != "now"
+    }

@@ -78,7 +78,7 @@ def test_a_repeat_is_recognised_also_after_its_delivery_and_after_the_end() -> N
 
     take(run, 1)
     run.send("m")
-    assert run.state.mailbox.queue == ()
+    assert not run.state.mailbox.queue
 
     run.finish("work")
     run.send("m")
@@ -172,7 +172,9 @@ def test_what_nobody_read_is_reported_with_the_outcome(outcome: str) -> None:
 
     assert run.status == outcome
     assert run.state.mailbox.queue == ()
-    assert [(left.message_id, left.reason, left.preview) for left in run.state.mailbox.undelivered] == [
+    assert [
+        (left.message_id, left.reason, left.preview) for left in run.state.mailbox.undelivered
+    ] == [
         ("m0", outcome, "hello"),
         ("m1", outcome, "x" * 50 + "..."),
     ]

@@ -98,7 +98,10 @@ def test_a_sum_that_no_number_holds_is_refused(old: Json, new: Json) -> None:
         merged(SPEC, {"total": old}, {"total": new})
 
 
-@given(st.dictionaries(st.text(max_size=3), json_values()), st.dictionaries(st.text(max_size=3), json_values()))
+@given(
+    st.dictionaries(st.text(max_size=3), json_values()),
+    st.dictionaries(st.text(max_size=3), json_values()),
+)
 def test_neither_the_values_nor_the_patch_are_touched(
     values: Mapping[str, Json], patch: Mapping[str, Json]
 ) -> None:

@@ -1,8 +1,15 @@
-"""When a history has grown too long."""
+"""A history that has grown too long, and the hand-over to a new one."""
+
+from __future__ import annotations
 
 import pytest
+from core_drive import Drive, chain, gate, graph
 
+from abeyance.core import events, machine
+from abeyance.core.effects import Yield
+from abeyance.core.model import START
 from abeyance.core.rotation import Growth, due
+from abeyance.core.state import Limits
 
 
 @pytest.mark.parametrize(
@@ -23,3 +30,97 @@ def test_the_fullest_of_three_measures_decides(
     events: int, bytes_: int, updates: int, rotation: str | None
 ) -> None:
     assert due(Growth(events=events, bytes=bytes_, updates=updates), soft_events=1000) == rotation
+
+
+def test_a_soft_rotation_waits_for_a_moment_in_which_nothing_runs() -> None:
+    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c")]))
+    run.feed(events.RotationDue, hard=False)
+    assert not machine.may_rotate(run.state)
+    run.finish("b")
+    assert not machine.may_rotate(run.state)
+
+    run.finish("a")
+    assert (run.running, run.ready) == ([], ["c"])
+    assert machine.may_rotate(run.state)
+    run.feed(events.Restored)
+    assert (run.running, run.state.rotation) == (["c"], None)
+
+
+def test_while_code_runs_a_soft_rotation_lets_more_start() -> None:
+    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c")]))
+    run.feed(events.RotationDue, hard=False)
+    run.finish("a")
+
+    assert run.running == ["b", "c"]
+
+
+def test_a_hard_rotation_stops_code_and_starts_it_again_after_the_hand_over() -> None:
+    run = Drive(graph("a", gate("ask"), "b", ways=[(START, "a"), (START, "ask"), ("ask", "b")]))
+    run.feed(events.RotationDue, hard=True)
+    assert run.stops == [("graph:g;node:a", "rotation", False)]
+    run.answer("ask")
+    assert (run.ready, machine.may_rotate(run.state)) == (["ask"], False)
+
+    run.stopped("a", {"steps": 1})
+    assert machine.may_rotate(run.state)
+    run.feed(events.Restored)
+    assert run.running == ["a", "b"]
+    assert [(order.start, order.journal) for order in run.orders("a")] == [
+        (1, None),
+        (2, {"steps": 1}),
+    ]
+
+
+def test_a_soft_rotation_becomes_a_hard_one_and_never_the_other_way() -> None:
+    run = Drive(chain("a"))
+    for hard, rotation in ((False, "soft"), (False, "soft"), (True, "hard"), (False, "hard")):
+        run.feed(events.RotationDue, hard=hard)
+        assert run.state.rotation == rotation
+
+    before = run.state
+    run.wait(1)
+    run.feed(events.RotationDue, hard=True)
+    assert run.state is before
+    assert len(run.stops) == 1
+
+
+def test_a_waiting_run_rotates_at_once_and_asks_nobody_again() -> None:
+    run = Drive(chain(gate("ask"), "a"))
+    opened = run.open("ask")
+    assert not machine.may_rotate(run.state)
+    run.feed(events.RotationDue, hard=False)
+    assert machine.may_rotate(run.state)
+    run.feed(events.Restored)
+
+    assert run.open("ask") == opened
+    assert (run.status, run.last) == ("awaiting-input", ())
+    run.answer("ask")
+    assert run.running == ["a"]
+
+
+def test_a_rotation_never_stops_a_finally_node() -> None:
+    run = Drive(chain("a", finally_=["first", "second"]))
+    run.finish("a")
+    run.feed(events.RotationDue, hard=True)
+    assert (run.stops, run.running) == ([], ["first"])
+
+    run.finish("first")
+    assert (run.ready, machine.may_rotate(run.state)) == (["second"], True)
+    run.feed(events.Restored)
+    run.finish("second")
+    assert run.status == "completed"
+    assert not machine.may_rotate(run.state)
+
+
+def test_what_a_hand_over_begins_with_may_send_as_much_as_any_task() -> None:
+    nodes = ("n0", "n1", "n2")
+    spec = graph(*nodes, ways=[(START, node) for node in nodes])
+    run = Drive(spec, limits=Limits(task_bytes=5_000))
+    assert (run.ready, run.state.yielding) == (["n2"], True)
+    run.feed(events.RotationDue, hard=True)
+    run.stopped("n0")
+    run.stopped("n1")
+    run.feed(events.Restored)
+
+    assert run.running == ["n0", "n1"]
+    assert len(run.wanted(Yield)) == 2

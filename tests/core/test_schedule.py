@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import START, Drive, at, chain, gate, graph
+from core_drive import Drive, at, chain, gate, graph
 
-from abeyance.core import events, gate as asking, machine
+from abeyance.core import events
 from abeyance.core.canonical import Json
-from abeyance.core.draft import Draft
 from abeyance.core.effects import RunNode, StopNode, Yield
-from abeyance.core.model import FunctionNode, GraphSpec, Question, Route
+from abeyance.core.model import START, FunctionNode, Route
 from abeyance.core.state import Limits, Phase
 
 
-def wide(count: int, *, limits: Limits | None = None, values: dict[str, Json] | None = None) -> Drive:
+def wide(
+    count: int, *, limits: Limits | None = None, values: dict[str, Json] | None = None
+) -> Drive:
     """So many nodes side by side: n0, n1, ..."""
     names = [f"n{number}" for number in range(count)]
     spec = graph(*names, ways=[(START, name) for name in names])
@@ -194,7 +195,11 @@ def test_a_pause_lets_finish_what_runs_and_starts_nothing() -> None:
     resume(run)
     assert (run.status, run.running) == ("running", ["b"])
     (paused,) = run.facts("run.paused")
-    assert (paused.actor, paused.data["reason"], paused.data["mode"]) == ("ada", "lunch", "after-node")
+    assert (paused.actor, paused.data["reason"], paused.data["mode"]) == (
+        "ada",
+        "lunch",
+        "after-node",
+    )
     (resumed,) = run.facts("run.resumed")
     assert (resumed.actor, resumed.data) == ("bob", {"reason": "go"})
 
@@ -245,7 +250,11 @@ def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit() -> None:
 
     resume(run)
     first, second = run.orders("a")
-    assert (second.visit, second.start, second.journal) == (first.visit, 2, {"steps": {"score": 0.7}})
+    assert (second.visit, second.start, second.journal) == (
+        first.visit,
+        2,
+        {"steps": {"score": 0.7}},
+    )
     assert run.visit("a").started_at == at(60)
     assert run.state.counters.visits == 2
 
@@ -281,118 +290,3 @@ def test_code_is_asked_to_stop_once_however_often_the_run_is_paused() -> None:
     pause(run, mode="now")
 
     assert run.stops == [("graph:g;node:a", "pause", False)]
-
-
-# rotation
-
-
-def test_a_soft_rotation_waits_for_a_moment_in_which_nothing_runs() -> None:
-    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c")]))
-    run.feed(events.RotationDue, hard=False)
-    assert not machine.may_rotate(run.state)
-    run.finish("b")
-    assert not machine.may_rotate(run.state)
-
-    run.finish("a")
-    assert (run.running, run.ready) == ([], ["c"])
-    assert machine.may_rotate(run.state)
-    run.feed(events.Restored)
-    assert (run.running, run.state.rotation) == (["c"], None)
-
-
-def test_while_code_runs_a_soft_rotation_lets_more_start() -> None:
-    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("a", "c")]))
-    run.feed(events.RotationDue, hard=False)
-    run.finish("a")
-
-    assert run.running == ["b", "c"]
-
-
-def test_a_hard_rotation_stops_code_and_starts_it_again_after_the_hand_over() -> None:
-    run = Drive(graph("a", gate("ask"), "b", ways=[(START, "a"), (START, "ask"), ("ask", "b")]))
-    run.feed(events.RotationDue, hard=True)
-    assert run.stops == [("graph:g;node:a", "rotation", False)]
-    run.answer("ask")
-    assert (run.ready, machine.may_rotate(run.state)) == (["ask"], False)
-
-    run.stopped("a", {"steps": 1})
-    assert machine.may_rotate(run.state)
-    run.feed(events.Restored)
-    assert run.running == ["a", "b"]
-    assert [(order.start, order.journal) for order in run.orders("a")] == [
-        (1, None),
-        (2, {"steps": 1}),
-    ]
-
-
-def test_a_soft_rotation_becomes_a_hard_one_and_never_the_other_way() -> None:
-    run = Drive(chain("a"))
-    for hard, rotation in ((False, "soft"), (False, "soft"), (True, "hard"), (False, "hard")):
-        run.feed(events.RotationDue, hard=hard)
-        assert run.state.rotation == rotation
-
-    before = run.state
-    run.wait(1)
-    run.feed(events.RotationDue, hard=True)
-    assert run.state is before
-    assert len(run.stops) == 1
-
-
-def test_a_waiting_run_rotates_at_once_and_asks_nobody_again() -> None:
-    run = Drive(chain(gate("ask"), "a"))
-    opened = run.open("ask")
-    assert not machine.may_rotate(run.state)
-    run.feed(events.RotationDue, hard=False)
-    assert machine.may_rotate(run.state)
-    run.feed(events.Restored)
-
-    assert run.open("ask") == opened
-    assert (run.status, run.last) == ("awaiting-input", ())
-    run.answer("ask")
-    assert run.running == ["a"]
-
-
-def test_a_rotation_never_stops_a_finally_node() -> None:
-    run = Drive(chain("a", finally_=["first", "second"]))
-    run.finish("a")
-    run.feed(events.RotationDue, hard=True)
-    assert (run.stops, run.running) == ([], ["first"])
-
-    run.finish("first")
-    assert (run.ready, machine.may_rotate(run.state)) == (["second"], True)
-    run.feed(events.Restored)
-    run.finish("second")
-    assert run.status == "completed"
-    assert not machine.may_rotate(run.state)
-
-
-def test_what_a_hand_over_begins_with_may_send_as_much_as_any_task() -> None:
-    run = wide(3, limits=Limits(task_bytes=5_000))
-    assert (run.ready, run.state.yielding) == (["n2"], True)
-    run.feed(events.RotationDue, hard=True)
-    run.stopped("n0")
-    run.stopped("n1")
-    run.feed(events.Restored)
-
-    assert run.running == ["n0", "n1"]
-    assert len(run.wanted(Yield)) == 2
-
-
-# a unit that asks several people
-
-
-def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
-    spec: GraphSpec = graph("a", ways=[(START, "a")])
-    state = machine.new_run(run_id="r", spec=spec, limits=Limits(), values={}, now=at(0))
-    state, _ = machine.advance(state, events.Started(now=at(0)))
-    draft = Draft(state, at(0))
-    visit = next(state.in_phase(Phase.RUNNING))
-    for name in ("one", "two"):
-        asking.open_question(draft, visit, Question(name=name, prompt="?"))
-
-    one, two = asking.of_visit(draft, visit.address)
-    asking.answer(draft, two, 2, "ada")
-    assert draft.state.visits[visit.address].phase is Phase.WAITING
-    asking.answer(draft, one, 1, "ada")
-    done = draft.state.visits[visit.address]
-    assert (done.phase, done.answers) == (Phase.READY, {"two": 2, "one": 1})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from core_drive import SNAPSHOT, START, Drive, chain, gate, graph, restored
+from core_drive import SNAPSHOT, Drive, chain, gate, graph, restored
 
 from abeyance.core import events
-from abeyance.core.model import Default, FunctionNode, GoTo
+from abeyance.core.model import START, Default, FunctionNode, GoTo
 from abeyance.core.snapshot import joined, parted
 from abeyance.core.state import FORMAT
 
@@ -17,7 +17,9 @@ def rich() -> Drive:
     """A run with something in every corner of its state."""
     run = Drive(
         graph(
-            gate("ask", timeout=60, on_timeout=Default(answer={"a": [1, None]}), reason={"x": "{x}"}),
+            gate(
+                "ask", timeout=60, on_timeout=Default(answer={"a": [1, None]}), reason={"x": "{x}"}
+            ),
             gate("done", on_timeout=GoTo(node="b"), timeout=5),
             FunctionNode(id="a", on_error=GoTo(node="b")),
             "b",
@@ -90,4 +92,6 @@ def test_the_version_of_a_graph_changes_with_anything_in_it() -> None:
     assert len({spec.version, *(other.version for other in changed)}) == len(changed) + 1
     assert spec.version == chain("a", gate("ask")).version
     assert len(spec.version) == 12
-    assert SNAPSHOT.validate_json(SNAPSHOT.dump_json(Drive(spec).state)).spec.version == spec.version
+    assert (
+        SNAPSHOT.validate_json(SNAPSHOT.dump_json(Drive(spec).state)).spec.version == spec.version
+    )

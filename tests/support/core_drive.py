@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
 import pytest
@@ -23,6 +24,7 @@ from abeyance.core.model import (
     Else,
     FieldSpec,
     FunctionNode,
+    GoTo,
     GraphSpec,
     Halt,
     InterruptNode,
@@ -35,7 +37,7 @@ from abeyance.core.model import (
     When,
 )
 from abeyance.core.policy import Principal
-from abeyance.core.state import Limits, Phase, RunState, Visit
+from abeyance.core.state import Ending, Limits, Phase, RunState, Visit
 from abeyance.errors import Refusal
 
 T0 = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -119,7 +121,19 @@ def chain(*nodes: str | Node, finally_: Iterable[str] = ()) -> GraphSpec:
     """The nodes one after another."""
     names = [node if isinstance(node, str) else node.id for node in nodes]
     stops = [START, *names, END]
-    return graph(*nodes, ways=zip(stops, stops[1:], strict=False), finally_=finally_)
+    return graph(*nodes, ways=pairwise(stops), finally_=finally_)
+
+
+def busy(*finally_: str) -> GraphSpec:
+    """Two nodes at work, a third to come, and a person to ask."""
+    return graph(
+        FunctionNode(id="one", on_error=GoTo(node="next")),
+        "two",
+        "next",
+        gate("ask"),
+        ways=[(START, "one"), (START, "two"), (START, "ask"), ("one", "next")],
+        finally_=finally_,
+    )
 
 
 def restored(state: RunState) -> RunState:
@@ -208,7 +222,25 @@ class Drive:
         message = events.Message(message_id=message_id, text=text, sender="ada")
         self.feed(events.MessageSent, message=message, **fields)
 
+    def cancel(self, **fields: Any) -> None:
+        """Bob cancels the run."""
+        self.feed(events.CancelRequested, actor="bob", **fields)
+
     # What is true now
+
+    @property
+    def ending(self) -> Ending:
+        """How the run ends."""
+        assert self.state.ending is not None
+        return self.state.ending
+
+    @property
+    def error(self) -> tuple[str, str, str | None]:
+        """Code, message and address of what made the run fail."""
+        assert self.status == "failed"
+        assert self.ending.error is not None
+        assert self.ending.reason == self.ending.error.message
+        return self.ending.error.code, self.ending.error.message, self.ending.error.address
 
     @property
     def values(self) -> Mapping[str, Json]:

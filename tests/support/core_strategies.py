@@ -119,7 +119,8 @@ def _nodes(draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str]) -> Nod
     on_timeout: OnTimeout = Halt()
     if timeout is not None:
         on_timeout = draw(
-            st.sampled_from([Halt(), Default(answer=True)])
+            st.just(Halt())
+            | st.just(Default(answer=True))
             | somewhere.map(lambda node: GoTo(node=node))
         )
     return gate(

@@ -22,12 +22,12 @@ ANY_PORTS: Final = ("--api-port", "0", "--temporal-port", "0", "--ui-port", "0")
 _MARK: Final = "ABEYANCE_TEST_STACK"
 """A variable that every process of a stack inherits: by it they are found, whoever their parent is."""
 
-GRAPHS: Final = '''\
+GRAPHS: Final = """\
 from typing import Any
 
 from pydantic import BaseModel
 
-from abeyance import END, START, Context, Graph
+from abeyance import END, START, Context, Fatal, Graph
 
 
 class Sum(BaseModel):
@@ -41,6 +41,8 @@ graph = Graph("sum", state=Sum)
 
 @graph.node
 def double(state: Sum, ctx: Context) -> dict[str, Any]:
+    if state.amount < 0:
+        raise Fatal(f"nothing to double in {state.amount}")
     return {"amount": state.amount * 2}
 
 
@@ -54,7 +56,7 @@ graph.edge(START, "double")
 graph.edge("double", "ask")
 graph.edge("ask", "add")
 graph.edge("add", END)
-'''
+"""
 
 
 class Place:
@@ -63,24 +65,24 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "sums.py").write_text(GRAPHS)
-        # The package alone: with the root of the checkout on the import path its folders would hide
-        # packages of the same names.
-        site = folder / "site"
-        site.mkdir()
-        (site / "abeyance").symlink_to(ROOT / "abeyance")
-        kept = {
+        self.environment: Mapping[str, str] = {
             name: text
             for name, text in os.environ.items()
             if not name.startswith(("ABEYANCE_", "TEMPORAL_"))
         }
-        self.environment: Mapping[str, str] = {**kept, "PYTHONPATH": str(site)}
 
     def run(
         self, *arguments: str, given: str | None = None, seconds: float = 30, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """A command, run to its end."""
+        return self.python(*command(*arguments)[1:], given=given, seconds=seconds, **variables)
+
+    def python(
+        self, *arguments: str, given: str | None = None, seconds: float = 30, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """A program of Python, run to its end."""
         return subprocess.run(
-            command(*arguments),
+            [sys.executable, *arguments],
             cwd=self.folder,
             env={**self.environment, **variables},
             input=given,
@@ -100,6 +102,7 @@ class Stack:
     """`abeyance dev` as a process, with everything that it has started."""
 
     def __init__(self, place: Place, options: list[str]) -> None:
+        self.place = place
         self.mark = uuid.uuid4().hex
         self.errors = place.folder / f"errors-{self.mark}.txt"
         with self.errors.open("wb") as errors:
@@ -137,6 +140,11 @@ class Stack:
     def api(self) -> str:
         """The address that the line tells."""
         return self.line.split("API ")[1].split(",")[0]
+
+    @property
+    def ui(self) -> str:
+        """The address of Temporal's UI that the line tells."""
+        return self.line.split("UI ")[1].split(",")[0]
 
     @property
     def temporal(self) -> str:

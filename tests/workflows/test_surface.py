@@ -80,7 +80,8 @@ async def test_five_hundred_open_questions_with_five_hundred_capabilities(
         await site.client.respond(run_id, {by_name["gate250"]: True}, principal=ANYBODY)
 
         async def is_done() -> bool:
-            return (await site.client.view(run_id)).values["log"] == ["done250 True"]
+            view = await site.client.view(run_id)
+            return bool(view.values["log"] == ["done250 True"])
 
         await eventually(is_done)
         summary = (await site.client.view(run_id)).interrupts

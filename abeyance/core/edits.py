@@ -1,0 +1,164 @@
+"""What people may change in a run that has stopped, and at a question that is open.
+
+Both could be ways around a gate: values decide what is asked and where the run goes, and a deadline
+that is moved to the next second gives the default. So an edit of values, and one that makes a deadline
+nearer or changes what follows it, asks for the gate's own capability as well; and an answer by default
+can only be declared in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from abeyance.core import events, flow
+from abeyance.core.canonical import why_not_json
+from abeyance.core.draft import Draft
+from abeyance.core.ledger import Interrupt
+from abeyance.core.model import END, Default, GoTo
+from abeyance.core.policy import Principal
+from abeyance.core.state import Phase, RunState, Status
+from abeyance.errors import Code, Refusal
+
+
+def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
+    """Raise the Refusal of an edit of values that may not be made."""
+    if state.ending is not None:
+        raise Refusal(
+            Code.NOT_RUNNING,
+            f"The run is {state.status}, so its values stay as they are.",
+            run_status=str(state.status),
+        )
+    is_stopped = state.status in (Status.PAUSED, Status.AWAITING_INPUT)
+    if not is_stopped or any(state.in_phase(Phase.RUNNING)):
+        raise Refusal(
+            Code.NOT_STOPPED,
+            f"The run is {state.status} and code of it runs; its values can be edited while it waits "
+            "for people, or is paused and nothing runs any more. Pause it first.",
+            run_status=str(state.status),
+        )
+    if event.version != state.root.version:
+        raise Refusal(
+            Code.STALE,
+            f"The edit is of version {event.version} of the values, and they are at version "
+            f"{state.root.version} now. Read the run again.",
+            version=state.root.version,
+        )
+    _demand(event.principal, state.ledger.open.values())
+    unknown = [name for name in event.patch if name not in state.spec.fields]
+    if unknown and not state.spec.open_values:
+        raise Refusal(
+            Code.INVALID_INPUT,
+            f"The state of graph {state.spec.name!r} has no field {', '.join(map(repr, unknown))}.",
+            errors=[{"pointer": f"/{name}", "message": "no such field"} for name in unknown],
+        )
+    if (fault := why_not_json(event.patch)) is not None:
+        raise Refusal(
+            Code.INVALID_INPUT,
+            f"The edit is not JSON: {fault}.",
+            errors=[{"pointer": "", "message": fault}],
+        )
+
+
+def edit_values(draft: Draft, event: events.ValuesEdited) -> None:
+    """Set fields of the values: as they are given, whatever their reducers."""
+    root = draft.state.root
+    flow.put_values(draft, root.address, {**root.values, **event.patch})
+    draft.change(last_activity_at=draft.now)
+    draft.tell(
+        "run.values_edited",
+        root.address,
+        event.principal.subject,
+        fields=sorted(event.patch),
+        version=draft.state.root.version,
+    )
+
+
+def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
+    """Raise the Refusal of an edit of a deadline that may not be made."""
+    interrupt = _open(state, event.interrupt_id)
+    deadline = event.deadline if event.moves else interrupt.deadline
+    if event.moves and deadline is not None and deadline <= event.now:
+        raise _invalid(f"The deadline {deadline.isoformat()} has passed; it must be in the future.")
+    match event.on_timeout:
+        case Default():
+            raise _invalid("An answer by default can only be declared in the graph.")
+        case GoTo(node=node) if node != END and (
+            node not in state.spec.nodes or node in state.spec.finally_nodes
+        ):
+            raise Refusal(
+                Code.UNKNOWN_NODE,
+                f"{node!r} is no node of {state.spec.name!r} that can be gone to; there are "
+                f"{', '.join(map(repr, state.spec.nodes))}.",
+            )
+        case _:
+            pass
+    if event.on_timeout is not None and deadline is None:
+        raise _invalid("on_timeout says what happens at a deadline, and there would be none.")
+    was = interrupt.deadline
+    is_nearer = deadline is not None and (was is None or deadline < was)
+    if is_nearer or event.on_timeout is not None:
+        _demand(event.principal, [interrupt])
+
+
+def edit_deadline(draft: Draft, event: events.DeadlineEdited) -> None:
+    """Move the deadline of an open interrupt, or change what happens then."""
+    book = draft.state.ledger
+    interrupt = book.open[event.interrupt_id]
+    edited = replace(
+        interrupt,
+        deadline=event.deadline if event.moves else interrupt.deadline,
+        on_timeout=event.on_timeout or interrupt.on_timeout,
+    )
+    draft.change(
+        ledger=replace(book, open={**book.open, interrupt.id: edited}), last_activity_at=draft.now
+    )
+    draft.tell(
+        "interrupt.deadline_edited",
+        interrupt.address,
+        event.principal.subject,
+        id=interrupt.id,
+        name=interrupt.name,
+        deadline=edited.deadline and edited.deadline.isoformat(),
+        was=interrupt.deadline and interrupt.deadline.isoformat(),
+        on_timeout=edited.on_timeout.kind,
+    )
+
+
+def _open(state: RunState, id_: str) -> Interrupt:
+    interrupt = state.ledger.open.get(id_)
+    if interrupt is not None:
+        return interrupt
+    settled = state.ledger.settled.get(id_)
+    if settled is None:
+        raise Refusal(
+            Code.UNKNOWN_INTERRUPT,
+            f"There is no interrupt {id_!r} in this run; list its interrupts to see their ids.",
+            interrupt_id=id_,
+        )
+    codes = {"answered": Code.ALREADY_ANSWERED, "expired": Code.EXPIRED}
+    raise Refusal(
+        codes.get(settled.status, Code.WITHDRAWN),
+        f"{settled.name!r} is {settled.status} since {settled.settled_at.isoformat()}, so its deadline "
+        "means nothing any more.",
+        interrupt_id=id_,
+        status=settled.status,
+    )
+
+
+def _demand(principal: Principal, gates: Iterable[Interrupt]) -> None:
+    for gate in gates:
+        if not principal.may(gate.requested_capability):
+            raise Refusal(
+                Code.CAPABILITY_REQUIRED,
+                f"{principal.subject!r} may not change what {gate.name!r} is about: that asks for its "
+                f"capability {gate.requested_capability!r}.",
+                interrupt_id=gate.id,
+                capability=gate.requested_capability,
+            )
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(
+        Code.INVALID_BODY, message, errors=[{"pointer": "/deadline", "message": message}]
+    )

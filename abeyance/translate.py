@@ -1,0 +1,233 @@
+"""From one event of a Temporal history to the events of a run's feed. Pure.
+
+A history tells of three things that a reader wants: facts, which the run wrote into its memo; visits,
+which are activities; and the beginning and the end, which are the execution's own. The rest is
+Temporal's housekeeping and makes no event.
+
+Payloads are read by the caller: `sources` names those of an event that are needed, `translate` takes
+what they held. What is told is ids, codes, addresses and hashes, never a value or an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.history.v1 import HistoryEvent
+
+from abeyance import visitlog, wire
+from abeyance.core.canonical import Json
+from abeyance.cursor import Cursor
+from abeyance.errors import FailureCode
+from abeyance.visitlog import Told
+
+CLOSING: Final = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+    }
+)
+"""A history that is complete ends with one of these."""
+
+_RESET: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
+_MEMO: Final = (wire.MEMO_FACTS, wire.MEMO_CLOSING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the events of a history so far have told that later ones refer to.
+
+    `birth` is as in a cursor. `visits` are the addresses of visits by the id of the event that scheduled
+    their activity. `closing` is the record of a run that is about to end as cancelled.
+    """
+
+    run_id: str
+    execution: str
+    birth: int = 0
+    visits: Mapping[int, str] = field(default_factory=dict)
+    closing: Mapping[str, Any] = field(default_factory=dict)
+
+
+def sources(event: HistoryEvent) -> Sequence[Payload]:
+    """The payloads whose values `translate` needs, in order."""
+    match event.event_type:
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+            begun = event.workflow_execution_started_event_attributes
+            return begun.input.payloads[: 1 if begun.continued_execution_run_id else 2]
+        case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
+            return [payload for _, payload in _upserted(event)]
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            metadata = event.user_metadata
+            return [metadata.summary] if metadata.HasField("summary") else []
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            return event.activity_task_completed_event_attributes.result.payloads[:1]
+        case EventType.EVENT_TYPE_MARKER_RECORDED:
+            return visitlog.local_sources(event)
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+            return event.workflow_execution_completed_event_attributes.result.payloads[:1]
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+            failure = event.workflow_execution_failed_event_attributes.failure
+            return failure.application_failure_info.details.payloads[:1]
+        case _:
+            return []
+
+
+def translate(
+    event: HistoryEvent, values: Sequence[Any], known: Known
+) -> tuple[list[wire.Event], Known]:
+    """The feed's events that this one makes, and what is known after it.
+
+    `values` are what the `sources` of the event held.
+    """
+    known = _learned(event, values, known)
+    moment = event.event_time.ToDatetime(tzinfo=UTC)
+    events: list[wire.Event] = []
+    for told in _told(event, values, known):
+        cursor = Cursor(
+            run_id=known.run_id,
+            execution=known.execution,
+            birth=known.birth,
+            event=event.event_id,
+            index=len(events),
+        )
+        events.append(
+            wire.Event(
+                id=str(cursor),
+                time=told.time or moment,
+                type=told.type,
+                run_id=known.run_id,
+                address=told.address,
+                actor=told.actor,
+                data=dict(told.data),
+            )
+        )
+    return events, known
+
+
+def _learned(event: HistoryEvent, values: Sequence[Any], known: Known) -> Known:
+    match event.event_type:
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+            return replace(known, birth=_first(values).get("generation", 0))
+        case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+            if event.workflow_task_failed_event_attributes.cause != _RESET:
+                return known
+            # What comes before was copied from the history that was reset: it happened there.
+            return replace(known, birth=max(event.event_time.ToMicroseconds(), known.birth + 1))
+        case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
+            found = dict(zip((name for name, _ in _upserted(event)), values, strict=True))
+            return replace(known, closing=found.get(wire.MEMO_CLOSING, known.closing))
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            name = event.activity_task_scheduled_event_attributes.activity_type.name
+            if not values or not visitlog.is_visit(name, values[0]):
+                return known
+            return replace(known, visits={**known.visits, event.event_id: values[0]})
+        case _:
+            return known
+
+
+def _told(event: HistoryEvent, values: Sequence[Any], known: Known) -> Iterator[Told]:
+    match event.event_type:
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+            if not event.workflow_execution_started_event_attributes.continued_execution_run_id:
+                yield _started(_first(values), _first(values[1:]))
+        case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
+            for (name, _), rows in zip(_upserted(event), values, strict=True):
+                if name == wire.MEMO_FACTS:
+                    yield from map(_fact, rows)
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            if (address := known.visits.get(event.event_id)) is not None:
+                yield visitlog.started(address)
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            completed = event.activity_task_completed_event_attributes
+            if (address := known.visits.get(completed.scheduled_event_id)) is not None:
+                yield from visitlog.reported(address, _first(values))
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+            failed = event.activity_task_failed_event_attributes
+            if (address := known.visits.get(failed.scheduled_event_id)) is not None:
+                yield visitlog.broken(address, failed.failure)
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+            timed_out = event.activity_task_timed_out_event_attributes
+            if (address := known.visits.get(timed_out.scheduled_event_id)) is not None:
+                yield visitlog.broken(address, timed_out.failure)
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
+            canceled = event.activity_task_canceled_event_attributes
+            if (address := known.visits.get(canceled.scheduled_event_id)) is not None:
+                yield visitlog.stopped(address)
+        case EventType.EVENT_TYPE_MARKER_RECORDED:
+            if values:
+                yield from visitlog.local(event, values[0], _first(values[1:]))
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+            yield _ended("completed", _first(values))
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+            failure = event.workflow_execution_failed_event_attributes.failure
+            code = failure.application_failure_info.type or str(FailureCode.NODE_FAILED)
+            bare = {"view": {"error": {"code": code, "message": failure.message}}}
+            yield _ended("failed", _first(values) or bare)
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
+            yield _ended("cancelled", known.closing)
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
+            reason = event.workflow_execution_terminated_event_attributes.reason
+            text = "terminated through Temporal" + (f": {reason}" if reason else "")
+            yield _ended("cancelled", {"reason": text, "view": {"cancelled_by": "temporal"}})
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
+            yield _ended("failed", {"reason": "timed out in Temporal"})
+        case _:
+            pass
+
+
+def _started(start: Mapping[str, Any], spec: Mapping[str, Any]) -> Told:
+    return Told(
+        type="run.started",
+        actor=start.get("started_by"),
+        data={
+            "graph": spec.get("name"),
+            "graph_version": start.get("graph_version"),
+            "conversation_id": start.get("conversation_id"),
+            "session_type": start.get("session_type"),
+        },
+    )
+
+
+def _fact(row: Mapping[str, Any]) -> Told:
+    return Told(
+        type=row["type"],
+        time=datetime.fromisoformat(row["time"]),
+        address=row["address"],
+        actor=row["actor"],
+        data=row["data"],
+    )
+
+
+def _ended(status: str, record: Mapping[str, Any]) -> Told:
+    """The end, by the closing record. Halted and cancelled runs are completed ones to Temporal."""
+    view = record.get("view") or {}
+    error = view.get("error") or {}
+    if f"run.{record.get('outcome')}" in wire.TERMINAL_EVENTS:
+        status = record["outcome"]
+    data: dict[str, Json] = {"reason": record.get("reason")}
+    if status == "failed":
+        data |= {"code": error.get("code"), "message": error.get("message")}
+    return Told(
+        type=f"run.{status}",
+        address=error.get("address"),
+        actor=view.get("cancelled_by"),
+        data=data,
+    )
+
+
+def _upserted(event: HistoryEvent) -> list[tuple[str, Payload]]:
+    fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
+    return [(name, fields[name]) for name in _MEMO if name in fields]
+
+
+def _first(values: Sequence[Any]) -> Mapping[str, Any]:
+    """The first value, if it is a mapping, as all that we write; a stranger may write anything."""
+    return values[0] if values and isinstance(values[0], Mapping) else {}

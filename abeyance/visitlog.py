@@ -1,0 +1,120 @@
+"""What the history of an activity tells of a visit: that its code started, and how it ended. Pure.
+
+A visit that was stopped (by a pause, a hand-over, or the end of the run) is told as such, so that each
+`node.started` is followed by exactly one of `node.finished`, `node.failed` and `node.stopped`, unless
+the run ended first. The same visit may start again afterwards, under the same address.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+
+from abeyance.core.address import Address
+from abeyance.core.canonical import Json
+from abeyance.errors import FailureCode
+
+_LOCAL: Final = "core_local_activity"
+"""The marker by which Temporal's SDK records a local activity, when it is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An event of the feed that has no id yet. `time` None: the time of the history's event."""
+
+    type: str
+    time: datetime | None = None
+    address: str | None = None
+    actor: str | None = None
+    data: Mapping[str, Json] = field(default_factory=dict)
+
+
+def is_visit(activity: str, address: Any) -> bool:
+    """Whether an activity of this name and summary is a node's own.
+
+    The others decide a node's routes, or work for a node in another way.
+    """
+    try:
+        segments = Address.parse(str(address)).segments
+    except ValueError:
+        return False
+    graphs = (segment.id for segment in segments if segment.type == "graph")
+    node = segments[-1]
+    return node.type == "node" and any(activity == f"{graph}.{node.id}" for graph in graphs)
+
+
+def started(address: str, time: datetime | None = None) -> Told:
+    """The code of a visit was sent off, or has begun where it ran locally."""
+    return Told(type="node.started", address=address, time=time)
+
+
+def stopped(address: str) -> Told:
+    """The run stopped the code."""
+    return Told(type="node.stopped", address=address)
+
+
+def failed(address: str, code: str, message: str) -> Told:
+    """The code failed for good."""
+    return Told(type="node.failed", address=address, data={"code": code, "message": message})
+
+
+def reported(address: str, report: Mapping[str, Any]) -> Iterator[Told]:
+    """What an activity returned: the outcome of its visit."""
+    outcome = report.get("outcome") or {}
+    match outcome.get("kind"):
+        case "finished":
+            yield Told(type="node.finished", address=address)
+        case "stopped":
+            yield stopped(address)
+        case "failed":
+            yield failed(address, outcome["code"], outcome["message"])
+        case _:
+            # A worker may be newer than this reader. The facts say what came of the visit.
+            pass
+
+
+def broken(address: str, failure: Failure) -> Told:
+    """An activity ended without a report: it was cancelled, took too long, or met a bug."""
+    if any(each.HasField("canceled_failure_info") for each in (failure, failure.cause)):
+        return stopped(address)
+    message = failure.cause.message if failure.HasField("cause") else failure.message
+    return failed(address, str(FailureCode.NODE_FAILED), message)
+
+
+def local_sources(event: HistoryEvent) -> list[Payload]:
+    """The summary and the report of a local activity, of which only the summary is always there."""
+    marker = event.marker_recorded_event_attributes
+    if marker.marker_name != _LOCAL or not event.user_metadata.HasField("summary"):
+        return []
+    result = marker.details["result"].payloads if "result" in marker.details else []
+    return [event.user_metadata.summary, *result[:1]]
+
+
+def local(event: HistoryEvent, address: str, report: Mapping[str, Any]) -> Iterator[Told]:
+    """The whole of a local activity."""
+    marker = event.marker_recorded_event_attributes
+    about = json.loads(marker.details["data"].payloads[0].data)
+    if about.get("backoff") is not None or not is_visit(about["activity_type"], address):
+        # With a backoff it was one attempt, and another follows.
+        return
+    yield started(address, _began(event, about.get("original_schedule_time")))
+    if marker.HasField("failure"):
+        yield broken(address, marker.failure)
+    else:
+        yield from reported(address, report)
+
+
+def _began(event: HistoryEvent, given: Mapping[str, int] | None) -> datetime | None:
+    if given is None:
+        return None
+    moment = datetime.fromtimestamp(given["seconds"], UTC)
+    moment += timedelta(microseconds=given["nanos"] // 1000)
+    # The worker's clock says when it began, the server's when it was recorded.
+    return min(moment, event.event_time.ToDatetime(tzinfo=UTC))

@@ -1,0 +1,228 @@
+"""Principals: claimed where there is no authentication, by token where there is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site
+
+from abeyance import SettingsError
+from abeyance.api.app import create_app
+from abeyance.settings import Settings
+
+SUBJECT = "X-Abeyance-Principal"
+CAPABILITIES = "X-Abeyance-Capabilities"
+TOKENS = {
+    "ada": ("a-token", ["runs:start", "runs:read", "runs:control", "runs:respond"]),
+    "bob": ("b-token", ["runs:read"]),
+}
+
+
+def grants() -> list[dict[str, Any]]:
+    return [
+        {
+            "subject": subject,
+            "sha256": hashlib.sha256(token.encode()).hexdigest(),
+            "capabilities": capabilities,
+        }
+        for subject, (token, capabilities) in TOKENS.items()
+    ]
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def locked(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    file = tmp_path_factory.mktemp("auth") / "tokens.json"
+    file.write_text(json.dumps(grants()))
+    async with served(app_for(site, tokens_file=file)) as api:
+        yield api
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        bearer("nobody's"),
+        {"Authorization": "Basic YTpi"},
+        {"Authorization": "a-token"},
+        {**bearer("a-token"), SUBJECT: "root"},
+        {**bearer("a-token"), CAPABILITIES: "*"},
+        {SUBJECT: "root"},
+    ],
+)
+async def test_who_brings_no_token_of_ours_gets_nothing(
+    locked: Api, headers: dict[str, str]
+) -> None:
+    run_id = new_id()
+    body = {"graph": "gated", "input": {}, "run_id": run_id}
+    refused = await locked.http.post("/runs", json=body, headers=headers)
+
+    problem(refused, 401, "unauthenticated")
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+    for path in ("/graphs", f"/runs/{run_id}", "/interrupts/x"):
+        problem(await locked.http.get(path, headers=headers), 401, "unauthenticated")
+    read = await locked.http.get(f"/runs/{run_id}", headers=bearer("a-token"))
+    problem(read, 404, "unknown_run")
+
+
+async def test_a_token_names_who_acts_and_bounds_what_they_may_do(locked: Api) -> None:
+    run_id = new_id()
+    body = {"graph": "gated", "input": {}, "run_id": run_id}
+    refused = await locked.http.post("/runs", json=body, headers=bearer("b-token"))
+    started = await locked.http.post("/runs", json=body, headers=bearer("a-token"))
+    read = await locked.http.get(
+        f"/runs/{run_id}",
+        params={"wait": "30s", "until": "awaiting-input"},
+        headers={"authorization": "bearer b-token"},
+    )
+    (gate,) = [entry["id"] for entry in read.json()["interrupts"]]
+    answered = await locked.http.post(
+        f"/interrupts/{gate}/respond",
+        json={"response": {"approved": True}},
+        headers=bearer("a-token"),
+    )
+
+    found = problem(refused, 403, "capability_required")
+    assert found["capability"] == "runs:start"
+    assert "'bob'" in found["detail"]
+    assert started.json()["started_by"] == "ada"
+    assert answered.json()["receipts"][0]["answered_by"] == "ada"
+
+
+async def test_a_token_that_may_all_about_runs_may_not_answer_every_question(
+    locked: Api,
+) -> None:
+    body = {"graph": "guarded", "input": {}, "run_id": new_id()}
+    await locked.http.post("/runs", json=body, headers=bearer("a-token"))
+    read = await locked.http.get(
+        f"/runs/{body['run_id']}",
+        params={"wait": "30s", "until": "awaiting-input"},
+        headers=bearer("a-token"),
+    )
+    (gate,) = [entry["id"] for entry in read.json()["interrupts"]]
+    answered = await locked.http.post(
+        f"/interrupts/{gate}/respond",
+        json={"response": {"approved": True}},
+        headers=bearer("a-token"),
+    )
+
+    assert problem(answered, 403, "capability_required")["capability"] == "payments:approve"
+
+
+async def test_health_needs_no_token(locked: Api) -> None:
+    assert (await locked.http.get("/healthz")).status_code == 200
+    assert (await locked.http.get("/readyz")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "capability"),
+    [
+        ("POST", "/runs", {"graph": "gated", "input": {}}, "runs:start"),
+        ("GET", "/runs/{run}", None, "runs:read"),
+        ("GET", "/runs/{run}/result", None, "runs:read"),
+        ("GET", "/runs/{run}/interrupts", None, "runs:read"),
+        ("GET", "/interrupts/{gate}", None, "runs:read"),
+        ("GET", "/graphs", None, "runs:read"),
+        ("GET", "/graphs/gated", None, "runs:read"),
+        ("POST", "/runs/{run}/pause", {}, "runs:control"),
+        ("POST", "/runs/{run}/resume", {}, "runs:control"),
+        ("POST", "/runs/{run}/cancel", {}, "runs:control"),
+        ("POST", "/runs/{run}/interrupt", {}, "runs:control"),
+        ("POST", "/runs/{run}/respond", {"response": {"approved": True}}, "runs:respond"),
+        ("POST", "/interrupts/{gate}/respond", {"response": {"approved": True}}, "runs:respond"),
+    ],
+)
+async def test_each_call_takes_one_capability(
+    api: Api, method: str, path: str, body: Any, capability: str
+) -> None:
+    run_id, (gate,) = await api.waiting("gated")
+    every = {"runs:start", "runs:read", "runs:control", "runs:respond"}
+    call = path.format(run=run_id, gate=gate)
+    for listed in ("", ",".join(sorted(every - {capability}))):
+        refused = await api.http.request(
+            method, call, json=body, headers={CAPABILITIES: listed, SUBJECT: "eve"}
+        )
+        found = problem(refused, 403, "capability_required")
+        assert found["capability"] == capability
+    allowed = await api.http.request(method, call, json=body, headers={CAPABILITIES: capability})
+
+    assert allowed.status_code in (200, 201, 202, 409), allowed.text
+
+
+async def test_to_see_the_run_with_the_receipts_takes_the_right_to_read(
+    api: Api, standing: tuple[str, str]
+) -> None:
+    _, gate = standing
+    headers = {CAPABILITIES: "runs:respond"}
+    refused = await api.http.post(
+        f"/interrupts/{gate}/respond?view=true",
+        json={"response": {"approved": True}},
+        headers=headers,
+    )
+
+    assert problem(refused, 403, "capability_required")["capability"] == "runs:read"
+    assert (await api.interrupt(gate))["status"] == "open"
+
+
+async def test_a_principal_is_named_in_any_script(api: Api) -> None:
+    body = {"graph": "gated", "input": {}}
+    headers = {SUBJECT: "Zoë 漢".encode()}
+    response = await api.http.post("/runs", json=body, headers=headers)  # type: ignore[arg-type]
+
+    assert response.json()["started_by"] == "Zoë 漢"
+
+
+@pytest.mark.parametrize("subject", [b"", b"x" * 257, b"a\tb", b"\xff", b"timeout", b"temporal"])
+async def test_a_header_that_names_nobody_is_refused(api: Api, subject: bytes) -> None:
+    headers = {SUBJECT: subject}
+    response = await api.http.get("/graphs", headers=headers)  # type: ignore[arg-type]
+
+    (fault,) = problem(response, 422, "invalid_body")["errors"]
+    assert (fault["in"], fault["pointer"]) == ("header", f"/{SUBJECT.lower()}")
+
+
+async def test_a_principal_has_a_bounded_number_of_capabilities(api: Api) -> None:
+    headers = {CAPABILITIES: ",".join(f"c{n}" for n in range(201))}
+
+    problem(await api.http.get("/graphs", headers=headers), 422, "invalid_body")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "(the file)"),
+        ("{}", "(the file)"),
+        ("[]", "no token"),
+        ('[{"subject": "ada"}]', "/0/sha256"),
+        ('[{"subject": "ada", "sha256": "zz", "capabilities": []}]', "/0/sha256"),
+        (json.dumps([{**grants()[0], "token": "plain"}]), "/0/token"),
+        (json.dumps([{**grants()[0], "capabilities": "all"}]), "/0/capabilities"),
+        (json.dumps([{**grants()[0], "subject": "timeout"}]), "reserved"),
+        (json.dumps([grants()[0], {**grants()[0], "subject": "bob"}]), "twice"),
+    ],
+)
+def test_a_file_of_tokens_that_cannot_be_used_stops_the_start(
+    tmp_path: Path, content: str, told: str
+) -> None:
+    file = tmp_path / "tokens.json"
+    file.write_text(content)
+    with pytest.raises(SettingsError) as caught:
+        create_app(Settings(tokens_file=file), {})
+
+    assert told in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_a_file_of_tokens_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"cannot be read: No such file"):
+        create_app(Settings(tokens_file=tmp_path / "none.json"), {})

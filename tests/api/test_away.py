@@ -1,0 +1,171 @@
+"""When a worker, Temporal or an API is away: nothing lost, nothing twice, and no false promise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from sample_graphs import gated, gates
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import BINARY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance.api.app import create_app
+from abeyance.settings import Settings
+
+YES = {"approved": True}
+
+
+def lonely(temporal: TemporalClient) -> Site:
+    """A place whose worker comes and goes, with a client that does not wait long for it."""
+    return Site(temporal, gated(), gates(2), patience=1.0)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+async def test_a_worker_away_leaves_reads_and_control_and_refuses_answers(
+    temporal: TemporalClient,
+) -> None:
+    site = lonely(temporal)
+    async with served(app_for(site)) as api:
+        async with site.worker():
+            run_id, (gate,) = await api.waiting("gated", {"amount": 3})
+        read = await api.http.get(f"/runs/{run_id}")
+        answered = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
+        paused = await api.http.post(f"/runs/{run_id}/pause", json={"reason": "audit"})
+        started = await api.http.post(
+            "/runs", json={"graph": "gated", "input": {}, "run_id": new_id()}
+        )
+        async with site.worker():
+            again = await eventually(lambda: _ok(api, gate))
+            later = (await api.http.get(f"/runs/{run_id}")).json()
+
+        view = read.json()
+        assert (view["degraded"], view["status"]) == (True, "awaiting-input")
+        assert [entry["id"] for entry in view["interrupts"]] == [gate]
+        assert problem(answered, 503, "unavailable")
+        assert int(answered.headers["retry-after"]) >= 1
+        assert (paused.status_code, paused.json()["degraded"]) == (202, True)
+        assert (started.status_code, started.json()["degraded"]) == (201, True)
+        assert len(again["receipts"]) == 1
+        assert (later["degraded"], later["status"]) == (False, "paused")
+        assert later["pause"]["reason"] == "audit"
+
+
+async def _ok(api: Api, gate: str) -> dict[str, list[object]] | None:
+    response = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
+    if response.status_code == 503:
+        return None
+    assert response.status_code == 200, response.text
+    found: dict[str, list[object]] = response.json()
+    return found
+
+
+async def test_readiness_tells_whether_anybody_would_do_the_work(temporal: TemporalClient) -> None:
+    site = lonely(temporal)
+    async with served(app_for(site)) as api:
+        alone = await api.http.get("/readyz")
+        async with site.worker():
+
+            async def ready() -> httpx.Response | None:
+                response = await api.http.get("/readyz")
+                return response if response.status_code == 200 else None
+
+            with_worker = await eventually(ready)
+
+        assert problem(alone, 503, "unavailable")["ready"] is False
+        assert site.settings.task_queue in alone.json()["detail"]
+        assert int(alone.headers["retry-after"]) >= 1
+        assert with_worker.json() == {"ready": True, "workers": 1}
+        assert (await api.http.get("/healthz")).json() == {"status": "ok"}
+
+
+async def test_an_api_that_is_killed_in_the_middle_costs_nothing_but_a_repeat(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2), patience=10.0)
+    headers = {"Idempotency-Key": new_id("key")}
+    start = {"graph": "gates", "input": {}}
+    async with served(app_for(site)) as other:
+        async with served(app_for(site)) as doomed:
+            async with site.worker():
+                started = await doomed.http.post("/runs", json=start, headers=headers)
+                run_id = started.json()["run_id"]
+                view = await doomed.until(run_id, "awaiting-input")
+            # Nobody can answer this now, so the call is under way when its API dies.
+            gate, last = (entry["id"] for entry in view["interrupts"])
+            call = asyncio.create_task(
+                doomed.http.post(
+                    f"/runs/{run_id}/respond",
+                    json={"interrupt_id": gate, "response": 1},
+                    headers=headers,
+                )
+            )
+            done, _ = await asyncio.wait({call}, timeout=0.3)
+            doomed.kill()
+            with pytest.raises(httpx.TransportError):
+                await call
+        async with site.worker():
+            restarted = await other.http.post("/runs", json=start, headers=headers)
+            again = await other.http.post(
+                f"/runs/{run_id}/respond",
+                json={"interrupt_id": gate, "response": 1},
+                headers=headers,
+            )
+            await other.http.post(f"/interrupts/{last}/respond", json={"response": 2})
+            ended = await other.until(run_id, "completed")
+
+    assert not done
+    assert (restarted.status_code, restarted.json()["run_id"]) == (200, run_id)
+    assert [receipt["interrupt_id"] for receipt in again.json()["receipts"]] == [gate]
+    assert sorted(ended["values"]["log"]) == ["done0 1", "done1 2"]
+
+
+@asynccontextmanager
+async def temporal_at(port: int) -> AsyncIterator[None]:
+    process = await asyncio.create_subprocess_exec(
+        BINARY,
+        *("server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "never"),
+        *("--port", str(port)),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 20)
+
+
+async def test_an_api_waits_for_its_temporal_and_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{port}")
+    graph = gated()
+    async with served(create_app(Settings(), {graph.name: graph})) as api:
+        body = {"graph": "gated", "input": {}}
+        start = await api.http.post("/runs", json=body)
+        ready = await api.http.get("/readyz")
+        graphs = await api.http.get("/graphs")
+        async with temporal_at(port):
+
+            async def found() -> httpx.Response | None:
+                response = await api.http.get("/runs/nobody")
+                return response if response.status_code != 503 else None
+
+            read = await eventually(found, seconds=30)
+            not_set_up = await api.http.post("/runs", json=body)
+
+    assert f"127.0.0.1:{port}" in problem(start, 503, "unavailable")["detail"]
+    assert int(start.headers["retry-after"]) >= 1
+    assert problem(ready, 503, "unavailable")["ready"] is False
+    assert graphs.status_code == 200
+    problem(read, 404, "unknown_run")
+    assert "abeyance setup" in problem(not_set_up, 503, "unavailable")["detail"]

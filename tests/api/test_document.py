@@ -1,0 +1,114 @@
+"""The OpenAPI document says what the service does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+from stack import Api
+
+from abeyance import wire
+from abeyance.api import bodies, examples
+from abeyance.api.app import create_app
+from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
+from abeyance.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return create_app(Settings(), {}).openapi()
+
+
+def calls(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, by_method in document["paths"].items():
+        for method, call in by_method.items():
+            yield f"{method.upper()} {path}", call
+
+
+def resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    found = schema
+    for part in schema.get("$ref", "#").removeprefix("#").strip("/").split("/"):
+        found = document[part] if found is schema and part else found[part] if part else found
+    return found
+
+
+async def test_it_is_served_and_is_the_newest_version(api: Api) -> None:
+    served = (await api.http.get("/openapi.json")).json()
+
+    assert served["openapi"].startswith("3.1")
+    assert "/runs/{run_id}/respond" in served["paths"]
+
+
+def test_every_call_says_what_it_does_with_an_example_of_each_answer(
+    document: dict[str, Any],
+) -> None:
+    for name, call in calls(document):
+        assert call["description"], name
+        for status, answer in call["responses"].items():
+            for kind, content in answer["content"].items():
+                assert content["schema"], f"{name} {status}"
+                assert content.get("example") or content.get("examples"), f"{name} {status}"
+                assert kind == ("application/json" if status < "400" else MEDIA_TYPE), name
+
+
+def test_every_body_has_an_example(document: dict[str, Any]) -> None:
+    for name, call in calls(document):
+        if "requestBody" not in call:
+            continue
+        content = call["requestBody"]["content"]["application/json"]
+        schema = content["schema"]
+        examples_of_it = (
+            content.get("examples")
+            or schema.get("examples")
+            or resolved(document, schema).get("examples")
+        )
+        assert examples_of_it, name
+
+
+def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> None:
+    statuses = {str(code): status for code, (status, _) in PROBLEMS.items()}
+    for name, call in calls(document):
+        for status, answer in call["responses"].items():
+            listed = answer["content"].get(MEDIA_TYPE, {}).get("examples", {})
+            assert {statuses[code] for code in listed} <= {int(status)}, name
+
+
+@pytest.mark.parametrize(
+    ("model", "example"),
+    [
+        (wire.RunView, examples.RUN),
+        (wire.RunView, examples.PAUSED_RUN),
+        (wire.RunView, examples.ENDING_RUN),
+        (wire.InterruptView, examples.INTERRUPT),
+        (wire.Receipts, examples.RECEIPTS),
+        (bodies.RunResult, examples.RESULT),
+        (bodies.GraphSummary, examples.GRAPH),
+    ],
+)
+def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[str, Any]) -> None:
+    assert model.model_validate(example).model_dump(mode="json") == example
+
+
+@pytest.mark.parametrize(
+    ("model", "example"),
+    [
+        (bodies.StartBody, examples.START),
+        (bodies.AnswerBody, examples.ANSWER_TO_ONE),
+        (wire.PauseBody, examples.PAUSE),
+        (wire.ControlBody, examples.RESUME),
+        (wire.CancelBody, examples.CANCEL),
+        *((wire.Answers, example["value"]) for example in examples.ANSWERS.values()),
+    ],
+)
+def test_an_example_of_a_body_is_accepted(model: type[BaseModel], example: dict[str, Any]) -> None:
+    assert TypeAdapter(model).validate_python(example).model_fields_set == set(example)
+
+
+async def test_a_graph_is_shown_as_in_the_example(api: Api) -> None:
+    whole = (await api.http.get("/graphs/gated")).json()
+
+    assert set(whole) == set(examples.GRAPH_SPEC)
+    assert set(whole["nodes"]["after"]) == set(examples.GRAPH_SPEC["nodes"]["pay"])
+    assert set(whole["edges"][0]) == set(examples.GRAPH_SPEC["edges"][0])

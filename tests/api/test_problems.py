@@ -1,0 +1,79 @@
+"""Errors are problems, all of them."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from stack import Api, problem, served
+
+from abeyance import Refusal, SettingsError
+from abeyance.api.app import create_app
+from abeyance.api.problems import PROBLEMS
+from abeyance.errors import Code
+from abeyance.settings import Settings
+
+
+def test_every_code_has_its_status_and_its_title() -> None:
+    assert set(PROBLEMS) == set(Code)
+    assert len({title for _, title in PROBLEMS.values()}) == len(Code)
+
+
+@pytest.mark.parametrize("path", ["/", "/nope", "/runs/x/y/z", "/runs/", "/docs"])
+async def test_a_path_that_there_is_not_is_a_problem(api: Api, path: str) -> None:
+    found = problem(await api.http.get(path), 404, "unknown_path")
+
+    assert path in found["detail"]
+
+
+async def test_a_method_that_a_path_does_not_take_is_a_problem(api: Api) -> None:
+    response = await api.http.delete("/graphs", headers={"X-Abeyance-Request": "1"})
+
+    problem(response, 405, "method_not_allowed")
+    assert response.headers["allow"] == "GET"
+
+
+async def test_what_nobody_thought_of_is_told_without_its_insides(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = create_app(Settings(), {})
+
+    @app.get("/broken", include_in_schema=False)
+    async def broken() -> None:
+        raise RuntimeError("a secret of ours")
+
+    with caplog.at_level(logging.ERROR):
+        async with served(app) as api:
+            response = await api.http.get("/broken")
+
+    problem(response, 500, "internal_error")
+    assert "secret" not in response.text
+    assert "a secret of ours" in caplog.text
+
+
+async def test_a_refusal_cannot_put_its_own_words_over_those_of_the_problem() -> None:
+    app = create_app(Settings(), {})
+
+    @app.get("/refusing", include_in_schema=False)
+    async def refusing() -> None:
+        raise Refusal(Code.WITHDRAWN, "It was.", status="cancelled", title="x", type="y", more=1)
+
+    async with served(app) as api:
+        found = problem(await api.http.get("/refusing"), 409, "withdrawn")
+
+    assert (found["interrupt_status"], found["more"]) == ("cancelled", 1)
+    assert found["title"] == PROBLEMS[Code.WITHDRAWN][1]
+
+
+async def test_a_temporal_that_was_not_set_up_is_told_as_unavailable() -> None:
+    app = create_app(Settings(), {})
+
+    @app.get("/unset", include_in_schema=False)
+    async def unset() -> None:
+        raise SettingsError("run `abeyance setup` once")
+
+    async with served(app) as api:
+        response = await api.http.get("/unset")
+
+    assert "abeyance setup" in problem(response, 503, "unavailable")["detail"]
+    assert int(response.headers["retry-after"]) > 0

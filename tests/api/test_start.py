@@ -1,0 +1,216 @@
+"""Starting runs and reading them, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from stack import Api, new_id, problem
+
+from abeyance import wire
+
+
+async def test_a_started_run_is_told_with_its_place(api: Api) -> None:
+    run_id = new_id()
+    response = await api.http.post(
+        "/runs",
+        json={
+            "graph": "gated",
+            "input": {"amount": 3},
+            "run_id": run_id,
+            "conversation_id": "slack:C1/167.22",
+            "session_type": "batch",
+            "labels": {"team": "support"},
+        },
+    )
+    view = response.json()
+
+    assert response.status_code == 201
+    assert response.headers["location"] == f"/runs/{run_id}"
+    assert (view["run_id"], view["graph"]) == (run_id, "gated")
+    assert (view["conversation_id"], view["session_type"]) == ("slack:C1/167.22", "batch")
+    assert (view["labels"], view["started_by"]) == ({"team": "support"}, "local")
+    assert (await api.http.get(response.headers["location"])).json()["run_id"] == run_id
+
+
+async def test_a_run_without_an_id_gets_one_that_names_its_graph(api: Api) -> None:
+    response = await api.http.post("/runs", json={"graph": "gated", "input": {}})
+
+    assert response.status_code == 201
+    assert response.json()["run_id"].startswith("gated-")
+
+
+async def test_starting_the_same_again_is_the_same_run(api: Api) -> None:
+    body = {"graph": "gated", "input": {"amount": 3}, "run_id": new_id()}
+    first = await api.http.post("/runs", json=body)
+    again = await api.http.post("/runs", json=body)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["created_at"] == first.json()["created_at"]
+
+
+async def test_a_running_id_is_not_given_to_another_run(api: Api) -> None:
+    run_id = await api.start("gated", {"amount": 3})
+    response = await api.http.post(
+        "/runs", json={"graph": "gated", "input": {"amount": 4}, "run_id": run_id}
+    )
+
+    found = problem(response, 409, "run_exists")
+    assert found["run_id"] == run_id
+    assert found["run_status"] in ("running", "awaiting-input")
+
+
+async def test_the_id_of_an_ended_run_is_given_away_only_on_demand(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    await api.http.post(f"/runs/{run_id}/cancel", json={})
+    await api.until(run_id, "cancelled")
+    body = {"graph": "gated", "input": {}, "run_id": run_id}
+    refused = await api.http.post("/runs", json=body)
+    reused = await api.http.post("/runs", json={**body, "reuse": True})
+
+    assert problem(refused, 409, "run_exists")["run_status"] == "cancelled"
+    assert reused.status_code == 201
+    assert reused.json()["status"] != "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code", "pointers"),
+    [
+        ({"graph": "nope"}, 404, "unknown_graph", None),
+        ({"run_id": "a b"}, 422, "invalid_run_id", None),
+        ({"run_id": ""}, 422, "invalid_run_id", None),
+        ({"run_id": "x" * 257}, 422, "invalid_run_id", None),
+        ({"input": {"amount": "much"}}, 422, "invalid_input", ["/amount"]),
+        ({"input": {"colour": 1}}, 422, "invalid_input", ["/colour"]),
+        ({"input": []}, 422, "invalid_input", [""]),
+        ({"input": None}, 422, "invalid_input", [""]),
+        ({"colour": 1}, 422, "invalid_body", ["/colour"]),
+        ({"interrupt_before": ["a"]}, 422, "invalid_body", ["/interrupt_before"]),
+        ({"graph": 7}, 422, "invalid_body", ["/graph"]),
+        ({"run_id": 7}, 422, "invalid_body", ["/run_id"]),
+        ({"reuse": "yes"}, 422, "invalid_body", ["/reuse"]),
+        ({"labels": {"a=b": "c"}}, 422, "invalid_body", None),
+        ({"labels": {"a": 1}}, 422, "invalid_body", ["/labels/a"]),
+        ({"labels": {str(n): "" for n in range(21)}}, 422, "invalid_body", ["/labels"]),
+        ({"conversation_id": "a\nb"}, 422, "invalid_body", ["/conversation_id"]),
+        ({"limits": {"max_visits": 1001}}, 422, "invalid_body", ["/limits/max_visits"]),
+        ({"limits": {"max_visits": 0}}, 422, "invalid_body", ["/limits/max_visits"]),
+        ({"limits": {"max_visits": "5"}}, 422, "invalid_body", ["/limits/max_visits"]),
+        ({"limits": {"patience": 1}}, 422, "invalid_body", ["/limits/patience"]),
+        ({"limits": {"grace": "1h"}}, 422, "invalid_body", ["/limits/grace"]),
+        ({"limits": {"grace": "soon"}}, 422, "invalid_body", ["/limits/grace"]),
+        (
+            {"limits": {"max_queue_size": 101, "continue_as_new_after": 1501}},
+            422,
+            "invalid_body",
+            ["/limits/continue_as_new_after", "/limits/max_queue_size"],
+        ),
+    ],
+)
+async def test_a_start_that_cannot_be_is_refused_and_starts_nothing(
+    api: Api, change: dict[str, Any], status: int, code: str, pointers: list[str] | None
+) -> None:
+    run_id = new_id()
+    response = await api.http.post(
+        "/runs", json={"graph": "gated", "input": {"amount": 3}, "run_id": run_id, **change}
+    )
+
+    found = problem(response, status, code)
+    if pointers is not None:
+        assert [entry["pointer"] for entry in found["errors"]] == pointers
+    problem(await api.http.get(f"/runs/{run_id}"), 404, "unknown_run")
+
+
+async def test_a_bad_run_id_is_told_what_is_wrong_with_it(api: Api) -> None:
+    response = await api.http.post(
+        "/runs", json={"graph": "gated", "input": {}, "run_id": "größe 1"}
+    )
+
+    found = problem(response, 422, "invalid_run_id")
+    assert found["invalid_characters"] == [" ", "ß", "ö"]
+    assert found["rule"] == wire.RUN_ID_RULE
+
+
+async def test_a_body_that_misses_a_field_is_told_which(api: Api) -> None:
+    response = await api.http.post("/runs", json={"run_id": "x"})
+
+    found = problem(response, 422, "invalid_body")
+    assert found["errors"] == [
+        {"pointer": "/graph", "message": "is missing"},
+        {"pointer": "/input", "message": "is missing"},
+    ]
+
+
+async def test_lower_limits_hold_for_the_run(api: Api) -> None:
+    run_id = await api.start("gated", {}, limits={"max_queue_size": 7, "grace": "PT1S"})
+
+    assert (await api.http.get(f"/runs/{run_id}")).json()["max_queue_size"] == 7
+
+
+async def test_a_read_may_wait_for_what_the_run_comes_to(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    waiting = asyncio.create_task(
+        api.http.get(f"/runs/{run_id}", params={"wait": "PT20S", "until": "completed,halted"})
+    )
+    done, _ = await asyncio.wait({waiting}, timeout=0.3)
+    answered = await api.http.post(f"/runs/{run_id}/respond", json={"response": {"approved": True}})
+
+    assert not done
+    assert answered.status_code == 200, answered.text
+    assert (await waiting).json()["status"] == "completed"
+
+
+async def test_a_read_waits_no_longer_than_it_was_told_to(
+    api: Api, standing: tuple[str, str]
+) -> None:
+    run_id, _ = standing
+    for wait in ("PT0.1S", "0.1", "100ms"):
+        response = await api.http.get(
+            f"/runs/{run_id}", params={"wait": wait, "until": "completed"}
+        )
+        assert (response.status_code, response.json()["status"]) == (200, "awaiting-input")
+
+
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ({"wait": "soon"}, "/wait"),
+        ({"wait": "-PT1S"}, "/wait"),
+        ({"wait": ""}, "/wait"),
+        ({"until": "done"}, "/until"),
+        ({"wait": "1s", "until": "completed,"}, "/until"),
+    ],
+)
+async def test_a_query_that_means_nothing_is_refused(
+    api: Api, standing: tuple[str, str], query: dict[str, str], pointer: str
+) -> None:
+    run_id, _ = standing
+    found = problem(await api.http.get(f"/runs/{run_id}", params=query), 422, "invalid_body")
+
+    (fault,) = found["errors"]
+    assert (fault["pointer"], fault["in"]) == (pointer, "query")
+
+
+async def test_a_result_is_there_when_the_run_has_ended(api: Api) -> None:
+    run_id, (gate,) = await api.waiting("gated", {"amount": 3})
+    early = await api.http.get(f"/runs/{run_id}/result")
+    await api.http.post(f"/interrupts/{gate}/respond", json={"response": {"approved": True}})
+    await api.until(run_id, "completed")
+    result = (await api.http.get(f"/runs/{run_id}/result")).json()
+
+    assert problem(early, 409, "not_finished")["run_status"] == "awaiting-input"
+    assert (result["run_id"], result["status"], result["outcome"]) == (
+        run_id,
+        "completed",
+        "completed",
+    )
+    assert result["values"]["log"] == ["before", "after {'approved': True}"]
+    assert result["undelivered"] == []
+    assert [entry["status"] for entry in result["interrupts"]] == ["answered"]
+
+
+@pytest.mark.parametrize("run_id", ["nobody-has-this-id", "not%20an%20id", "x" * 300, "a.b"])
+@pytest.mark.parametrize("part", ["", "/result", "/interrupts"])
+async def test_an_id_that_no_run_has_is_unknown(api: Api, run_id: str, part: str) -> None:
+    problem(await api.http.get(f"/runs/{run_id}{part}"), 404, "unknown_run")

@@ -1,0 +1,86 @@
+"""`abeyance demo`: a real run from beginning to end, with a worker killed in the middle."""
+
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+from dev_stack import Place, command, living, until
+
+
+def written(place: Place) -> dict[str, Path]:
+    (folder,) = (place.folder / "out").iterdir()
+    return {file.name: file for file in folder.iterdir()}
+
+
+def processes_in(place: Place) -> list[int]:
+    """What still runs of whatever was started with this place's temporary folder."""
+    mark = f"--db-filename {place.folder}"
+    return [pid for pid, words in living() if mark in " ".join(words)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    (tmp_path / "tmp").mkdir()
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize("answer", ["approve", "reject"])
+def test_it_ends_as_it_was_answered(place: Place, answer: str) -> None:
+    done = place.run("demo", "--answer", answer, seconds=55, TMPDIR=str(place.folder / "tmp"))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("kill -9", "survived", "/runs/invoices-", "/namespaces/default/workflows/"):
+        assert word in done.stdout
+    files = written(place)
+    assert ("ledger.csv" in files) is (answer == "approve")
+    assert any(name.startswith("pain.001-") for name in files) is (answer == "approve")
+    assert f"Answer: {answer[:6]}" in files["report.txt"].read_text()
+    assert [*(place.folder / "tmp").iterdir()] == []
+    assert processes_in(place) == []
+
+
+def test_without_an_answer_it_asks_in_the_terminal_and_stays_up_until_enter(place: Place) -> None:
+    ours, theirs = pty.openpty()
+    heard = b""
+
+    def says(text: str) -> bool:
+        nonlocal heard
+        heard += os.read(ours, 65_536)
+        return text.encode() in heard
+
+    with subprocess.Popen(
+        command("demo"),
+        cwd=place.folder,
+        env={**place.environment, "TMPDIR": str(place.folder / "tmp"), "TERM": "dumb"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as demo:
+        os.close(theirs)
+        try:
+            until(lambda: says("approve or reject: "), "the question", seconds=40)
+            os.write(ours, b"perhaps\n")
+            until(lambda: says("Please type approve or reject."), "another try")
+            os.write(ours, b"reject\n")
+            until(lambda: says("Why (may be empty): "), "the reason")
+            os.write(ours, b"called them\n")
+            until(lambda: says("Enter ends it."), "the end")
+            assert processes_in(place) != []
+            os.write(ours, b"\n")
+            assert demo.wait(timeout=15) == 0
+        finally:
+            demo.kill()
+            os.close(ours)
+
+    assert "Answer: rejected: called them" in written(place)["report.txt"].read_text()
+    assert processes_in(place) == []
+
+
+def test_without_a_terminal_it_says_how_to_give_the_answer(place: Place) -> None:
+    done = place.run("demo")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--answer approve" in done.stderr

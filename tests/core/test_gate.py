@@ -1,0 +1,138 @@
+"""What a person is asked, and what stays of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_drive import Drive, at, chain, gate, graph
+
+from abeyance.core import events, machine
+from abeyance.core import gate as asking
+from abeyance.core.canonical import Json, sha256
+from abeyance.core.draft import Draft
+from abeyance.core.events import Responded
+from abeyance.core.ledger import digest_of, interrupt_id, judge
+from abeyance.core.model import START, GraphSpec, Question
+from abeyance.core.state import Limits, Phase
+from abeyance.errors import Code
+
+
+def asking_for(**options: Any) -> Drive:
+    """A run that waits for the answer to `ask`, and then for nothing."""
+    return Drive(chain(gate("ask", **options)))
+
+
+def test_a_question_is_filled_once_when_it_opens() -> None:
+    run = Drive(
+        graph(
+            gate("ask", prompt="Pay {x}?", reason={"why": "{x} and {y}"}),
+            "work",
+            ways=[(START, "ask"), (START, "work")],
+        ),
+        values={"x": 100},
+    )
+    shown = run.open("ask")
+    run.finish("work", {"x": 200})
+
+    assert run.open("ask") == shown
+    assert (shown.prompt, shown.reason) == ("Pay 100?", {"why": "100 and {y}"})
+    assert shown.digest == digest_of("ask", shown.address, "Pay 100?", shown.reason, None)
+
+
+@pytest.mark.parametrize("changed", range(5))
+def test_a_digest_changes_with_everything_that_is_shown(changed: int) -> None:
+    shown: list[Any] = ["ask", "graph:g", "Go on?", {"why": 1}, {"type": "object"}]
+    other = list(shown)
+    other[changed] = "other"
+
+    assert digest_of(*shown) != digest_of(*other)
+    assert digest_of(*shown) == digest_of(*list(shown))
+
+
+def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:
+    run = asking_for(capability="boss", timeout=60)
+    opened = run.open("ask")
+
+    (fact,) = run.facts("interrupt.opened")
+    assert fact.address == opened.address == opened.visit == "graph:g;node:ask"
+    assert fact.data == {
+        "id": opened.id,
+        "name": "ask",
+        "kind": "question",
+        "capability": "boss",
+        "deadline": at(60).isoformat(),
+    }
+    assert (opened.created_at, opened.deadline, opened.number) == (at(0), at(60), fact.number)
+    assert (opened.kind, opened.scope) == ("question", "graph:g")
+
+
+def test_an_id_names_its_run_and_is_the_same_in_every_replay() -> None:
+    assert asking_for().open("ask").id == asking_for().open("ask").id
+    assert asking_for().open("ask").id == interrupt_id("r", "graph:g;node:ask", "ask")
+    different = {
+        interrupt_id("r", "graph:g;node:ask", "ask"),
+        interrupt_id("r", "graph:g;node:ask", "other"),
+        interrupt_id("r", "graph:g;node:ask:2", "ask"),
+        interrupt_id("r", "graph:g;node:ask", "ask", 2),
+        interrupt_id("q", "graph:g;node:ask", "ask"),
+    }
+    assert len(different) == 5
+    run, _, digits = asking_for().open("ask").id.rpartition(".")
+    assert run == "r"
+    assert len(digits) == 16
+    assert int(digits, 16) >= 0
+
+
+def test_a_prompt_that_shows_a_document_is_cut() -> None:
+    run = Drive(chain(gate("ask", prompt="{x}")), values={"x": "y" * 20_000})
+    assert len(run.open("ask").prompt) == 10_000
+
+    run.answer("ask")
+    assert run.settled("ask").prompt == "y" * 200
+
+
+@pytest.mark.parametrize(("length", "kept"), [(510, "y" * 510), (511, None)])
+def test_a_long_answer_is_kept_as_its_hash_only(length: int, kept: Json) -> None:
+    run = asking_for()
+    id_ = run.open("ask").id
+    run.answer("ask", "y" * length)
+
+    assert run.settled("ask").answer == kept
+    assert run.settled("ask").answer_sha256 == sha256("y" * length)
+    (receipt,) = judge(
+        run.state.ledger, Responded(now=run.now, **run.response({id_: "y" * length}))
+    ).values()
+    assert receipt.replayed
+
+
+def test_only_the_latest_settled_interrupts_are_remembered() -> None:
+    run = Drive(chain(gate("one"), gate("two"), gate("three")), limits=Limits(settled_kept=2))
+    ids = []
+    for name in ("one", "two", "three"):
+        ids.append(run.open(name).id)
+        run.answer(name)
+
+    assert list(run.state.ledger.settled) == ids[1:]
+    refusal = run.refused(Responded, **run.response({ids[0]: None}))
+    assert refusal.code is Code.UNKNOWN_INTERRUPT
+
+
+# a unit that asks several people
+
+
+def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
+    spec: GraphSpec = graph("a", ways=[(START, "a")])
+    state = machine.new_run(run_id="r", spec=spec, limits=Limits(), values={}, now=at(0))
+    state, _ = machine.advance(state, events.Started(now=at(0)))
+    draft = Draft(state, at(0))
+    visit = next(state.in_phase(Phase.RUNNING))
+    for name in ("one", "two"):
+        asking.open_question(draft, visit, Question(name=name, prompt="?"))
+
+    one, two = asking.of_visit(draft, visit.address)
+    asking.answer(draft, two, 2, "ada")
+    assert draft.state.visits[visit.address].phase is Phase.WAITING
+    asking.answer(draft, one, 1, "ada")
+    done = draft.state.visits[visit.address]
+    assert (done.phase, done.answers) == (Phase.READY, {"two": 2, "one": 1})

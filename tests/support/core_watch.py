@@ -1,0 +1,184 @@
+"""What somebody who sees only the effects of a run knows of it, and the promises as they see them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from abeyance.core import events, machine
+from abeyance.core.canonical import size
+from abeyance.core.effects import DecideRoutes, Effect, Finish, Publish, RunNode, StopNode, Yield
+from abeyance.core.state import Phase, RunState, Status
+
+TERMINAL = {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED}
+SETTLING = {"interrupt.answered", "interrupt.expired", "interrupt.cancelled"}
+
+Order = RunNode | DecideRoutes
+
+
+class Watch:
+    """The effects of one run so far: `orders` and `stops` without an outcome yet, and what was told."""
+
+    def __init__(self) -> None:
+        self.orders: dict[str, Order] = {}
+        self.stops: set[str] = set()
+        self.over: list[str] = []
+        self.opened: list[str] = []
+        self.settled: list[str] = []
+        self.accepted: list[str] = []
+        self.delivered: list[str] = []
+        self.undelivered: list[str] = []
+        self._starts: Counter[str] = Counter()
+        self._facts = 0
+        self._finishes = 0
+        self._task_orders = 0
+        self._task_bytes = 0
+
+    def saw(
+        self,
+        before: RunState,
+        event: events.Event,
+        after: RunState,
+        effects: tuple[Effect, ...],
+    ) -> None:
+        """One step of the run; AssertionError if it had no right to it."""
+        ended: str | None = None
+        match event:
+            case events.TaskBegan() | events.Restored() if not before.finished:
+                self._task_orders = self._task_bytes = 0
+            case events.NodeFinished() | events.NodeFailed():
+                ended = event.visit
+                self._is_over(ended)
+            case events.NodeStopped():
+                ended = event.visit
+                self._has_stopped(ended)
+            case _:
+                pass
+        for effect in effects:
+            match effect:
+                case RunNode() | DecideRoutes():
+                    self._ordered(before, after, effect)
+                case StopNode(visit=visit):
+                    # What was due comes first: it may stop the visit whose outcome comes next.
+                    assert visit in self.orders or visit == ended
+                    self._is_to_stop(effect)
+                case Publish():
+                    assert effect.time == event.now
+                    self._told(effect)
+                case Yield():
+                    assert after.yielding
+                case Finish():
+                    self._finishes += 1
+
+    def check(self, state: RunState) -> None:
+        """Every promise, after a step."""
+        self._a_terminal_status_is_for_ever(state)
+        self._each_interrupt_is_settled_once_and_never_reopened(state)
+        self._open_interrupts_belong_to_the_visits_that_wait(state)
+        self._what_runs_was_ordered_and_is_bounded(state)
+        self._an_accepted_message_is_queued_delivered_or_reported(state)
+        self._no_run_is_stranded(state)
+
+    # Steps
+
+    def _ordered(self, before: RunState, after: RunState, order: Order) -> None:
+        visit = order.visit
+        assert visit not in self.orders, "a visit that runs is not started again"
+        assert visit not in self.over, "a visit that is over is not started again"
+        assert after.pause is None or before.ending is not None, "nothing starts while paused"
+        self.orders[visit] = order
+        self._starts[visit] += 1
+        is_finally = order.node.id in after.spec.finally_nodes
+        assert before.ending is None or is_finally, "nothing starts in a run that ends"
+        self._task_orders += 1
+        self._task_bytes += size(order.values) + size(order.answers)
+        if isinstance(order, RunNode):
+            self._task_bytes += size(order.journal)
+            assert order.start == self._starts[visit]
+            assert (order.outcome is not None) == is_finally
+        limit = after.limits.task_bytes
+        assert self._task_bytes <= limit or self._task_orders == 1, "one task sends only so much"
+
+    def _is_to_stop(self, stop: StopNode) -> None:
+        if stop.abandon:
+            self._is_over(stop.visit)
+        elif stop.visit in self.orders:
+            self.stops.add(stop.visit)
+
+    def _has_stopped(self, visit: str) -> None:
+        self.orders.pop(visit, None)
+        self.stops.discard(visit)
+
+    def _is_over(self, visit: str) -> None:
+        self._has_stopped(visit)
+        self.over.append(visit)
+
+    def _told(self, fact: Publish) -> None:
+        assert fact.number == self._facts + 1, "facts are numbered without a gap"
+        self._facts = fact.number
+        match fact.type:
+            case "interrupt.opened":
+                self.opened.append(str(fact.data["id"]))
+            case type_ if type_ in SETTLING:
+                self.settled.append(str(fact.data["id"]))
+            case "message.queued":
+                self.accepted.append(str(fact.data["message_id"]))
+            case "message.delivered":
+                self.delivered.append(str(fact.data["message_id"]))
+            case "message.undelivered":
+                self.undelivered.append(str(fact.data["message_id"]))
+            case _:
+                pass
+
+    # Promises
+
+    def _a_terminal_status_is_for_ever(self, state: RunState) -> None:
+        assert state.finished == (state.status in TERMINAL)
+        assert self._finishes == int(state.finished)
+        if state.finished:
+            assert not state.visits
+            assert not state.ledger.open
+            assert not state.mailbox.queue
+            assert state.pause is None
+
+    def _each_interrupt_is_settled_once_and_never_reopened(self, state: RunState) -> None:
+        assert len(set(self.opened)) == len(self.opened)
+        assert len(set(self.settled)) == len(self.settled)
+        assert set(self.settled) <= set(self.opened)
+        assert set(state.ledger.open) == set(self.opened) - set(self.settled)
+        kept = self.settled[-state.limits.settled_kept :]
+        assert list(state.ledger.settled) == kept
+
+    def _open_interrupts_belong_to_the_visits_that_wait(self, state: RunState) -> None:
+        asking = {interrupt.visit for interrupt in state.ledger.open.values()}
+        assert asking == {visit.address for visit in state.in_phase(Phase.WAITING)}
+
+    def _what_runs_was_ordered_and_is_bounded(self, state: RunState) -> None:
+        running = {visit.address for visit in state.in_phase(Phase.RUNNING)}
+        assert running == set(self.orders)
+        assert len(running) <= state.limits.max_parallel_visits
+        counts = state.root.visit_counts
+        assert all(
+            count <= state.limits.max_visits
+            for node, count in counts.items()
+            if node not in state.spec.finally_nodes
+        )
+
+    def _an_accepted_message_is_queued_delivered_or_reported(self, state: RunState) -> None:
+        queued = [message.message_id for message in state.mailbox.queue]
+        assert len(queued) <= state.limits.max_queue_size
+        assert sorted(self.accepted) == sorted(queued + self.delivered + self.undelivered)
+        reported = [left.message_id for left in state.mailbox.undelivered]
+        assert reported == self.undelivered
+        assert state.counters.messages_queued == len(self.accepted)
+        assert state.counters.messages_delivered == len(self.delivered)
+
+    def _no_run_is_stranded(self, state: RunState) -> None:
+        if state.finished or state.pause is not None:
+            return
+        assert state.visits, "nothing runs, is ready or waits, so the run has to be finished"
+        ready = list(state.in_phase(Phase.READY))
+        assert state.ending is None or all(visit.is_finally for visit in ready)
+        if state.rotation is not None:
+            assert machine.may_rotate(state) == (not self.orders)
+        elif ready and not state.yielding:
+            assert len(self.orders) == state.limits.max_parallel_visits

@@ -1,0 +1,153 @@
+"""The whole stack in one process: the API on a port of its own, over a real Temporal and a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+from temporal_site import Site
+
+from abeyance.api.app import create_app
+from abeyance.api.problems import MEDIA_TYPE
+from abeyance.settings import Settings
+
+_PARAMETER = re.compile(r"\{[^}]+\}")
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Api:
+    """An API that is up. `http` holds every answer against the OpenAPI document."""
+
+    def __init__(self, app: FastAPI, server: _Server, port: int) -> None:
+        self.app = app
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self._server = server
+        self.http = httpx.AsyncClient(
+            base_url=self.url,
+            timeout=40,
+            trust_env=False,
+            event_hooks={"response": [self._check_documented]},
+        )
+
+    def kill(self) -> None:
+        """Cut every connection and stop, whatever is under way."""
+        self._server.should_exit = True
+        self._server.force_exit = True
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()
+
+    async def start(self, graph: str, input: Mapping[str, Any], **fields: Any) -> str:
+        """Start a run under a new id and return the id."""
+        body = {"graph": graph, "input": dict(input), "run_id": new_id(), **fields}
+        response = await self.http.post("/runs", json=body)
+        assert response.status_code == 201, response.text
+        return str(response.json()["run_id"])
+
+    async def until(self, run_id: str, *statuses: str) -> dict[str, Any]:
+        """The view of the run once it has one of these statuses."""
+        query = {"wait": "PT30S", "until": ",".join(statuses)}
+        response = await self.http.get(f"/runs/{run_id}", params=query)
+        view: dict[str, Any] = response.json()
+        assert view["status"] in statuses, view
+        return view
+
+    async def waiting(
+        self, graph: str, input: Mapping[str, Any] | None = None, **fields: Any
+    ) -> tuple[str, list[str]]:
+        """Start a run, wait until it awaits input, and return its id and those of what it asks."""
+        run_id = await self.start(graph, input or {}, **fields)
+        view = await self.until(run_id, "awaiting-input")
+        return run_id, [entry["id"] for entry in view["interrupts"]]
+
+    async def interrupt(self, id_: str) -> dict[str, Any]:
+        """An interrupt as it is now."""
+        found: dict[str, Any] = (await self.http.get(f"/interrupts/{id_}")).json()
+        return found
+
+    async def _check_documented(self, response: httpx.Response) -> None:
+        await response.aread()
+        if (documented := self._answers(response.request)) is None:
+            return
+        status = str(response.status_code)
+        told = f"{response.request.method} {response.request.url.path} answers {status}"
+        assert status in documented, f"{told}, which the document does not say: {response.text}"
+        kind = response.headers["content-type"]
+        assert kind in documented[status]["content"], f"{told} as {kind}"
+        if kind == MEDIA_TYPE:
+            codes = documented[status]["content"][kind]["examples"]
+            assert response.json()["code"] in codes, f"{told} with an unknown code: {response.text}"
+
+    def _answers(self, request: httpx.Request) -> dict[str, Any] | None:
+        for template, calls in self.app.openapi()["paths"].items():
+            pattern = _PARAMETER.sub("[^/]+", template)
+            method = request.method.lower()
+            if re.fullmatch(pattern, request.url.path) and method in calls:
+                found: dict[str, Any] = calls[method]["responses"]
+                return found
+        return None
+
+
+@asynccontextmanager
+async def served(app: FastAPI) -> AsyncIterator[Api]:
+    """An application on a free port of 127.0.0.1."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        app,
+        lifespan="on",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+    )
+    server = _Server(config)
+    api = Api(app, server, listener.getsockname()[1])
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        while not server.started:
+            assert not serving.done(), "the API did not start"
+            await asyncio.sleep(0.01)
+        async with api.http:
+            yield api
+    finally:
+        server.should_exit = True
+        await serving
+        listener.close()
+
+
+def app_for(site: Site, **settings: Any) -> FastAPI:
+    """An application for the graphs of a site."""
+    return create_app(
+        Settings(task_queue=site.settings.task_queue, **settings), site.graphs, site.client
+    )
+
+
+def new_id(prefix: str = "run") -> str:
+    """An id that nobody has."""
+    return f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+def problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The problem that a call was answered with, which must be this one."""
+    assert response.headers["content-type"] == MEDIA_TYPE, response.text
+    found: dict[str, Any] = response.json()
+    assert (response.status_code, found["code"]) == (status, code), found
+    assert found["status"] == status
+    assert found["type"]
+    assert found["title"]
+    assert found["detail"]
+    return found
