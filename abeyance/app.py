@@ -22,11 +22,12 @@ def load_graphs(app: str | None) -> Mapping[str, Graph]:
     if not app:
         raise SettingsError(f"no graphs to serve: set ABEYANCE_APP, or name them; {_HINT}")
     module_name, _, attribute = app.partition(":")
-    if not module_name or not attribute:
+    if not all(part.isidentifier() for part in module_name.split(".")) or not attribute:
         raise SettingsError(f"{app!r} does not name graphs: {_HINT}")
-    found = getattr(_module(module_name, app), attribute, None)
-    if found is None:
+    module = _module(module_name, app)
+    if not hasattr(module, attribute):
         raise SettingsError(f"{app!r}: the module {module_name!r} has no attribute {attribute!r}")
+    found = getattr(module, attribute)
     graphs = [found] if isinstance(found, Graph) else found
     if not isinstance(graphs, Iterable) or isinstance(graphs, str | Mapping):
         raise SettingsError(f"{app!r} is a {type(found).__name__}; {_HINT}")

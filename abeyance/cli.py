@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -191,6 +192,10 @@ def setup(
 
 def main() -> None:
     """Run the command that the arguments name, and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        # A prompt may hold letters that this terminal does not know: better a question mark than none.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     code = run()
     if "temporalio" not in sys.modules:
         sys.exit(code)

@@ -50,8 +50,9 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the run wants this visit to stop. Code in a thread has to look; a coroutine is
-        also cancelled at its next await.
+        """Whether the run wants this visit to stop. Code in a thread has to look, and raise (whatever
+        it likes) to be stopped: what returns has finished. A coroutine is also cancelled at its next
+        await.
         """
         return self.is_cancelled()
 

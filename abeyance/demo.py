@@ -22,7 +22,7 @@ import abeyance
 from abeyance.dev import WORKER, Plan, Stack, with_stack
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.remote import Remote
-from abeyance.terminal import Line, readable, show
+from abeyance.terminal import Line, read_line, readable, show
 
 T = TypeVar("T")
 
@@ -69,17 +69,16 @@ async def run_demo(answer: str | None, *, ports: tuple[int, int, int]) -> bool |
             ended.append(await demo.run(answer))
             if answer is None:
                 demo.tell_addresses()
-                await _line("The stack stays up while you look at these addresses. Enter ends it. ")
+                await read_line(
+                    "The stack stays up while you look at these addresses. Enter ends it. "
+                )
 
     _say("demo", "a company pays its invoices, and a person is asked first", gap=True)
     _say("stack", "starting Temporal, a worker and the API ...")
     try:
         await with_stack(plan, story, announce=lambda text: _say("stack", text))
     finally:
-        if ended == [True]:
-            shutil.rmtree(data_dir)
-        else:
-            _say("logs", f"what happened is in {data_dir / 'logs'}")
+        _clear(data_dir, keep_logs=ended != [True])
     return ended[0] if ended else None
 
 
@@ -202,27 +201,12 @@ class _Demo:
 async def _ask() -> tuple[bool, str]:
     """What the person at the terminal decides, and why."""
     while True:
-        word = await _line("Your answer, approve or reject: ")
+        word = await read_line("Your answer, approve or reject: ")
         if word is None:
             raise SettingsError("the terminal was closed before there was an answer")
         if word.lower() in ("approve", "a", "reject", "r"):
-            return word.lower().startswith("a"), await _line("Why (may be empty): ") or ""
+            return word.lower().startswith("a"), await read_line("Why (may be empty): ") or ""
         print("Please type approve or reject.")
-
-
-async def _line(prompt: str) -> str | None:
-    """A line from the terminal, None at its end."""
-    # Not `input`: the thread that waits in it could not be ended by Ctrl-C.
-    print(prompt, end="", flush=True)
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(sys.stdin, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(sys.stdin)
-    line = sys.stdin.readline()
-    return line.strip() if line else None
 
 
 async def _wait_for(look: Callable[[], Awaitable[T | None]], what: str) -> T:
@@ -245,6 +229,14 @@ def _checkout() -> Path:
         "the demo runs the example of the source code, which is not installed with the package: get "
         "the sources and run `make demo` in them"
     )
+
+
+def _clear(data_dir: Path, *, keep_logs: bool) -> None:
+    logs = data_dir / "logs"
+    if keep_logs and [*logs.glob("*.log")]:
+        _say("logs", f"what happened is in {logs}")
+    else:
+        shutil.rmtree(data_dir)
 
 
 def _fresh_folder() -> Path:

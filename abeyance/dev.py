@@ -35,6 +35,8 @@ API: Final = "API"
 # Without -P the current directory would come first on the import path, and a folder of the user's
 # that is called like one of our dependencies would be taken for it.
 _PYTHON: Final = (sys.executable, "-P", "-m", "abeyance")
+_WRONG_SETTINGS: Final = 2
+"""The exit code by which our own commands say so."""
 _START_SECONDS: Final = 60.0
 # Together well under the ten seconds that a stop may take.
 _PATIENCE: Final = 5.0
@@ -140,6 +142,7 @@ def _programs(
             environment=environment,
             log=logs / f"{name.split()[0].lower()}.log",
             patience=_PATIENCE_WITH_TEMPORAL if name == TEMPORAL else _PATIENCE,
+            wrong_settings=None if name == TEMPORAL else _WRONG_SETTINGS,
             loses_its_state=lost if name == TEMPORAL and plan.in_memory else None,
         )
         for name, command in commands.items()

@@ -13,13 +13,14 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.namespace import register_search_attributes, set_retention
+from abeyance.namespace import register_search_attributes, retention, set_retention
 from abeyance.wire import SEARCH_ATTRIBUTES
 
 HOST: Final = "127.0.0.1"
 NAMESPACE: Final = "default"
-RETENTION: Final = timedelta(days=30)
-"""Its own default is one day: too short to look up what was decided last week."""
+_RETENTION: Final = timedelta(days=30)
+_ITS_OWN_RETENTION: Final = timedelta(days=1)
+"""What the server starts with: too short to look up what was decided last week."""
 
 
 def binary() -> str:
@@ -83,7 +84,8 @@ async def until_set_up(port: int, *, timeout: float) -> None:
                 try:
                     temporal = await TemporalClient.connect(f"{HOST}:{port}", namespace=NAMESPACE)
                     await register_search_attributes(temporal)
-                    await set_retention(temporal, RETENTION)
+                    if await retention(temporal) == _ITS_OWN_RETENTION:
+                        await set_retention(temporal, _RETENTION)
                     return
                 except (RuntimeError, RPCError, Unavailable) as error:
                     last = error

@@ -27,7 +27,9 @@ def seconds(value: object) -> float:
         length = None
     told = f"{value!r}"[:100]
     if length is None or math.isnan(length):
-        message = f"{told} is not a duration: write seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
+        message = (
+            f"{told} is not a duration: write seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
+        )
         raise ValueError(message)
     if abs(length) > _LONGEST:
         message = f"{told} is longer than 100 years: a wait that has no end needs no timeout"

@@ -115,6 +115,8 @@ class Feed:
                 elif not follower.join(walk.seen):
                     # The tail is a moment behind this reader.
                     await moved.wait()
+            # A follower who has joined keeps nothing of their own.
+            del recent, walk
             while follower is not None and (latest := await follower.next()) is not None:
                 yield latest
         finally:

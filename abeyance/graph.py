@@ -9,49 +9,36 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar, overload
+from dataclasses import replace
+from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel
 
-from abeyance import schema
-from abeyance.core.canonical import Json, canonical
+from abeyance import statefaults
+from abeyance.core.canonical import Json
 from abeyance.core.faults import faults_of
 from abeyance.core.model import (
     Always,
     Condition,
-    Default,
     Edge,
     Else,
     Fail,
     FunctionNode,
     GoTo,
     GraphSpec,
-    Halt,
     InterruptNode,
     Node,
-    OnError,
-    OnTimeout,
     Question,
     Route,
     When,
 )
-from abeyance.duration import Duration, seconds
+from abeyance.duration import Duration
 from abeyance.errors import GraphError
+from abeyance.intake import Intake
+from abeyance.nodecode import NodeCode
 from abeyance.statemodel import StateModel
 
 NodeFunction = TypeVar("NodeFunction", bound=Callable[..., Any])
-
-_GOTO: Final = "goto:"
-_MOST_PARAMETERS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCode:
-    """A node's function, and how many of (state, context) it takes."""
-
-    function: Callable[..., Any]
-    takes: int
 
 
 class Graph:
@@ -59,7 +46,7 @@ class Graph:
 
     `name` is its name everywhere. `state` is a pydantic model: the fields are what nodes read and
     patch, with reducers as `Annotated[list[str], append]`; without one the state is open. `on_error`
-    is the default for its nodes.
+    is the default for its nodes, but for those that it leads to or that `finally_` names.
     """
 
     def __init__(
@@ -75,13 +62,14 @@ class Graph:
         self.states = StateModel(state)
         self.code: dict[str, NodeCode] = {}
         self.route_code: dict[tuple[str, str], Callable[..., Any]] = {}
-        self._on_error = on_error
         self._nodes: dict[str, Node] = {}
         self._edges: list[Edge] = []
         self._routes: list[Route] = []
         self._finally: list[str] = []
-        self._faults: list[str] = []
+        self._intake = Intake(self.states)
         self._spec: GraphSpec | None = None
+        self._default_on_error = self._intake.on_error(on_error, "the graph")
+        self._by_default: set[str] = set()
 
     @overload
     def node(self, function: NodeFunction, /) -> NodeFunction: ...
@@ -116,29 +104,40 @@ class Graph:
     ) -> Any:
         """Declare a node: a function of (state), of (state, ctx) or of nothing.
 
-        It returns a patch (a mapping of the fields that it changes), a `Goto`, or None. A coroutine
+        A second parameter that has a default is filled only if it is called `ctx` or `context`. The
+        function returns a patch (a mapping of the fields that it changes), a `Goto`, or None. A coroutine
         function runs on the event loop, a plain one in a thread.
 
         `name` is the function's own name unless given. `timeout` bounds one attempt. `retries` counts
         the attempts after the first. `heartbeat` is how long a worker may be silent before the visit
-        is given to another. `local=True` is for short, idempotent work: quicker, but it cannot be
-        stopped. `on_error` is `fail` or `goto:<node>`. `to` names the targets of a returned `Goto`.
+        is given to another. `local=True` is for idempotent work of less than a minute: quicker, but it
+        cannot be stopped. `on_error` is `fail` or `goto:<node>`. `to` names the targets of a returned
+        `Goto`.
         """
 
         def declare(function: NodeFunction) -> NodeFunction:
-            id_ = name or function.__name__
+            if not callable(function):
+                message = f"{function!r} is no function: write @graph.node(name={function!r})"
+                raise TypeError(message)
+            id_ = getattr(function, "__name__", "") if name is None else name
             told = f"the node {id_!r}"
-            self.code[id_] = NodeCode(function=function, takes=self._takes(function, told))
+            intake = self._intake
+            bound = intake.seconds(timeout, f"{told}, timeout=")
+            if local:
+                intake.short(bound, told)
+            if on_error is None:
+                self._by_default.add(id_)
+            self.code[id_] = NodeCode(function=function, takes=intake.takes(function, told))
             self._add(
                 FunctionNode(
                     id=id_,
                     description=(inspect.getdoc(function) or "").split("\n\n")[0][:200],
-                    timeout=self._seconds(timeout, f"{told}, timeout="),
+                    timeout=bound,
                     retries=retries,
-                    heartbeat=self._seconds(heartbeat, f"{told}, heartbeat=") or 5.0,
+                    heartbeat=intake.seconds(heartbeat, f"{told}, heartbeat=") or 0.0,
                     local=local,
-                    on_error=self._on_error_of(on_error or self._on_error, told),
-                    to=tuple(to),
+                    on_error=Fail() if on_error is None else intake.on_error(on_error, told),
+                    to=intake.names(to, f"{told}, to="),
                 )
             )
             return function
@@ -170,14 +169,8 @@ class Graph:
         told = f"the interrupt {name!r}"
         if response is None and answer_to is not None:
             response = self.states.answer_type(answer_to)
-        response_schema = self._schema(response, told)
-        policy = self._on_timeout_of(on_timeout, told)
-        if isinstance(policy, Default) and response_schema is not None:
-            for fault in schema.faults_of(response_schema, policy.answer):
-                where = fault.pointer or "(the answer)"
-                self._faults.append(
-                    f"{told} has a default answer that does not fit: {where}: {fault.message}"
-                )
+        intake = self._intake
+        response_schema = intake.schema(response, told)
         self._add(
             InterruptNode(
                 id=name,
@@ -185,12 +178,14 @@ class Graph:
                 question=Question(
                     name=name,
                     prompt=prompt,
-                    reason=self._json(reason, f"{told}, reason="),
-                    payload=self._json(payload, f"{told}, payload="),
+                    reason=intake.json(reason, f"{told}, reason="),
+                    payload=intake.json(payload, f"{told}, payload="),
                     response_schema=response_schema,
-                    requested_capability=requested_capability,
-                    timeout=self._seconds(timeout, f"{told}, timeout="),
-                    on_timeout=policy,
+                    requested_capability=intake.capability(requested_capability, told),
+                    timeout=intake.seconds(timeout, f"{told}, timeout="),
+                    on_timeout=intake.on_timeout(
+                        on_timeout, told, response_schema=response_schema, answer_to=answer_to
+                    ),
                 ),
             )
         )
@@ -208,8 +203,9 @@ class Graph:
         `when` is a mapping of paths of the values to what they must equal (all of them), or `"else"`.
         `join="arrived"` starts the target with what came when no more can come.
         """
-        sources = (source,) if isinstance(source, str) else tuple(source)
-        told = f"the edge from {', '.join(map(repr, sources))} to {target!r}"
+        told = f"the edge from {source!r} to {target!r}"
+        sources = self._intake.names(source, told)
+        targets = self._intake.names([target], told)
         condition: Condition
         match when:
             case None:
@@ -217,12 +213,16 @@ class Graph:
             case "else":
                 condition = Else()
             case Mapping():
-                condition = When(equals=self._json(dict(when), f"{told}, when=") or {})
+                equals = self._intake.json(dict(when), f"{told}, when=")
+                condition = Always() if equals is None else When(equals=equals)
             case _:
-                self._faults.append(f"{told}: when={when!r} is neither a mapping nor 'else'")
+                self._intake.note(f"{told}: when={when!r} is neither a mapping nor 'else'")
                 return
         self._spec = None
-        self._edges.append(Edge(sources=sources, target=target, condition=condition, join=join))
+        self._edges += [
+            Edge(sources=sources, target=target, condition=condition, join=join)
+            for target in targets
+        ]
 
     def route(
         self,
@@ -236,42 +236,43 @@ class Graph:
 
         It is asked when `source` has finished, on the values that it read and its own patch.
         """
-        written = getattr(function, "__name__", "route")
-        name = name or ("route" if written == "<lambda>" else written)
-        taken = [route.name for route in self._routes if route.source == source]
-        if name in taken:
-            name = f"{name}_{len(taken) + 1}"
+        written = getattr(function, "__name__", "<lambda>")
+        told = f"a route from {source!r}"
+        taken = {route.name for route in self._routes if route.source == source}
+        if name is None:
+            name = base = "route" if written == "<lambda>" else written
+            for number in range(2, len(taken) + 2):
+                name = f"{base}_{number}" if name in taken else name
+        elif name in taken:
+            self._intake.note(f"two routes from {source!r} are named {name!r}")
+        self._intake.decides(function, told)
+        targets = self._intake.names(to, f"{told}, to=")
         self.route_code[source, name] = function
         self._spec = None
-        self._routes.append(Route(source=source, name=name, targets=tuple(to)))
+        self._routes.append(Route(source=source, name=name, targets=targets))
 
     def finally_(self, *nodes: str) -> None:
         """Name declared nodes that run after every kind of end, one after another."""
         self._spec = None
-        self._finally.extend(nodes)
+        self._finally += self._intake.names(nodes, "finally")
 
     def build(self) -> GraphSpec:
         """The frozen graph. Raises GraphError with all faults at once."""
         if self._spec is not None:
             return self._spec
-        faults = list(self._faults)
-        try:
-            fields = self.states.field_specs()
-        except ValueError as error:
-            faults.append(str(error))
-            fields = {}
+        faults = [*self._intake.faults, *statefaults.faults_of(self.states)]
         spec = GraphSpec(
             name=self.name,
             description=self.description,
-            fields=fields,
+            fields=self.states.field_specs(),
             open_values=self.states.is_open,
-            input_schema=self.states.input_schema(),
-            nodes=dict(self._nodes),
+            input_schema=None if faults else self.states.input_schema(),
+            nodes={id_: self._settled(node) for id_, node in self._nodes.items()},
             edges=tuple(self._edges),
             routes=tuple(self._routes),
             finally_nodes=tuple(self._finally),
         )
-        faults += faults_of(spec)
+        faults += self._intake.unreadable(spec) or faults_of(spec)
         if faults:
             raise GraphError(self.name, faults)
         self._spec = spec
@@ -279,61 +280,16 @@ class Graph:
 
     def _add(self, node: Node) -> None:
         if node.id in self._nodes:
-            self._faults.append(f"two nodes are named {node.id!r}")
+            self._intake.note(f"two nodes are named {node.id!r}")
         self._spec = None
         self._nodes[node.id] = node
 
-    def _takes(self, function: Callable[..., Any], told: str) -> int:
-        parameters = inspect.signature(function).parameters.values()
-        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        needed = [p for p in parameters if p.kind in kinds]
-        if len(needed) > _MOST_PARAMETERS or any(
-            p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is inspect.Parameter.empty
-            for p in parameters
-        ):
-            self._faults.append(f"{told} must take (state), (state, ctx) or nothing")
-        return min(len(needed), _MOST_PARAMETERS)
-
-    def _seconds(self, given: Duration | None, told: str) -> float | None:
-        try:
-            return None if given is None else seconds(given)
-        except ValueError as error:
-            self._faults.append(f"{told}: {error}")
-            return None
-
-    def _json(self, value: Json, told: str) -> Json:
-        try:
-            canonical(value)
-        except (TypeError, ValueError) as error:
-            self._faults.append(f"{told}: {error}")
-            return None
-        return value
-
-    def _schema(self, response: Any, told: str) -> Json:
-        try:
-            return schema.schema_of(response)
-        except ValueError as error:
-            self._faults.append(f"{told}, response=: {error}")
-            return None
-
-    def _on_error_of(self, given: str, told: str) -> OnError:
-        if given.startswith(_GOTO):
-            return GoTo(node=given.removeprefix(_GOTO))
-        if given != "fail":
-            self._faults.append(f"{told}: on_error={given!r} is neither 'fail' nor 'goto:<node>'")
-        return Fail()
-
-    def _on_timeout_of(self, given: object, told: str) -> OnTimeout:
-        match given:
-            case "halt":
-                return Halt()
-            case str() if given.startswith(_GOTO):
-                return GoTo(node=given.removeprefix(_GOTO))
-            case {"default": answer, **rest} if not rest:
-                return Default(answer=self._json(answer, f"{told}, on_timeout="))
-            case _:
-                self._faults.append(
-                    f"{told}: on_timeout={given!r} is neither 'halt' nor 'goto:<node>' "
-                    'nor {"default": answer}'
-                )
-                return Halt()
+    def _settled(self, node: Node) -> Node:
+        # Only now is it known which nodes run after the end, from where nothing leads on. And who
+        # deals with errors does not deal with its own.
+        is_own = self._default_on_error == GoTo(node=node.id)
+        if isinstance(node, InterruptNode) or node.id not in self._by_default:
+            return node
+        if is_own or node.id in self._finally:
+            return node
+        return replace(node, on_error=self._default_on_error)

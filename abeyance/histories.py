@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -33,7 +33,7 @@ from abeyance.closed import PAUSED_NATIVELY
 from abeyance.cursor import Cursor
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.patience import NotFound
-from abeyance.translate import CLOSING, Known, sources, translate
+from abeyance.translate import CLOSING, Known, released, sources, translate
 
 T = TypeVar("T")
 
@@ -105,31 +105,23 @@ class Histories:
         try:
             return await self._execution(run_id, "")
         except NotFound:
-            raise Refusal(
-                Code.UNKNOWN_RUN,
-                f"There is no run {run_id!r}, or its history is no longer kept.",
-                run_id=run_id,
-            ) from None
+            raise _unknown(run_id) from None
 
     async def oldest(self, run_id: str) -> Cursor:
         """Before the first event of the oldest history from which one can read on to the newest."""
-        execution = (await self.newest(run_id)).id
+        newest = await self.newest(run_id)
         cursor: Cursor | None = None
-        while True:
-            try:
-                first = await self._first_event(run_id, execution)
-            except NotFound:
-                if cursor is not None:
-                    return cursor
-                # What was the newest has just been deleted.
-                execution = (await self.newest(run_id)).id
-                continue
-            _, known = await self._translated(first, Known(run_id=run_id, execution=execution))
-            cursor = Cursor(run_id=run_id, execution=execution, birth=known.birth, event=0)
-            started = first.workflow_execution_started_event_attributes
-            execution = started.continued_execution_run_id
-            if not execution:
-                return cursor
+        try:
+            async for begun in self._backwards(run_id, newest.id):
+                cursor = Cursor(
+                    run_id=run_id, execution=begun.execution, birth=begun.birth, event=0
+                )
+        except NotFound:
+            if cursor is None:
+                raise _unknown(run_id) from None
+        if cursor is None:
+            raise _unknown(run_id)
+        return cursor
 
     async def read(self, place: Place, *, wait: bool = False) -> Page:
         """The page at a place. With `wait`, one at the end of an open history comes when there is more,
@@ -144,25 +136,26 @@ class Histories:
         known = place.known
         for event in response.history.events:
             told, known = await self._translated(event, known)
-            if event.event_type in CLOSING:
-                return await self._ended(event, events, told, known)
             events += told
-        if response.next_page_token:
-            page = Page(
-                events=tuple(events), then=Place(known=known, token=response.next_page_token)
-            )
-            if not wait:
-                self._keep(key, page)
+            if event.event_type in CLOSING:
+                return await self._ended(event, events, known)
+        token = response.next_page_token
+        if token and not wait:
+            # There is more, so this page is complete, and stays as it is.
+            page = Page(events=tuple(events), then=Place(known=known, token=token))
+            self._keep(key, page)
             return page
-        return Page(events=tuple(events), then=place, is_last=True)
+        told, known = released(known)
+        then = Place(known=known, token=token) if token else place
+        return Page(events=(*events, *told), then=then, is_last=not wait)
 
-    async def _ended(
-        self, event: HistoryEvent, events: list[wire.Event], told: list[wire.Event], known: Known
-    ) -> Page:
+    async def _ended(self, event: HistoryEvent, events: list[wire.Event], known: Known) -> Page:
         successor = await self._successor(event, known)
         if successor is None:
-            return Page(events=(*events, *told), then=None)
-        # An end that was no end of the run is not told.
+            return Page(events=tuple(events), then=None)
+        if events and events[-1].type in wire.TERMINAL_EVENTS:
+            # It was not the end of the run.
+            events.pop()
         onward = Known(run_id=known.run_id, execution=successor)
         return Page(events=tuple(events), then=Place(known=onward))
 
@@ -177,9 +170,25 @@ class Histories:
             return None
         if ended.reset_to:
             return ended.reset_to
-        # A reset of an older execution ends the newest one, and leaves no other trace in it.
-        is_replaced = newest.first == ended.first and newest.id != ended.id
-        return newest.id if is_replaced else None
+        if newest.first != ended.first or newest.id == ended.id:
+            return None
+        # A reset of an older execution has ended this one, and left no trace in it. What replaced it was
+        # copied from before, so that is the first whose beginning is not later than what ended here.
+        execution = newest.id
+        async for begun in self._backwards(known.run_id, newest.id):
+            execution = begun.execution
+            if begun.birth <= known.birth:
+                break
+        return execution
+
+    async def _backwards(self, run_id: str, execution: str) -> AsyncIterator[Known]:
+        """What the first event of each history tells, from this one to the oldest of its chain."""
+        while execution:
+            place = Place(known=Known(run_id=run_id, execution=execution))
+            (event, *_) = (await self._history(place, most=1)).history.events
+            _, known = await self._translated(event, place.known)
+            yield known
+            execution = event.workflow_execution_started_event_attributes.continued_execution_run_id
 
     async def _translated(
         self, event: HistoryEvent, known: Known
@@ -214,10 +223,6 @@ class Histories:
             return await service.get_workflow_execution_history(request, timeout=timeout)
 
         return await self._patiently(known.run_id, ask)
-
-    async def _first_event(self, run_id: str, execution: str) -> HistoryEvent:
-        place = Place(known=Known(run_id=run_id, execution=execution))
-        return (await self._history(place, most=1)).history.events[0]
 
     async def _execution(self, run_id: str, execution: str) -> Execution:
         request = DescribeWorkflowExecutionRequest(
@@ -262,3 +267,11 @@ class Histories:
                     ) from error
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _unknown(run_id: str) -> Refusal:
+    return Refusal(
+        Code.UNKNOWN_RUN,
+        f"There is no run {run_id!r}, or its history is no longer kept.",
+        run_id=run_id,
+    )

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from pydantic_core import to_jsonable_python
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from abeyance import wire
 from abeyance.closed import Described
-from abeyance.core.canonical import Json, sha256, size
+from abeyance.core.canonical import Json, sha256, size, why_not_json
 from abeyance.core.model import GraphSpec
 from abeyance.core.state import Limits, Status
 from abeyance.errors import Code, Refusal
@@ -18,8 +19,19 @@ from abeyance.graph import Graph
 from abeyance.runid import checked_run_id, generated_run_id
 
 _LARGEST: Final = 1_900_000
-"""In bytes: Temporal's server takes no more in one payload."""
-_ATTRIBUTE_BYTES: Final = 1_500
+"""In bytes: Temporal's server takes 2 MB, for all arguments of a start together."""
+_LARGEST_ATTRIBUTE: Final = 1_500
+"""In bytes: the server ends a run one of whose search attributes is larger than 2 KB."""
+_LEAST: Final = {
+    "max_queue_size": 1,
+    "max_visits": 1,
+    "max_parallel_visits": 1,
+    "grace": 0,
+    "finally_timeout": 0,
+    "settled_kept": 1,
+    "task_bytes": 1,
+    "continue_as_new_after": 3,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +56,26 @@ class Launch:
         started_by: str,
         request: str | None = None,
     ) -> Launch:
-        """A launch of `graph`. Raises `invalid_run_id`, `invalid_input`, `payload_too_large`."""
+        """A launch of `graph`.
+
+        Raises `invalid_run_id`, `invalid_input`, `invalid_body` for limits that no run can live with,
+        and `payload_too_large`.
+        """
         run_id = generated_run_id(graph.name) if run_id is None else checked_run_id(run_id)
+        _check_limits(limits)
         spec = graph.build()
         values = graph.states.initial(input)
-        actual = max(size(values), size(asdict(spec)))
-        if actual > _LARGEST:
-            raise Refusal(
-                Code.PAYLOAD_TOO_LARGE,
-                f"The input, with the defaults of its fields, takes {actual} bytes, and a start may "
-                f"take {_LARGEST}: pass a reference to large data instead.",
-                limit=_LARGEST,
-                actual=actual,
-            )
+        _check_size("The graph and its input", size(values) + size(asdict(spec)), _LARGEST)
+        # Each label has a frame of its own in the search attribute.
+        _check_size(
+            "The labels", sum(size(label) + 6 for label in _written(labels)), _LARGEST_ATTRIBUTE
+        )
+        for told, text in {
+            "The conversation's id": conversation_id or "",
+            "The session's type": session_type,
+            "The name of who starts it": started_by,
+        }.items():
+            _check_size(told, size(text), _LARGEST_ATTRIBUTE)
         version = spec.version
         return cls(
             spec=spec,
@@ -68,8 +87,7 @@ class Launch:
                 session_type=session_type,
                 labels=dict(labels),
                 started_by=started_by,
-                # The same graph with the same input under the same id is the same start.
-                digest=sha256([version, values]),
+                digest=sha256([version, _as_given(input, values)]),
                 graph_version=version,
                 request=request,
             ),
@@ -114,7 +132,7 @@ class Launch:
     @property
     def search_attributes(self) -> TypedSearchAttributes:
         """What Temporal's visibility is to know of the run from its first moment."""
-        labels = [f"{name}={value}" for name, value in sorted(self.start.labels.items())]
+        labels = _written(self.start.labels)
         keyword, keywords = SearchAttributeKey.for_keyword, SearchAttributeKey.for_keyword_list
         pairs: list[SearchAttributePair[Any]] = [
             SearchAttributePair(keyword(wire.STATUS), str(Status.RUNNING)),
@@ -124,6 +142,37 @@ class Launch:
             pairs.append(
                 SearchAttributePair(keyword(wire.CONVERSATION), self.start.conversation_id)
             )
-        if labels and sum(len(label.encode()) + 8 for label in labels) <= _ATTRIBUTE_BYTES:
+        if labels:
             pairs.append(SearchAttributePair(keywords(wire.LABELS), labels))
         return TypedSearchAttributes(pairs)
+
+
+def _as_given(given: Mapping[str, Any], values: Mapping[str, Json]) -> Json:
+    # What makes two starts the same is what was asked for: defaults may be made anew each time.
+    plain = to_jsonable_python(dict(given), serialize_unknown=True)
+    return plain if why_not_json(plain) is None else values
+
+
+def _check_limits(limits: Limits) -> None:
+    errors = [
+        {"pointer": f"/limits/{name}", "message": f"is {actual!r}, and the least is {least}"}
+        for name, least in _LEAST.items()
+        if not (actual := getattr(limits, name)) >= least
+    ]
+    if errors:
+        told = "; ".join(f"{error['pointer'][8:]} {error['message']}" for error in errors)
+        raise Refusal(Code.INVALID_BODY, f"No run can live with its limits: {told}.", errors=errors)
+
+
+def _written(labels: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(labels.items())]
+
+
+def _check_size(told: str, actual: int, most: int) -> None:
+    if actual > most:
+        raise Refusal(
+            Code.PAYLOAD_TOO_LARGE,
+            f"{told}: {actual} bytes, and a start may take {most}. Pass a reference to large data.",
+            limit=most,
+            actual=actual,
+        )

@@ -45,6 +45,9 @@ async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: f
                 try:
                     return await call()
                 except UpdateTimeout as error:
+                    # The SDK turns a cancellation of ours, such as the end of our time, into this.
+                    if (task := asyncio.current_task()) is not None and task.cancelling():
+                        raise asyncio.CancelledError from error
                     last = error
                 except RPCError as error:
                     last = _worth_repeating(error)
@@ -58,6 +61,10 @@ async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: f
 
 
 def _worth_repeating(error: RPCError) -> RPCError:
+    if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
+        raise SettingsError(
+            f"Temporal has no such namespace: create it, or set TEMPORAL_NAMESPACE ({error.message})"
+        ) from error
     if error.status == RPCStatusCode.NOT_FOUND:
         raise NotFound from error
     if "search attribute" in error.message:

@@ -8,13 +8,17 @@ import uuid
 from abeyance import wire
 from abeyance.errors import Code, Refusal
 
+_MOST_LISTED = 50
+
 
 def checked_run_id(run_id: str) -> str:
     """The id, if it may name a run. Raises `invalid_run_id` listing what is wrong with it."""
     if re.fullmatch(wire.RUN_ID_RULE, run_id):
         return run_id
-    invalid = sorted(set(re.findall(r"[^A-Za-z0-9_-]", run_id)))
-    told = f"it contains {', '.join(map(repr, invalid))}" if invalid else f"it has {len(run_id)}"
+    invalid = sorted(set(re.findall(r"[^A-Za-z0-9_-]", run_id)))[:_MOST_LISTED]
+    told = f"it contains {', '.join(map(repr, invalid))}"
+    if not invalid:
+        told = f"it has {len(run_id)} characters"
     raise Refusal(
         Code.INVALID_RUN_ID,
         f"{run_id[:100]!r} cannot name a run: {told}. A run id has 1 to 256 characters out of "

@@ -1,26 +1,32 @@
 """Holding answers against JSON Schema 2020-12, in a way that no schema or answer can abuse.
 
-It runs inside a workflow's validator, where a regular expression that never ends would wedge the
-run: backtracking is bounded, and an answer that exceeds the bound does not fit. References to other
-documents are refused, so nothing is ever fetched.
+It runs inside a workflow's validator, where what takes long would wedge the run. So the backtracking of
+regular expressions is bounded, and an answer that exceeds the bound does not fit. Whether an answer
+fits is always asked first, which is quick; where it does not is searched for only where that is quick
+too. References to other documents are refused, so nothing is ever fetched.
 """
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
 import jsonschema_rs
-from pydantic import PydanticInvalidForJsonSchema, TypeAdapter
-from pydantic.errors import PydanticSchemaGenerationError
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-from abeyance.core.canonical import Json, canonical
+from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.events import SchemaFault
 
-_PATTERNS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000, size_limit=1_000_000)
-_MOST_FAULTS = 20
+_PATTERNS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=1_000, size_limit=1_000_000)
+_MOST_FAULTS: Final = 20
+_MOST_CHARS: Final = 500
+_SEARCHED_BYTES: Final = 20_000
+"""How large an answer may be for all its faults to be listed: the validator finds all of them or none."""
 
 
 def schema_of(response: Any) -> Json:
@@ -31,12 +37,13 @@ def schema_of(response: Any) -> Json:
     if response is None:
         return None
     if isinstance(response, Mapping):
-        schema = dict(response)
+        # A copy: the author's own may change after it was declared.
+        schema = copy.deepcopy(dict(response))
     else:
         try:
             schema = TypeAdapter(response).json_schema()
-        except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError) as error:
-            message = f"{response!r} cannot be written as a JSON Schema: {error}"
+        except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+            message = f"{response!r} cannot be written as a JSON Schema: {error.message}"
             raise ValueError(message) from error
     try:
         _validator(canonical(schema))
@@ -48,14 +55,31 @@ def schema_of(response: Any) -> Json:
 
 
 def faults_of(schema: Json, answer: Json) -> tuple[SchemaFault, ...]:
-    """Everything by which an answer misses a schema, at most twenty things; empty if it fits."""
+    """Everything by which an answer misses a schema, at most twenty things; empty if it fits.
+
+    An answer that is very large, or whose schema refers to itself, gets one fault without a place.
+    """
+    text = canonical(schema)
+    validator = _validator(text)
+    if validator.is_valid(answer):
+        return ()
+    if _refers_to_itself(text):
+        return (SchemaFault(pointer="", message="it does not fit the schema, which is recursive"),)
+    if size(answer) > _SEARCHED_BYTES:
+        message = "it does not fit the schema, and is too large for the place to be searched for"
+        return (SchemaFault(pointer="", message=message),)
     found: list[SchemaFault] = []
-    for error in _validator(canonical(schema)).iter_errors(answer):
-        pointer = "".join(f"/{_escaped(str(part))}" for part in error.instance_path)
-        found.append(SchemaFault(pointer=pointer, message=error.message[:500]))
+    for error in validator.iter_errors(answer):
+        pointer = "".join(f"/{escaped(str(part))}" for part in error.instance_path)
+        found.append(SchemaFault(pointer=pointer, message=error.message[:_MOST_CHARS]))
         if len(found) == _MOST_FAULTS:
             break
     return tuple(found)
+
+
+def escaped(part: str) -> str:
+    """A part of a JSON pointer, as it is written in one."""
+    return part.replace("~", "~0").replace("/", "~1")
 
 
 @lru_cache(maxsize=1000)
@@ -68,5 +92,32 @@ def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
     )
 
 
-def _escaped(part: str) -> str:
-    return part.replace("~", "~0").replace("/", "~1")
+@lru_cache(maxsize=1000)
+def _refers_to_itself(schema_text: str) -> bool:
+    # In such a schema the time that it takes to say why an answer misses an `anyOf` is exponential in
+    # the depth of the answer.
+    schema = json.loads(schema_text)
+    named = schema.get("$defs", {})
+    refers = {f"#/$defs/{name}": set(_references(part)) for name, part in named.items()}
+    if not set(_references(schema)) <= refers.keys():
+        # By another way than pydantic's: it may lead anywhere.
+        return True
+    try:
+        TopologicalSorter(refers).prepare()
+    except CycleError:
+        return True
+    return False
+
+
+def _references(schema: Json) -> Iterator[str]:
+    match schema:
+        case Mapping():
+            for key, value in schema.items():
+                if key in {"$ref", "$dynamicRef"} and isinstance(value, str):
+                    yield value
+                yield from _references(value)
+        case list():
+            for item in schema:
+                yield from _references(item)
+        case _:
+            pass

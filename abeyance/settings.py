@@ -39,7 +39,7 @@ class Settings(BaseSettings):
     app: str | None = None
     task_queue: str = Field(default=wire.TASK_QUEUE, min_length=1)
     url: str = "http://127.0.0.1:8000"
-    token: str | None = None
+    token: str | None = Field(default=None, repr=False)
     tokens_file: Path | None = None
     allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = ()
     metrics_address: str | None = None

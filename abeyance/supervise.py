@@ -24,8 +24,6 @@ from abeyance.leash import STDIN, leashed
 
 T = TypeVar("T")
 
-WRONG_SETTINGS: Final = 2
-"""The exit code of a program that was configured so that no other attempt would go better."""
 _MOST_RESTARTS: Final = 5
 _WINDOW: Final = 60.0
 _FIRST_PAUSE: Final = 0.1
@@ -37,8 +35,9 @@ class Program:
     """Something that is kept up.
 
     `command` starts with the path of an executable and runs in `directory`. `log` gets what it
-    writes. `patience` is how many seconds it may take to stop. `loses_its_state` says why another
-    start would not do, if so.
+    writes. `patience` is how many seconds it may take to stop. `wrong_settings` is the exit code by
+    which it says that no other attempt would go better, if it has one. `loses_its_state` says why
+    another start would not do, if so.
     """
 
     name: str
@@ -47,6 +46,7 @@ class Program:
     environment: Mapping[str, str]
     log: Path
     patience: float
+    wrong_settings: int | None = None
     loses_its_state: str | None = None
 
 
@@ -118,7 +118,7 @@ class Keeper:
         told = f"the {program.name} ended ({_how(code)})"
         # A process that is killed has no last word: the last line is about something else.
         last = _last_line(program.log, self._log_from) if code > 0 else ""
-        if code == WRONG_SETTINGS:
+        if code == program.wrong_settings:
             raise SettingsError(last.removeprefix("abeyance: ") or told)
         if program.loses_its_state:
             raise Unavailable(f"{told}, and {program.loses_its_state}")
@@ -163,6 +163,8 @@ class Group:
         finally:
             working.cancel()
             await asyncio.wait({working})
+            if not working.cancelled():
+                working.exception()  # seen, though what was lost counts for more
 
     async def stop(self, *names: str) -> None:
         """Stop these programs together. Those that were never started do not matter."""

@@ -6,12 +6,13 @@ terminal of whoever decides on it.
 
 from __future__ import annotations
 
-import importlib.util
+import asyncio
 import json
 import shlex
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 _LABEL: Final = 11
@@ -26,20 +27,42 @@ class Line(NamedTuple):
 
 def show(lines: Iterable[Line]) -> None:
     """Print lines, with the labels in bold where the terminal can and `rich` is installed."""
+    write = _write_bold if sys.stdout.isatty() and find_spec("rich") else _write_plain
     for label, text in lines:
-        first, *others = readable(text).split("\n") or [""]
-        head = label.ljust(_LABEL)
-        if sys.stdout.isatty() and importlib.util.find_spec("rich"):
-            from rich.console import Console  # noqa: PLC0415  (only where it is wanted)
-            from rich.text import Text  # noqa: PLC0415
-
-            console = Console(highlight=False)
-            console.print(Text.assemble((head, "bold"), first), soft_wrap=True)
-        else:
-            sys.stdout.write(f"{head}{first}\n".rstrip(" "))
+        first, *others = readable(text).split("\n")
+        write(label.ljust(_LABEL), first)
         for other in others:
-            sys.stdout.write(f"{' ' * _LABEL}{other}\n")
+            _write_plain(" " * _LABEL, other)
     sys.stdout.flush()
+
+
+def _write_plain(head: str, text: str) -> None:
+    sys.stdout.write(f"{head}{text}".rstrip(" ") + "\n")
+
+
+def _write_bold(head: str, text: str) -> None:
+    from rich.console import Console  # noqa: PLC0415  (an extra, and only where it is of use)
+    from rich.text import Text  # noqa: PLC0415
+
+    Console(highlight=False).print(Text.assemble((head, "bold"), text), soft_wrap=True)
+
+
+async def read_line(prompt: str) -> str | None:
+    """A line that a person types, without the spaces around it; None where the input ends.
+
+    Not `input`: the thread that waits in it could not be ended by Ctrl-C.
+    """
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(sys.stdin, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    line = sys.stdin.readline()
+    return line.strip() if line else None
 
 
 def readable(text: str) -> str:

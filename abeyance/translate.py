@@ -6,6 +6,10 @@ Temporal's housekeeping and makes no event.
 
 Payloads are read by the caller: `sources` names those of an event that are needed, `translate` takes
 what they held. What is told is ids, codes, addresses and hashes, never a value or an answer.
+
+A workflow task sends off the visits that it makes ready before it writes down the facts that made them
+ready. A reader wants to hear of an answer first and of what it started then, so the start of a visit is
+held back until the rest of its task has been told.
 """
 
 from __future__ import annotations
@@ -37,6 +41,19 @@ CLOSING: Final = frozenset(
 )
 """A history that is complete ends with one of these."""
 
+_SAME_TASK: Final = frozenset(
+    {
+        EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
+        EventType.EVENT_TYPE_TIMER_CANCELED,
+        EventType.EVENT_TYPE_TIMER_STARTED,
+        EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
+        EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
+    }
+)
+"""What a workflow task writes. Not markers: what follows a local activity is told after it."""
 _RESET: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 _MEMO: Final = (wire.MEMO_FACTS, wire.MEMO_CLOSING)
 
@@ -46,13 +63,17 @@ class Known:
     """What the events of a history so far have told that later ones refer to.
 
     `birth` is as in a cursor. `visits` are the addresses of visits by the id of the event that scheduled
-    their activity. `closing` is the record of a run that is about to end as cancelled.
+    their activity, `held` the starts that are not told yet. `last` and `count` are the latest event and
+    how many of the feed's it made. `closing` is the record of a run that is about to end as cancelled.
     """
 
     run_id: str
     execution: str
     birth: int = 0
     visits: Mapping[int, str] = field(default_factory=dict)
+    held: tuple[Told, ...] = ()
+    last: int = 0
+    count: int = 0
     closing: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -87,29 +108,46 @@ def translate(
 
     `values` are what the `sources` of the event held.
     """
-    known = _learned(event, values, known)
-    moment = event.event_time.ToDatetime(tzinfo=UTC)
     events: list[wire.Event] = []
-    for told in _told(event, values, known):
+    if event.event_type not in _SAME_TASK:
+        events, known = released(known)
+    known = replace(_learned(event, values, known), last=event.event_id, count=0)
+    moment = event.event_time.ToDatetime(tzinfo=UTC)
+    told = [replace(each, time=each.time or moment) for each in _told(event, values, known)]
+    if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+        return events, replace(known, held=(*known.held, *told))
+    more, known = _numbered(told, known)
+    return [*events, *more], known
+
+
+def released(known: Known) -> tuple[list[wire.Event], Known]:
+    """The events that are still held back; to be asked for where a history ends for now."""
+    events, known = _numbered(known.held, known)
+    return events, replace(known, held=())
+
+
+def _numbered(told: Sequence[Told], known: Known) -> tuple[list[wire.Event], Known]:
+    events = []
+    for index, each in enumerate(told, start=known.count):
         cursor = Cursor(
             run_id=known.run_id,
             execution=known.execution,
             birth=known.birth,
-            event=event.event_id,
-            index=len(events),
+            event=known.last,
+            index=index,
         )
         events.append(
             wire.Event(
                 id=str(cursor),
-                time=told.time or moment,
-                type=told.type,
+                time=each.time,
+                type=each.type,
                 run_id=known.run_id,
-                address=told.address,
-                actor=told.actor,
-                data=dict(told.data),
+                address=each.address,
+                actor=each.actor,
+                data=dict(each.data),
             )
         )
-    return events, known
+    return events, replace(known, count=known.count + len(events))
 
 
 def _learned(event: HistoryEvent, values: Sequence[Any], known: Known) -> Known:

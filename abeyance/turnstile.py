@@ -82,14 +82,15 @@ class SharedReads(Generic[T]):
 
     async def read(self, run_id: str, fetch: Callable[[], Awaitable[T]]) -> T:
         """What `fetch` gives, begun no earlier than now."""
-        current = self._current.get(run_id)
-        if current is None:
-            task = self._begin(run_id, fetch)
-        elif (task_or_none := self._next.get(run_id)) is not None:
-            task = task_or_none
-        else:
-            task = asyncio.create_task(self._after(current, run_id, fetch))
-            self._next[run_id] = task
+        # The next one first: it has not begun, also where the one before it is over already.
+        task = self._next.get(run_id)
+        if task is None:
+            current = self._current.get(run_id)
+            if current is None:
+                task = self._begin(run_id, fetch)
+            else:
+                task = asyncio.create_task(self._after(current, run_id, fetch))
+                self._next[run_id] = task
         return await asyncio.shield(task)
 
     def _begin(self, run_id: str, fetch: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:

@@ -7,20 +7,26 @@ decide about retries; what can never become right by another attempt is a `Faile
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from abeyance import wire
 from abeyance.context import Context, Goto
-from abeyance.core.canonical import Json
+from abeyance.core.canonical import Json, size
 from abeyance.core.model import END
 from abeyance.core.patch import PatchError, merged
 from abeyance.errors import FailureCode, Fatal
 from abeyance.graph import Graph
+from abeyance.nodecode import call
 from abeyance.statemodel import ValuesError
+
+_LONGEST_MESSAGE: Final = 2_000
+"""In characters: what failed goes into the run's memo, its view and its closing record."""
+_LARGEST: Final = 1_500_000
+"""In bytes: Temporal's server takes 2 MB in one payload, and answers travel with the values."""
+
+Deciders: TypeAlias = Sequence[tuple[str, Callable[..., Any]]]
+"""The route functions of a node, with the names of their routes."""
 
 
 class CodeMissing(Exception):
@@ -29,17 +35,21 @@ class CodeMissing(Exception):
 
 async def run_visit(graph: Graph, order: wire.VisitOrder, context: Context) -> wire.VisitOutcome:
     """Carry out an order. Raises CodeMissing, and whatever the author's code raises but `Fatal`."""
+    # Looked for first: a node whose routes are missing is not to run again until they are there.
+    deciders = _deciders(graph, order)
     try:
         if order.kind == "routes":
-            return wire.Finished(routed=await _routed(graph, order.node, order.values))
-        return await _run_code(graph, order, context)
+            return wire.Finished(routed=await _routed(graph, order.node, deciders, order.values))
+        return await _run_code(graph, order, context, deciders)
     except ValuesError as error:
         return _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
     except Fatal as error:
         return _failed(FailureCode.NODE_FAILED, describe(error))
 
 
-async def _run_code(graph: Graph, order: wire.VisitOrder, context: Context) -> wire.VisitOutcome:
+async def _run_code(
+    graph: Graph, order: wire.VisitOrder, context: Context, deciders: Deciders
+) -> wire.VisitOutcome:
     code = graph.code.get(order.node)
     if code is None:
         raise CodeMissing(
@@ -47,11 +57,16 @@ async def _run_code(graph: Graph, order: wire.VisitOrder, context: Context) -> w
             "that has it, and the visit goes on"
         )
     state = graph.states.read(order.values)
-    returned = await _call(code.function, (state, context)[: code.takes])
+    returned = await call(code.function, *(state, context)[: code.takes])
     goto: str | None = None
     changes: Any = returned
     if isinstance(returned, Goto):
         goto, changes = returned.node, returned.patch
+        if not isinstance(goto, str):
+            return _failed(
+                FailureCode.UNKNOWN_NODE,
+                f"the node {order.node!r} returned a Goto to {goto!r}; it takes the name of a node",
+            )
     if changes is None:
         changes = {}
     if not isinstance(changes, Mapping):
@@ -63,17 +78,38 @@ async def _run_code(graph: Graph, order: wire.VisitOrder, context: Context) -> w
     try:
         patch = graph.states.patch(changes)
         after = merged(graph.build(), order.values, patch)
+        graph.states.check_merged(after, patch)
     except (ValuesError, PatchError) as error:
         return _failed(FailureCode.INVALID_PATCH, str(error))
-    routed = () if goto is not None else await _routed(graph, order.node, after)
+    if patch and (actual := size(after)) > _LARGEST:
+        return _failed(
+            FailureCode.INVALID_PATCH,
+            f"the patch of {order.node!r} makes the values {actual} bytes large, and they may take "
+            f"{_LARGEST}: keep large data elsewhere, and a reference to it in the values",
+        )
+    routed = () if goto is not None else await _routed(graph, order.node, deciders, after)
     return wire.Finished(patch=patch, goto=goto, routed=routed)
 
 
-async def _routed(graph: Graph, node: str, values: Mapping[str, Json]) -> tuple[str, ...]:
+def _deciders(graph: Graph, order: wire.VisitOrder) -> Deciders:
+    names = order.routes
+    if names is None:
+        names = tuple(route.name for route in graph.build().routes_from(order.node))
+    missing = [name for name in names if (order.node, name) not in graph.route_code]
+    if missing:
+        raise CodeMissing(
+            f"the graph {graph.name!r} of this worker has no route {missing[0]!r} from "
+            f"{order.node!r}: deploy a worker that has it, and the visit goes on"
+        )
+    return [(name, graph.route_code[order.node, name]) for name in names]
+
+
+async def _routed(
+    graph: Graph, node: str, deciders: Deciders, values: Mapping[str, Json]
+) -> tuple[str, ...]:
     targets: list[str] = []
-    for route in graph.build().routes_from(node):
-        function = graph.route_code[node, route.name]
-        chosen = await _call(function, (graph.states.read(values),))
+    for name, function in deciders:
+        chosen = await call(function, graph.states.read(values))
         match chosen:
             case None:
                 pass
@@ -83,38 +119,24 @@ async def _routed(graph: Graph, node: str, values: Mapping[str, Json]) -> tuple[
                 targets.extend(chosen)
             case _:
                 message = (
-                    f"the route {route.name!r} of {node!r} returned {chosen!r}; a route returns the "
-                    f"name of a node, a list of names, {END} or None"
+                    f"the route {name!r} of {node!r} returned {chosen!r}; a route returns the name of "
+                    f"a node, a list of names, {END} or None"
                 )
                 raise Fatal(message)
     return tuple(targets)
 
 
-async def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(*arguments)
-    returned = await _in_thread(function, arguments)
-    return await returned if inspect.isawaitable(returned) else returned
-
-
-async def _in_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    loop = asyncio.get_running_loop()
-    running = loop.run_in_executor(None, contextvars.copy_context().run, function, *arguments)
-    # A thread cannot be stopped, only told (`ctx.cancelled`). To leave it would let the same visit run
-    # twice at once, so a cancel waits for it like everybody else.
-    while not running.done():
-        try:
-            await asyncio.wait({running})
-        except asyncio.CancelledError:
-            continue
-    return running.result()
-
-
 def describe(error: BaseException) -> str:
     """What an exception says, with its type, for a person."""
-    text = str(error)
+    text = _cut(str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _failed(code: FailureCode, message: str) -> wire.Failed:
-    return wire.Failed(code=code, message=message)
+    return wire.Failed(code=code, message=_cut(message))
+
+
+def _cut(text: str) -> str:
+    # A text that is no UTF-8 could not be sent, and the visit would fail without a word.
+    text = text.encode(errors="replace").decode()
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."

@@ -82,10 +82,11 @@ def reported(address: str, report: Mapping[str, Any]) -> Iterator[Told]:
 
 def broken(address: str, failure: Failure) -> Told:
     """An activity ended without a report: it was cancelled, took too long, or met a bug."""
-    if any(each.HasField("canceled_failure_info") for each in (failure, failure.cause)):
+    # The SDK wraps what happened in one that says only that it was an activity.
+    inner = failure.cause if failure.HasField("activity_failure_info") else failure
+    if inner.HasField("canceled_failure_info"):
         return stopped(address)
-    message = failure.cause.message if failure.HasField("cause") else failure.message
-    return failed(address, str(FailureCode.NODE_FAILED), message)
+    return failed(address, str(FailureCode.NODE_FAILED), inner.message)
 
 
 def local_sources(event: HistoryEvent) -> list[Payload]:

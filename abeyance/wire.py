@@ -75,16 +75,15 @@ RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
 
 def refuse_too_deep(value: JsonValue) -> JsonValue:
     """The value itself. Raises ValueError if it is nested deeper than `DEEPEST`."""
-    level = [value]
-    for _ in range(DEEPEST + 1):
-        inside = [
-            outer.values() if isinstance(outer, Mapping) else outer
-            for outer in level
-            if isinstance(outer, Mapping | list | tuple)
-        ]
-        if not inside:
+    nesting = (dict, list, tuple)
+    level = [value] if isinstance(value, nesting) else []
+    for _ in range(DEEPEST):
+        if not level:
             return value
-        level = list(chain.from_iterable(inside))
+        inside = (outer.values() if isinstance(outer, dict) else outer for outer in level)
+        level = [item for item in chain.from_iterable(inside) if isinstance(item, nesting)]
+    if not level:
+        return value
     message = f"lists and mappings are nested in it deeper than {DEEPEST} levels"
     raise ValueError(message)
 
@@ -323,7 +322,9 @@ class EditDeadline(Request):
         if len(moved) > 1:
             raise ValueError("give either `deadline` or `timeout`, not both")
         if not moved and self.on_timeout is None:
-            raise ValueError("there is nothing to change: give `deadline`, `timeout` or `on_timeout`")
+            raise ValueError(
+                "there is nothing to change: give `deadline`, `timeout` or `on_timeout`"
+            )
         return self
 
 

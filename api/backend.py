@@ -17,7 +17,7 @@ from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graph import Graph
 from abeyance.settings import Settings
 
-_FIRST_SECONDS: Final = 2.0
+_FIRST_SECONDS: Final = 1.0
 """How long a start waits for Temporal before it lets requests in without it."""
 _EVERY_SECONDS: Final = 1.0
 _MOST_LISTED: Final = 20

@@ -11,33 +11,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import json
 import re
 from collections.abc import Collection
-from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from abeyance.api.problems import refused
+from abeyance.api.strictjson import check_json
 from abeyance.errors import Code, Refusal
 
 EMPTY_BODY_HEADER: Final = "X-Abeyance-Request"
 """By this header, which no foreign page can send, a call without a body shows where it comes from."""
 
-MAX_DEPTH: Final = 64
-"""How deep lists and mappings may be nested in a body."""
-
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # Prometheus and orchestrators ask by address, and learn nothing but that we are up.
 _ANY_HOST: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _DRAINED: Final = 16
 """How many times the largest body is read and thrown away, so that its sender sees our answer."""
 _DRAIN_SECONDS: Final = 5.0
@@ -120,19 +112,16 @@ class Guard:
         return name == server[0] or _is_loopback(name)
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind and kind != "application/json":
-            raise _foreign(
-                f"The body of a call is JSON, so it is sent with Content-Type: application/json, not "
-                f"{kind[:100]!r}: a page of another site could send that."
-            )
+        """The checked body; None if the caller has gone."""
         body = await self._read(headers, receive)
         if body is None:
             return None
-        if not kind and (body or EMPTY_BODY_HEADER not in headers):
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json" and (body or EMPTY_BODY_HEADER not in headers):
             raise _foreign(
-                "Send Content-Type: application/json, or no body at all and the header "
-                f"{EMPTY_BODY_HEADER}: a page of another site could not send either."
+                f"A call that changes something is sent as Content-Type: application/json, not as "
+                f"{kind[:100] or 'nothing'!r}; one without a body may have the header "
+                f"{EMPTY_BODY_HEADER} instead. A page of another site could send neither."
             )
         if body:
             check_json(body)
@@ -174,40 +163,6 @@ class Guard:
             limit=limit,
             **members,
         )
-
-
-def check_json(body: bytes) -> None:
-    """Raise `malformed_body` unless the bytes are JSON that everybody reads alike."""
-    try:
-        text = body.decode()
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
-        if _SURROGATE.search(body):
-            # Half of a pair is no character: it could be neither stored nor shown.
-            json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError:
-        raise _too_deep() from None
-    except UnicodeEncodeError:
-        raise _malformed("it holds half of a surrogate pair, which is no character") from None
-    except UnicodeDecodeError as error:
-        raise _malformed(f"it is not UTF-8 ({error.reason} at byte {error.start})") from None
-    except ValueError as error:
-        raise _malformed(str(error)) from None
-    brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
-    if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH:
-        raise _too_deep()
-
-
-def _no_constant(name: str) -> Any:
-    message = f"{name} is not a JSON value"
-    raise ValueError(message)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        message = f"the number {text[:50]} is too large"
-        raise ValueError(message)
-    return value
 
 
 async def _drain(receive: Receive, most: int) -> None:
@@ -261,15 +216,3 @@ def _joined(name: str, port: int) -> str:
 
 def _foreign(message: str) -> Refusal:
     return Refusal(Code.FOREIGN_ORIGIN, message)
-
-
-def _malformed(why: str) -> Refusal:
-    return Refusal(Code.MALFORMED_BODY, f"The body is not JSON: {why}.")
-
-
-def _too_deep() -> Refusal:
-    return Refusal(
-        Code.MALFORMED_BODY,
-        f"The body nests lists and mappings deeper than {MAX_DEPTH} levels.",
-        limit=MAX_DEPTH,
-    )

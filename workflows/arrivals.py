@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from abeyance import schema, wire
 from abeyance.core import events, ledger
-from abeyance.core.canonical import Json
+from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.ledger import Ledger
 from abeyance.core.model import GoTo, Halt, OnPauseTimeout, ResumeRun
 
@@ -21,7 +21,8 @@ def responded(order: wire.Respond, book: Ledger, now: datetime) -> events.Respon
     if order.responses is not None:
         answers: dict[str, Json] = dict(order.responses)
     else:
-        answers = {order.interrupt_id or ledger.addressee(book): order.response}
+        named = order.interrupt_id
+        answers = {ledger.addressee(book) if named is None else named: order.response}
     return events.Responded(
         now=now,
         principal=order.principal,
@@ -29,7 +30,10 @@ def responded(order: wire.Respond, book: Ledger, now: datetime) -> events.Respon
         schema_faults={
             id_: schema.faults_of(book.open[id_].response_schema, answer)
             for id_, answer in answers.items()
-            if id_ in book.open and book.open[id_].response_schema is not None
+            if id_ in book.open
+            and book.open[id_].response_schema is not None
+            # What is not JSON is refused as such, and no validator could say anything of it.
+            and why_not_json(answer) is None
         },
         digests=order.digests,
         note=order.note,

@@ -7,6 +7,7 @@ far below both.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -26,6 +27,8 @@ _PROMPT_CHARS = 200
 _FIELD_CHARS = 300
 _DETAILS_ROWS = 20
 _FAR = "9999"
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Controls, among them those that turn the direction of writing, and halves of characters."""
 
 
 def memo_rows(state: RunState) -> dict[str, Json]:
@@ -140,8 +143,9 @@ def nearest_first(state: RunState) -> list[Interrupt]:
 
 def code(text: str | None) -> str:
     """A text as a code span of Markdown, in which nothing is a link, an image or HTML."""
-    flat = " ".join((text or "").split()).replace("`", "'")
-    return f"`{_cut(flat, _FIELD_CHARS)}`"
+    flat = " ".join(_UNSEEN.sub(" ", text or "").split()).replace("`", "'")
+    # Two backticks without a text between them would open a longer span, up to the next such pair.
+    return f"`{_cut(flat, _FIELD_CHARS)}`" if flat else "(nothing)"
 
 
 def _asked(entry: Interrupt, start: wire.StartRun) -> str:

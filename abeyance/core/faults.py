@@ -14,12 +14,18 @@ from typing import assert_never
 from abeyance.core.model import (
     END,
     START,
+    Ask,
     Edge,
     Else,
     FunctionNode,
     GoTo,
     GraphSpec,
+    HaltRun,
     InterruptNode,
+    Parallel,
+    Question,
+    Retry,
+    Rule,
     When,
 )
 
@@ -35,6 +41,7 @@ def faults_of(spec: GraphSpec) -> tuple[str, ...]:
                 *_edge_faults(spec),
                 *_route_faults(spec),
                 *_node_faults(spec),
+                *_rule_faults(spec),
                 *_finally_faults(spec),
                 *_reach_faults(spec),
             ]
@@ -43,7 +50,9 @@ def faults_of(spec: GraphSpec) -> tuple[str, ...]:
 
 
 def _name_faults(spec: GraphSpec) -> Iterator[str]:
-    for what, name in [("graph", spec.name), *(("node", node) for node in spec.nodes)]:
+    names = [("graph", spec.name), *(("node", node) for node in spec.nodes)]
+    names += [("rule", rule.id) for rule in spec.rules]
+    for what, name in names:
         if not _NAME.fullmatch(name):
             yield (
                 f"the {what} name {name!r} must start with a letter or underscore and have at most "
@@ -119,15 +128,9 @@ def _node_faults(spec: GraphSpec) -> Iterator[str]:
         match node:
             case FunctionNode():
                 yield from _function_faults(spec, node)
-            case InterruptNode(question=question):
+            case InterruptNode(question=question, answer_to=field):
                 told = f"the interrupt {node.id!r}"
-                yield from _seconds_fault(told, "timeout", question.timeout)
-                if question.timeout is None and question.on_timeout.kind != "halt":
-                    yield f"{told} says on_timeout, but has no timeout"
-                if isinstance(question.on_timeout, GoTo):
-                    yield from _target_fault(spec, f"{told}, on_timeout,", question.on_timeout.node)
-                if node.answer_to is not None and not _knows(spec, node.answer_to):
-                    yield f"{told} answers to {node.answer_to!r}, which is no field of the state"
+                yield from _question_faults(spec, told, question, field)
             case _:
                 assert_never(node)
 
@@ -142,6 +145,70 @@ def _function_faults(spec: GraphSpec, node: FunctionNode) -> Iterator[str]:
         yield from _target_fault(spec, f"{told}, to=,", target)
     if isinstance(node.on_error, GoTo):
         yield from _target_fault(spec, f"{told}, on_error,", node.on_error.node)
+
+
+def _question_faults(
+    spec: GraphSpec, told: str, question: Question, answer_to: str | None
+) -> Iterator[str]:
+    if not question.prompt.strip():
+        yield f"{told} has no prompt: say what a person is to decide"
+    yield from _seconds_fault(told, "timeout", question.timeout)
+    if question.timeout is None and question.on_timeout.kind != "halt":
+        yield f"{told} says on_timeout, but has no timeout"
+    if isinstance(question.on_timeout, GoTo):
+        yield from _target_fault(spec, f"{told}, on_timeout,", question.on_timeout.node)
+    if answer_to is not None and not _knows(spec, answer_to):
+        yield f"{told} answers to {answer_to!r}, which is no field of the state"
+
+
+def _rule_faults(spec: GraphSpec) -> Iterator[str]:
+    ids = [rule.id for rule in spec.rules]
+    for id_ in dict.fromkeys(id_ for id_ in ids if ids.count(id_) > 1):
+        yield f"two rules are named {id_!r}"
+    for rule in spec.rules:
+        told = f"the rule {rule.id!r}"
+        yield from _rule_condition_faults(spec, rule, told)
+        if not rule.actions:
+            yield f"{told} does nothing: name its actions"
+        asking = [action for action in rule.actions if isinstance(action, Ask)]
+        if len(asking) > 1:
+            yield f"{told} asks {len(asking)} questions of the same name; a rule asks one"
+        if asking and isinstance(spec.nodes.get(rule.id), InterruptNode):
+            yield f"{told} asks under the name of the interrupt {rule.id!r}: give it another"
+        for action in rule.actions:
+            match action:
+                case Ask(question=question, answer_to=field):
+                    yield from _question_faults(spec, told, question, field)
+                case GoTo(node=node):
+                    yield from _target_fault(spec, f"{told}, goto,", node)
+                case Parallel(nodes=nodes):
+                    yield from _parallel_faults(spec, told, nodes)
+                case HaltRun() | Retry():
+                    pass
+                case _:
+                    assert_never(action)
+
+
+def _rule_condition_faults(spec: GraphSpec, rule: Rule, told: str) -> Iterator[str]:
+    node, equals = rule.condition.node, rule.condition.equals
+    if node is None and not equals:
+        yield f"{told} has an empty condition"
+    if node in spec.finally_nodes:
+        yield f"{told} looks at {node!r}, which runs only after the end"
+    elif node is not None and node not in spec.nodes:
+        yield f"{told} looks at an unknown node {node!r}"
+    for path in equals:
+        if not _knows(spec, path.split(".")[0]):
+            yield f"{told} looks at {path!r}, which is no field of the state"
+
+
+def _parallel_faults(spec: GraphSpec, told: str, nodes: tuple[str, ...]) -> Iterator[str]:
+    if not nodes:
+        yield f"{told}, parallel, names no nodes"
+    if len(set(nodes)) < len(nodes):
+        yield f"{told}, parallel, names a node twice"
+    for node in nodes:
+        yield from _target_fault(spec, f"{told}, parallel,", node)
 
 
 def _seconds_fault(told: str, what: str, seconds: float | None) -> Iterator[str]:

@@ -1,24 +1,22 @@
-"""The way through a graph: what a finished visit changes, and where it leads.
+"""The way through a graph: entering nodes, failing in them, and meeting at joins.
 
 Dataflow without supersteps: a node is entered as soon as an edge to it fires, whatever other branches
-are doing. A visit that finishes merges its patch and fires its edges: all whose condition holds on
-the merged values, those that its route functions chose, or, in place of all of them, the target of a
-returned Goto. An edge with several sources is a join: it keeps a queue of tokens for each source and
-fires when every source has one, taking the oldest of each, so that loops pair up.
+are doing. An edge with several sources is a join: it keeps a queue of tokens for each source and fires
+when every source has one, taking the oldest of each, so that loops pair up. How a visit finds its way
+out of its node is told in `leaving`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import assert_never
 
-from abeyance.core import ending, patch, template
+from abeyance.core import ending
 from abeyance.core.address import Address
-from abeyance.core.canonical import Json, canonical, size
+from abeyance.core.canonical import Json, size
 from abeyance.core.draft import Draft
-from abeyance.core.model import END, Always, Edge, Else, FunctionNode, GoTo, When
-from abeyance.core.state import Failure, RunState, Scope, Visit
+from abeyance.core.model import END, Edge, FunctionNode, GoTo
+from abeyance.core.state import Failure, Scope, Visit
 from abeyance.errors import FailureCode
 
 
@@ -56,69 +54,6 @@ def enter(draft: Draft, scope_address: str, node: str, *, is_finally: bool = Fal
     draft.count(visits=1)
 
 
-def finish(
-    draft: Draft,
-    visit: Visit,
-    changes: Mapping[str, Json],
-    *,
-    goto: str | None = None,
-    routed: tuple[str, ...] = (),
-) -> None:
-    """A visit is done: merge its patch and take the ways out of its node."""
-    spec = draft.state.spec
-    try:
-        values = patch.merged(spec, draft.state.scopes[visit.scope].values, changes)
-    except patch.PatchError as error:
-        fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
-        return
-    if changes:
-        put_values(draft, visit.scope, values)
-    node = spec.nodes[visit.node]
-    declared = node.to if isinstance(node, FunctionNode) else ()
-    chosen = (goto,) if goto is not None else routed
-    allowed = (
-        {*declared, END}
-        if goto is not None
-        else {target for route in spec.routes_from(visit.node) for target in route.targets}
-    )
-    for target in chosen:
-        if target not in allowed:
-            message = (
-                f"the node {visit.node!r} chose to go to {target!r}; it may go to "
-                f"{', '.join(map(repr, sorted(allowed)))}: declare its targets with to=[...]"
-            )
-            fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=message))
-            return
-    if draft.state.ending is not None:
-        draft.drop_visit(visit.address)
-        return
-    if goto is not None:
-        draft.drop_visit(visit.address)
-        go(draft, visit.scope, goto)
-        return
-    fired = _fired(draft.state, visit.scope, visit.node, routed)
-    if fired is None:
-        message = (
-            f"none of the conditions on the ways out of {visit.node!r} holds; "
-            "add an edge with when='else'"
-        )
-        fail(draft, visit, Failure(code=FailureCode.NO_WAY_OUT, message=message))
-        return
-    draft.drop_visit(visit.address)
-    _leave(draft, visit.scope, visit.node, visit.address, fired=fired, routed=routed)
-
-
-def start_scope(draft: Draft, scope_address: str, source: str) -> None:
-    """Fire the edges out of START. If no condition holds, the run fails."""
-    fired = _fired(draft.state, scope_address, source, ())
-    if fired is None:
-        message = "none of the conditions on the edges from START holds for this input"
-        error = Failure(code=FailureCode.NO_WAY_OUT, message=message, address=scope_address)
-        ending.begin(draft, "failed", message, error=error)
-        return
-    _leave(draft, scope_address, source, scope_address, fired=fired, routed=())
-
-
 def fail(draft: Draft, visit: Visit, failure: Failure) -> None:
     """A visit failed: go where its node's `on_error` says, else end the run."""
     failure = replace(failure, address=visit.address)
@@ -140,63 +75,14 @@ def put_values(draft: Draft, scope_address: str, values: Mapping[str, Json]) -> 
     draft.put_scope(replace(scope, values=values, version=scope.version + 1, size=size(values)))
 
 
-def _fired(
-    state: RunState, scope_address: str, source: str, routed: tuple[str, ...]
-) -> tuple[Edge, ...] | None:
-    values = state.scopes[scope_address].values
-    edges = state.spec.edges_from(source)
-    holding = [edge for edge in edges if _holds(edge, values)]
-    is_conditional = bool(state.spec.routes_from(source)) or any(
-        isinstance(edge.condition, When) for edge in edges
-    )
-    if is_conditional and not routed and not any(isinstance(e.condition, When) for e in holding):
-        rest = [edge for edge in edges if isinstance(edge.condition, Else)]
-        if not rest:
-            return None
-        holding += rest
-    return tuple(holding)
-
-
-def _holds(edge: Edge, values: Mapping[str, Json]) -> bool:
-    match edge.condition:
-        case Always():
-            return True
-        case When(equals=equals):
-            return all(
-                canonical(template.look_up(values, path)) == canonical(wanted)
-                for path, wanted in equals.items()
-            )
-        case Else():
-            return False
-        case _:
-            assert_never(edge.condition)
-
-
-def _leave(
-    draft: Draft,
-    scope_address: str,
-    source: str,
-    visit: str,
-    *,
-    fired: tuple[Edge, ...],
-    routed: tuple[str, ...],
-) -> None:
-    for edge in fired:
-        if len(edge.sources) > 1:
-            _put_token(draft, scope_address, edge, source, visit)
-        else:
-            go(draft, scope_address, edge.target)
-    for target in dict.fromkeys(routed):
-        go(draft, scope_address, target)
-
-
 def go(draft: Draft, scope_address: str, target: str) -> None:
     """Enter a target, unless it is END or the run is ending."""
     if target != END and draft.state.ending is None:
         enter(draft, scope_address, target)
 
 
-def _put_token(draft: Draft, scope_address: str, edge: Edge, source: str, visit: str) -> None:
+def put_token(draft: Draft, scope_address: str, edge: Edge, source: str, visit: str) -> None:
+    """Leave a visit's token at a join, and enter its target if no other is missing."""
     scope = draft.state.scopes[scope_address]
     come = scope.tokens.get(edge.key, {})
     come = {**come, source: (*come.get(source, ()), visit)}

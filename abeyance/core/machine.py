@@ -7,8 +7,9 @@ that refuses, alone: Temporal's update validator calls it, so a refused request 
 history.
 
 *In this order.* First everything that is due by the event's time happens (`deadlines`), then the
-event itself, then whatever follows until nothing moves: ready visits start (`schedule`), a graph with
-nothing left in it completes or its joins starve (`flow`), an ending takes its next step (`closing`).
+event itself, then whatever follows until nothing moves: ready visits start (`schedule`), visits that
+are done lead on (`leaving`), a graph with nothing left in it completes or its joins starve (`flow`), an
+ending takes its next step (`closing`).
 
 *Coming back.* A run is handed over when none of its code runs (`may_rotate`). The one that goes on
 from the snapshot gets `Restored`, which starts what the hand-over held back. Nothing else tells it
@@ -22,7 +23,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal, assert_never
 
-from abeyance.core import closing, deadlines, edits, ending, events, flow, gate, ledger, schedule
+from abeyance.core import (
+    closing,
+    deadlines,
+    edits,
+    ending,
+    events,
+    flow,
+    gate,
+    leaving,
+    ledger,
+    schedule,
+)
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import Effect, StopNode
@@ -130,7 +142,7 @@ def _apply(draft: Draft, event: events.Event) -> None:
         case events.Started():
             # A second one would walk the graph twice.
             if not draft.state.counters.visits and draft.state.ending is None:
-                flow.start_scope(draft, draft.state.root.address, START)
+                leaving.start_scope(draft, draft.state.root.address, START)
         case events.Restored():
             draft.change(rotation=None, task_bytes=0, yielding=False)
         case events.Ticked():
@@ -173,7 +185,7 @@ def _visit_ended(
     draft.change(last_activity_at=event.now)
     match event:
         case events.NodeFinished(patch=patch, goto=goto, routed=routed):
-            flow.finish(draft, visit, patch, goto=goto, routed=routed or ())
+            leaving.finish(draft, visit, patch, goto=goto, routed=routed or ())
         case events.NodeStopped(journal=journal):
             if draft.state.ending is not None:
                 draft.drop_visit(visit.address)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 from abeyance.core.canonical import Json, sha256
 
@@ -40,7 +40,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoTo:
-    """Leave what waits or failed, and run this node of the same scope with the values as they are."""
+    """Run this node of the same scope with the values as they are, in place of what would follow."""
 
     kind: Literal["goto"] = "goto"
     node: str
@@ -172,6 +172,82 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """A rule fires after a visit of `node` (None: of any) if every path of the values has its value."""
+
+    kind: Literal["matches"] = "matches"
+    node: str | None = None
+    equals: Mapping[str, Json] = field(default_factory=dict)
+
+
+RuleCondition: TypeAlias = Matches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A rule asks a person, under its own name, before the visit that fired it leads on."""
+
+    kind: Literal["interrupt"] = "interrupt"
+    question: Question
+    answer_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaltRun:
+    """A rule ends the run as `halted`."""
+
+    kind: Literal["halt"] = "halt"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """A rule runs the node again, as a new visit."""
+
+    kind: Literal["retry"] = "retry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """A rule runs several nodes, each as a branch of its own."""
+
+    kind: Literal["parallel"] = "parallel"
+    nodes: tuple[str, ...]
+
+
+Decision: TypeAlias = HaltRun | Retry | GoTo | Parallel
+"""What a rule does in place of the edges."""
+
+RuleAction: TypeAlias = Ask | Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What is to be done after a visit for which a condition holds (Stargraph's rules)."""
+
+    id: str
+    condition: RuleCondition
+    actions: tuple[RuleAction, ...]
+
+    def targets(self, source: str) -> frozenset[str]:
+        """The nodes that may run because the rule fired after a visit of `source`."""
+        found: set[str] = set()
+        for action in self.actions:
+            match action:
+                case GoTo(node=node) | Ask(question=Question(on_timeout=GoTo(node=node))):
+                    found.add(node)
+                case Parallel(nodes=nodes):
+                    found.update(nodes)
+                case Retry():
+                    found.add(source)
+                case Ask() | HaltRun():
+                    pass
+                case _:
+                    assert_never(action)
+        return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSpec:
     """A graph. Nodes are in order of declaration; `open_values` lets patches add any field."""
 
@@ -183,6 +259,7 @@ class GraphSpec:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     edges: tuple[Edge, ...] = ()
     routes: tuple[Route, ...] = ()
+    rules: tuple[Rule, ...] = ()
     finally_nodes: tuple[str, ...] = ()
 
     @property
@@ -198,10 +275,24 @@ class GraphSpec:
         """The routes that are decided when `source` finishes."""
         return tuple(route for route in self.routes if route.source == source)
 
+    def rules_on(self, node: str) -> tuple[Rule, ...]:
+        """The rules that are looked at after a visit of `node`: none where nothing follows it."""
+        if node not in self.nodes or node in self.finally_nodes:
+            return ()
+        return tuple(rule for rule in self.rules if rule.condition.node in (None, node))
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """Every question that the graph asks people by itself: those of its nodes and its rules."""
+        actions = [action for rule in self.rules for action in rule.actions]
+        asking = [*self.nodes.values(), *actions]
+        return tuple(each.question for each in asking if isinstance(each, InterruptNode | Ask))
+
     def successors(self, source: str) -> frozenset[str]:
         """Every node that may run because of `source`, in whatever way."""
         found = {edge.target for edge in self.edges_from(source)}
         found.update(target for route in self.routes_from(source) for target in route.targets)
+        found.update(target for rule in self.rules_on(source) for target in rule.targets(source))
         match self.nodes.get(source):
             case FunctionNode(to=to, on_error=on_error):
                 found.update(to)

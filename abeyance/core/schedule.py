@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from abeyance.core import flow, gate, patch
+from abeyance.core import flow, gate, leaving, patch
 from abeyance.core.canonical import Json, size
 from abeyance.core.draft import Draft
 from abeyance.core.effects import DecideRoutes, RunNode, Yield
@@ -30,7 +30,8 @@ def start_ready(draft: Draft) -> bool:
     running = sum(1 for _ in draft.state.in_phase(Phase.RUNNING))
     for visit in list(draft.state.in_phase(Phase.READY)):
         state = draft.state
-        if state.visits.get(visit.address) is visit and not _is_held(state, visit, running):
+        # Starting one may end the run: the others are then held, and gone.
+        if not _is_held(state, visit, running):
             has_place = running < state.limits.max_parallel_visits and not state.yielding
             moved = _start(draft, visit, has_place=has_place) or moved
             after = draft.state.visits.get(visit.address)
@@ -45,6 +46,9 @@ def _is_held(state: RunState, visit: Visit, running: int) -> bool:
 
 
 def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
+    if visit.held is not None:
+        leaving.go_on(draft, visit, visit.held)
+        return True
     spec = draft.state.spec
     match spec.nodes[visit.node]:
         case FunctionNode() as node:
@@ -55,7 +59,7 @@ def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
         case InterruptNode(question=question, answer_to=field) as node:
             changes = {} if field is None else {field: visit.answers[question.name]}
             if not spec.routes_from(node.id):
-                flow.finish(draft, visit, changes)
+                leaving.finish(draft, visit, changes)
                 return True
             return has_place and _decide(draft, visit, node, changes)
         case unknown:
@@ -66,9 +70,7 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
     scope = draft.state.scopes[visit.scope]
     if not _has_room(draft, scope.size + size(scope.answers) + size(visit.journal)):
         return False
-    started = replace(
-        visit, phase=Phase.RUNNING, started_at=draft.now, starts=visit.starts + 1, stopping=False
-    )
+    started = replace(visit, phase=Phase.RUNNING, started_at=draft.now, starts=visit.starts + 1)
     draft.put_visit(started)
     if visit.is_finally and node.timeout is None:
         node = replace(node, timeout=draft.state.limits.finally_timeout)

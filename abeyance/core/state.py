@@ -18,7 +18,7 @@ from abeyance.core.canonical import Json
 from abeyance.core.events import CancelMode, PauseMode
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
-from abeyance.core.model import GraphSpec, OnPauseTimeout
+from abeyance.core.model import Decision, GraphSpec, OnPauseTimeout
 
 FORMAT = 1
 """The version of a snapshot's form. A change that old code could not read raises it."""
@@ -68,8 +68,20 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Where a finished visit leads: to what a rule decided, else to what its code chose, else by edges."""
+
+    decision: Decision | None = None
+    goto: str | None = None
+    routed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """One execution of a node. `starts` counts how often its code was started (stops, re-entries)."""
+    """One execution of a node. `starts` counts how often its code was started (stops, re-entries).
+
+    A visit that has finished and waits for the answer to a rule's question has its way on in `held`.
+    """
 
     address: str
     scope: str
@@ -82,6 +94,7 @@ class Visit:
     journal: Json = None
     answers: Mapping[str, Json] = field(default_factory=dict)
     stopping: bool = False
+    held: Way | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,12 @@ async def test_a_run_is_cancelled_by_either_name(api: Api, operation: str) -> No
 
 
 @pytest.mark.parametrize(
-    "headers", [{"X-Abeyance-Request": "1"}, {"Content-Type": "application/json"}]
+    "headers",
+    [
+        {"X-Abeyance-Request": "1"},
+        {"X-Abeyance-Request": "1", "Content-Type": "application/x-www-form-urlencoded"},
+        {"Content-Type": "application/json"},
+    ],
 )
 async def test_an_operation_needs_no_body(api: Api, headers: dict[str, str]) -> None:
     run_id, _ = await api.waiting("gated")

@@ -109,6 +109,6 @@ def test_an_example_of_a_body_is_accepted(model: type[BaseModel], example: dict[
 async def test_a_graph_is_shown_as_in_the_example(api: Api) -> None:
     whole = (await api.http.get("/graphs/gated")).json()
 
-    assert set(whole) == set(examples.GRAPH_SPEC)
-    assert set(whole["nodes"]["after"]) == set(examples.GRAPH_SPEC["nodes"]["pay"])
-    assert set(whole["edges"][0]) == set(examples.GRAPH_SPEC["edges"][0])
+    assert set(examples.GRAPH_SPEC) <= set(whole)
+    assert set(examples.GRAPH_SPEC["nodes"]["pay"]) <= set(whole["nodes"]["after"])
+    assert set(examples.GRAPH_SPEC["edges"][0]) <= set(whole["edges"][0])

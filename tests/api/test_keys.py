@@ -126,7 +126,7 @@ async def test_a_key_that_cannot_be_one_is_refused(
     response = await api.http.post(
         f"/interrupts/{gate}/respond",
         json={"response": YES},
-        headers={"Idempotency-Key": key.encode()},  # type: ignore[dict-item]
+        headers={b"Idempotency-Key": key.encode()},
     )
 
     problem(response, 422, "invalid_body")

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 from stack import Api, problem, served
+from temporal_site import Site
 
 from abeyance import Refusal, SettingsError
 from abeyance.api.app import create_app
@@ -34,9 +35,9 @@ async def test_a_method_that_a_path_does_not_take_is_a_problem(api: Api) -> None
 
 
 async def test_what_nobody_thought_of_is_told_without_its_insides(
-    caplog: pytest.LogCaptureFixture,
+    site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = create_app(Settings(), {})
+    app = create_app(Settings(), {}, site.client)
 
     @app.get("/broken", include_in_schema=False)
     async def broken() -> None:
@@ -51,8 +52,8 @@ async def test_what_nobody_thought_of_is_told_without_its_insides(
     assert "a secret of ours" in caplog.text
 
 
-async def test_a_refusal_cannot_put_its_own_words_over_those_of_the_problem() -> None:
-    app = create_app(Settings(), {})
+async def test_a_refusal_cannot_put_its_own_words_over_those_of_the_problem(site: Site) -> None:
+    app = create_app(Settings(), {}, site.client)
 
     @app.get("/refusing", include_in_schema=False)
     async def refusing() -> None:
@@ -65,8 +66,8 @@ async def test_a_refusal_cannot_put_its_own_words_over_those_of_the_problem() ->
     assert found["title"] == PROBLEMS[Code.WITHDRAWN][1]
 
 
-async def test_a_temporal_that_was_not_set_up_is_told_as_unavailable() -> None:
-    app = create_app(Settings(), {})
+async def test_a_temporal_that_was_not_set_up_is_told_as_unavailable(site: Site) -> None:
+    app = create_app(Settings(), {}, site.client)
 
     @app.get("/unset", include_in_schema=False)
     async def unset() -> None:

@@ -44,7 +44,7 @@ async def test_an_answer_has_four_forms(api: Api, form: str) -> None:
     assert [entry["interrupt_id"] for entry in response.json()["receipts"]] == [gate]
 
 
-@pytest.mark.parametrize("answer", [None, False, 0, "", [], {}])
+@pytest.mark.parametrize("answer", [None, False, 0, ""])
 async def test_nothing_is_an_answer_too(api: Api, answer: object) -> None:
     run_id, (first, second) = await api.waiting("gates")
     by_path = await api.http.post(f"/interrupts/{first}/respond", json={"response": answer})

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from stack import Api, new_id, problem
+from temporal_site import eventually
 
 from abeyance import wire
 
@@ -170,6 +171,21 @@ async def test_a_read_waits_no_longer_than_it_was_told_to(
             f"/runs/{run_id}", params={"wait": wait, "until": "completed"}
         )
         assert (response.status_code, response.json()["status"]) == (200, "awaiting-input")
+
+
+async def test_nobody_waits_for_a_caller_who_has_hung_up(
+    api: Api, standing: tuple[str, str]
+) -> None:
+    run_id, _ = standing
+    _, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    writer.write(
+        f"GET /runs/{run_id}?wait=PT30S HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\n\r\n".encode()
+    )
+    await eventually(lambda: api.under_way)
+    writer.close()
+    await writer.wait_closed()
+
+    await eventually(lambda: not api.under_way, seconds=10)
 
 
 @pytest.mark.parametrize(

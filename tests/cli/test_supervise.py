@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dev_stack import until, words_of
@@ -28,7 +29,7 @@ child.wait()
 """
 
 
-def program(folder: Path, code: str, *, patience: float = 5, **fields: str) -> Program:
+def program(folder: Path, code: str, *, patience: float = 5, **fields: Any) -> Program:
     """A program of a few lines of Python."""
     return Program(
         name=NAME,
@@ -75,7 +76,7 @@ async def test_a_program_that_dies_six_times_in_a_minute_is_given_up_with_its_la
 async def test_wrong_settings_are_not_tried_twice(tmp_path: Path) -> None:
     code = "import sys; print('abeyance: no such graph'); sys.exit(2)"
 
-    async with group_of(program(tmp_path, code)) as group:
+    async with group_of(program(tmp_path, code, wrong_settings=2)) as group:
         with pytest.raises(SettingsError, match=r"^no such graph$"):
             await group.while_whole(never())
 

@@ -124,3 +124,12 @@ def test_what_a_hand_over_begins_with_may_send_as_much_as_any_task() -> None:
 
     assert run.running == ["n0", "n1"]
     assert len(run.wanted(Yield)) == 2
+
+
+def test_a_run_that_has_ended_is_not_handed_over() -> None:
+    run = Drive(chain("a"))
+    run.feed(events.RotationDue, hard=False)
+    run.finish("a")
+
+    assert (run.status, run.state.rotation) == ("completed", "soft")
+    assert not machine.may_rotate(run.state)

@@ -346,5 +346,5 @@ def _has_a_loop(spec: GraphSpec) -> bool:
     return any(name in found for name, found in reached.items())
 
 
-Runs.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Runs.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestRuns = Runs.TestCase

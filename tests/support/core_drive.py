@@ -34,6 +34,7 @@ from abeyance.core.model import (
     Question,
     Reducer,
     Route,
+    Rule,
     When,
 )
 from abeyance.core.policy import Principal
@@ -98,6 +99,7 @@ def graph(
     *nodes: str | Node,
     ways: Ways,
     routes: Iterable[Route] = (),
+    rules: Iterable[Rule] = (),
     finally_: Iterable[str] = (),
     fields: Mapping[str, Reducer] | None = None,
 ) -> GraphSpec:
@@ -111,6 +113,7 @@ def graph(
         nodes={node.id: node for node in named},
         edges=tuple(way if isinstance(way, Edge) else edge(*way) for way in ways),
         routes=tuple(routes),
+        rules=tuple(rules),
         finally_nodes=tuple(finally_),
     )
     assert faults_of(spec) == ()

@@ -186,7 +186,11 @@ class Stack:
             seen.update(httpx.get(f"{self.api}/runs/{run_id}", timeout=30).json())
             return seen.get("status") == status
 
-        until(look, f"{run_id} to be {status}, it is {seen}")
+        try:
+            until(look, f"{run_id} to be {status}")
+        except AssertionError as error:
+            error.add_note(f"It is {seen}.")
+            raise
         return seen
 
     def answer(self, run_id: str, value: int) -> httpx.Response:

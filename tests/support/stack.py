@@ -44,6 +44,11 @@ class Api:
             event_hooks={"response": [self._check_documented]},
         )
 
+    @property
+    def under_way(self) -> int:
+        """How many calls are being answered."""
+        return len(self._server.server_state.tasks)
+
     def kill(self) -> None:
         """Cut every connection and stop, whatever is under way."""
         self._server.should_exit = True

@@ -1,0 +1,108 @@
+"""The functions that authors write: how many of (state, context) they take, and how they are called."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+_CONTEXT_NAMES: Final = frozenset({"context", "ctx"})
+_BY_POSITION: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_MOST_TAKEN: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCode:
+    """A node's function, and how many of (state, context) it takes."""
+
+    function: Callable[..., Any]
+    takes: int
+
+
+def takes(function: Callable[..., Any]) -> int | None:
+    """How many of (state, context) a function is to be given; None if it cannot be called so.
+
+    A second parameter with a default (`n=n`, as in a loop that declares nodes) is the author's own,
+    unless it is called `ctx` or `context`.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
+        count = _MOST_TAKEN
+    else:
+        places = [each for each in parameters if each.kind in _BY_POSITION][:_MOST_TAKEN]
+        count = len(places[:1]) + sum(
+            each.default is inspect.Parameter.empty or each.name in _CONTEXT_NAMES
+            for each in places[1:]
+        )
+    return count if can_take(function, count) else None
+
+
+def can_take(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+async def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call an author's function: a coroutine function here, a plain one in a thread.
+
+    Raises what it raises, but for what would not end the call alone: a `SystemExit` would end the
+    process, and with it every other visit, on one worker after the other; a `CancelledError` that
+    nobody asked for looks like a worker that shuts down. They come as a RuntimeError.
+    """
+    try:
+        if inspect.iscoroutinefunction(function):
+            return await function(*arguments)
+        returned = await _in_thread(function, arguments)
+        return await returned if inspect.isawaitable(returned) else returned
+    except SystemExit as error:
+        message = (
+            f"the code asked its process to exit ({error.code!r}), which would end other visits"
+        )
+        raise RuntimeError(message) from error
+    except asyncio.CancelledError as error:
+        if _is_asked_to_stop():
+            raise
+        message = "the code was cancelled by itself: it awaited something that it had cancelled"
+        raise RuntimeError(message) from error
+
+
+async def _in_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def work() -> Any:
+        try:
+            return function(*arguments)
+        except StopIteration as error:
+            # It cannot pass through a future: whoever awaits that would wait for ever.
+            message = (
+                f"{function!r} raised StopIteration: it asked an empty iterator for its next item"
+            )
+            raise RuntimeError(message) from error
+
+    loop = asyncio.get_running_loop()
+    running = loop.run_in_executor(None, contextvars.copy_context().run, work)
+    # A thread cannot be stopped, only told (`ctx.cancelled`). To leave it would let the same visit run
+    # twice at once, so a cancel waits for it like everybody else.
+    stop: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError as error:
+            stop = error
+    if stop is not None and running.exception() is not None:
+        # Told to stop, it did, by raising. What returns has finished, and what it returns counts.
+        raise stop from running.exception()
+    return running.result()
+
+
+def _is_asked_to_stop() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

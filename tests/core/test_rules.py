@@ -1,0 +1,517 @@
+"""What rules decide after a visit, and what they ask before it leads on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from core_drive import Drive, Ways, edge, gate, graph, restored
+
+from abeyance.core import events
+from abeyance.core.canonical import Json
+from abeyance.core.faults import faults_of
+from abeyance.core.model import (
+    END,
+    START,
+    Ask,
+    Default,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    Halt,
+    HaltRun,
+    Matches,
+    Node,
+    OnTimeout,
+    Parallel,
+    Question,
+    Retry,
+    Route,
+    Rule,
+    RuleAction,
+)
+from abeyance.core.policy import Principal
+from abeyance.core.state import Limits
+
+BOSS = Principal(subject="boss", capabilities=("approve",))
+WORK = "graph:g;node:work"
+
+
+def rule(id_: str, node: str | None, *actions: RuleAction, **equals: Json) -> Rule:
+    """A rule on a node; `x__y` is the path `x.y`."""
+    paths = {name.replace("__", "."): value for name, value in equals.items()}
+    return Rule(id=id_, condition=Matches(node=node, equals=paths), actions=actions)
+
+
+def ask(
+    name: str,
+    *,
+    prompt: str = "Sure?",
+    timeout: float | None = None,
+    on_timeout: OnTimeout | None = None,
+    capability: str | None = None,
+    answer_to: str | None = None,
+) -> Ask:
+    question = Question(
+        name=name,
+        prompt=prompt,
+        requested_capability=capability,
+        timeout=timeout,
+        on_timeout=on_timeout or Halt(),
+    )
+    return Ask(question=question, answer_to=answer_to)
+
+
+def ruled(
+    *rules: Rule,
+    nodes: tuple[str | Node, ...] = ("work", "next", "other"),
+    ways: Ways = ((START, "work"), (START, "idle"), ("work", "next"), ("next", "other")),
+    routes: tuple[Route, ...] = (),
+) -> GraphSpec:
+    """`work` leads to `next` and that to `other`, unless rules say else; `idle` goes on beside."""
+    return graph("idle", *nodes, ways=ways, routes=routes, rules=rules)
+
+
+def after_work(run: Drive) -> list[str]:
+    return [node for node in run.running if node != "idle"]
+
+
+GO, STOP = GoTo(node="other"), HaltRun(reason="enough")
+
+
+# What fires
+
+
+@pytest.mark.parametrize(
+    ("fires", "one"),
+    [
+        (True, rule("r", "work", GO)),
+        (True, rule("r", None, GO, x=1)),
+        (True, rule("r", "work", GO, x=1.0, log=["done"])),
+        (True, rule("r", "work", GO, log=["done"])),
+        (False, rule("r", "next", GO)),
+        (False, rule("r", "work", GO, x=2)),
+        (False, rule("r", "work", GO, x=True)),
+        (False, rule("r", "work", GO, x=1, log=[])),
+        (False, rule("r", "work", GO, x__deep=1)),
+        (True, rule("r", "work", GO, x__deep=None)),
+    ],
+)
+def test_a_rule_fires_on_its_node_and_on_the_merged_values(fires: bool, one: Rule) -> None:
+    run = Drive(ruled(one))
+    run.finish("work", {"x": 1, "log": ["done"]})
+
+    assert after_work(run) == (["other"] if fires else ["next"])
+
+
+def test_dots_walk_into_mappings() -> None:
+    run = Drive(ruled(rule("r", "work", GO, x__verdict__kind="bad")))
+    run.finish("work", {"x": {"verdict": {"kind": "bad"}}})
+
+    assert after_work(run) == ["other"]
+
+
+def test_a_rule_without_a_node_is_asked_after_every_visit_also_of_a_gate() -> None:
+    spec = ruled(
+        rule("r", None, STOP, x="bad"),
+        nodes=("work", gate("next", answer_to="x"), "other"),
+    )
+    run = Drive(spec)
+    run.finish("work", {"x": "good"})
+    run.answer("next", "bad")
+    run.stopped("idle")
+
+    assert (run.status, run.ending.reason, run.values["x"]) == ("halted", "enough", "bad")
+
+
+def test_a_visit_that_fails_asks_no_rule() -> None:
+    run = Drive(ruled(rule("r", "work", GO)))
+    run.fail("work")
+
+    assert run.ending.outcome == "failed"
+
+
+# What is decided
+
+
+@pytest.mark.parametrize(
+    ("actions", "outcome"),
+    [
+        ([Parallel(nodes=("next", "other"))], ["next", "other"]),
+        ([Parallel(nodes=("next",)), GO], ["other"]),
+        ([GO, GoTo(node="next")], ["other"]),
+        ([GoTo(node=END)], []),
+        ([GO, Retry()], ["work"]),
+        ([GO, Retry(), Parallel(nodes=("next",)), STOP, HaltRun(reason="late")], "enough"),
+    ],
+)
+def test_one_thing_is_decided_by_rank_and_then_by_order(
+    actions: list[RuleAction], outcome: list[str] | str
+) -> None:
+    of_one_rule = Drive(ruled(rule("r", "work", *actions)))
+    of_many = Drive(
+        ruled(*(rule(f"r{number}", "work", action) for number, action in enumerate(actions)))
+    )
+    for run in (of_one_rule, of_many):
+        run.finish("work")
+
+        if isinstance(outcome, str):
+            assert (run.ending.outcome, run.ending.reason) == ("halted", outcome)
+        else:
+            assert after_work(run) == outcome
+
+
+def test_a_retry_is_a_new_visit_that_sees_the_patch_and_is_bounded() -> None:
+    spec = ruled(rule("again", "work", Retry(), x="no"))
+    run = Drive(spec, limits=Limits(max_visits=3))
+    for number in (1, 2, 3):
+        assert len(run.orders("work")) == number
+        run.finish("work", {"log": [number], "x": "no"})
+
+    assert [order.visit for order in run.orders("work")] == [WORK, f"{WORK}:2", f"{WORK}:3"]
+    assert run.orders("work")[-1].values["log"] == [1, 2]
+    assert (run.ending.outcome, run.ending.error and run.ending.error.code) == (
+        "failed",
+        "max_visits",
+    )
+
+
+def test_a_retry_after_a_gate_asks_again() -> None:
+    run = Drive(
+        ruled(
+            rule("again", "work", Retry(), x="what?"),
+            nodes=(gate("work", answer_to="x"), "next", "other"),
+        )
+    )
+    run.answer("work", "what?")
+    first = run.settled("work").id
+    second = run.open("work").id
+    run.answer("work", "yes")
+
+    assert first != second
+    assert after_work(run) == ["next"]
+
+
+@pytest.mark.parametrize("chosen", [{"goto": "next"}, {"routed": ("next",)}])
+def test_a_decision_replaces_what_the_code_chose(chosen: dict[str, str]) -> None:
+    spec = ruled(
+        rule("r", "work", GO, x=1),
+        nodes=(FunctionNode(id="work", to=("next",)), "next", "other"),
+        ways=[(START, "work"), (START, "idle")],
+        routes=(Route(source="work", name="r", targets=("next",)),),
+    )
+    ruling, silent = Drive(spec), Drive(spec)
+    ruling.finish("work", {"x": 1}, **chosen)
+    silent.finish("work", {"x": 0}, **chosen)
+
+    assert (after_work(ruling), after_work(silent)) == (["other"], ["next"])
+
+
+def test_a_target_that_was_not_declared_fails_the_visit_whatever_the_rules_say() -> None:
+    run = Drive(ruled(rule("r", "work", GO)))
+    run.finish("work", goto="next")
+
+    assert run.ending.error is not None
+    assert run.ending.error.code == "unknown_node"
+
+
+def test_the_branches_of_a_parallel_meet_at_a_join() -> None:
+    spec = ruled(
+        rule("r", "work", Parallel(nodes=("next", "other"))),
+        nodes=("work", "next", "other", "end"),
+        ways=[(START, "work"), (START, "idle"), (("next", "other"), "end")],
+    )
+    run = Drive(spec)
+    for node in ("work", "next", "other"):
+        run.finish(node)
+
+    assert after_work(run) == ["end"]
+
+
+def test_a_run_that_ends_asks_no_rule() -> None:
+    run = Drive(ruled(rule("r", "work", ask("r"))))
+    run.cancel()
+    run.finish("work", {"x": 1})
+
+    assert run.facts("interrupt.opened") == []
+    assert run.values == {"x": 1}
+
+
+# What is asked
+
+
+def test_a_rule_that_asks_holds_the_way_out_of_the_visit_that_fired_it() -> None:
+    run = Drive(
+        ruled(rule("sure", "work", ask("sure", prompt="Pay {x}?", capability="approve"), x=9))
+    )
+    run.finish("work", {"x": 9})
+
+    asked = run.open("sure")
+    assert (asked.kind, asked.name, asked.prompt, asked.address) == ("rule", "sure", "Pay 9?", WORK)
+    assert (run.values, run.waiting, run.running) == ({"x": 9}, ["work"], ["idle"])
+    refusal = run.refused(events.Responded, **run.response({asked.id: "yes"}))
+    assert refusal.details["capability"] == "approve"
+
+    run.answer("sure", "yes", principal=BOSS)
+    assert after_work(run) == ["next"]
+    assert run.orders("next")[0].answers == {"sure": "yes"}
+    assert len(run.orders("work")) == 1, "the code of the visit does not run again"
+
+
+@pytest.mark.parametrize("action", [GO, STOP, Retry(), Parallel(nodes=("other",))])
+@pytest.mark.parametrize("is_same_rule", [True, False])
+def test_after_the_answer_comes_the_other_decision(action: RuleAction, is_same_rule: bool) -> None:
+    asking = ask("sure")
+    rules = (
+        [rule("sure", "work", asking, action)]
+        if is_same_rule
+        else [rule("other", "work", action), rule("sure", "work", asking)]
+    )
+    run = Drive(ruled(*rules))
+    run.finish("work")
+    assert (after_work(run), run.state.ending) == ([], None)
+    run.answer("sure")
+
+    if action == STOP:
+        assert run.ending.reason == "enough"
+    else:
+        assert after_work(run) == (["work"] if action == Retry() else ["other"])
+
+
+def test_the_way_that_the_code_chose_is_taken_after_the_answer() -> None:
+    spec = ruled(
+        rule("sure", "work", ask("sure")),
+        nodes=(FunctionNode(id="work", to=("next",)), "next", "other"),
+        ways=[(START, "work"), (START, "idle")],
+        routes=(Route(source="work", name="r", targets=("next", "other")),),
+    )
+    by_goto, by_route = Drive(spec), Drive(spec)
+    by_goto.finish("work", goto="next")
+    by_route.finish("work", routed=("other",))
+    for run in (by_goto, by_route):
+        run.state = restored(run.state)
+        run.answer("sure")
+
+    assert (after_work(by_goto), after_work(by_route)) == (["next"], ["other"])
+
+
+def test_the_rules_are_not_asked_again_for_the_same_visit() -> None:
+    run = Drive(ruled(rule("sure", "work", ask("sure")), rule("late", "work", STOP, x="now")))
+    run.finish("work", {"x": "not yet"})
+    run.finish("idle", {"x": "now"})
+    run.answer("sure")
+
+    assert run.values["x"] == "now"
+    assert run.running == ["next"]
+
+
+def test_the_edges_are_looked_at_when_the_answer_is_there_and_may_look_at_it() -> None:
+    spec = ruled(
+        rule("sure", "work", ask("sure", answer_to="x")),
+        ways=[
+            (START, "work"),
+            (START, "idle"),
+            edge("work", "next", {"x": "yes"}),
+            edge("work", "other", "else"),
+        ],
+    )
+    yes, no = Drive(spec), Drive(spec)
+    for run, answer in ((yes, "yes"), (no, "no")):
+        run.finish("work", {"x": "unknown"})
+        run.answer("sure", answer)
+
+    assert (yes.started[-1], no.started[-1]) == ("next", "other")
+    assert (yes.values["x"], no.values["x"]) == ("yes", "no")
+
+
+def test_an_answer_that_its_field_cannot_take_fails_the_visit() -> None:
+    run = Drive(ruled(rule("sure", "work", ask("sure", answer_to="log"))))
+    run.finish("work")
+    run.answer("sure", "no list")
+
+    assert run.ending.error is not None
+    assert (run.ending.error.code, run.ending.error.address) == ("invalid_patch", WORK)
+
+
+def test_every_question_of_the_rules_that_fire_is_asked_and_all_answers_are_waited_for() -> None:
+    run = Drive(
+        ruled(
+            rule("legal", "work", ask("legal", answer_to="x")),
+            rule("money", "work", ask("money", answer_to="log")),
+            rule("silent", "work", ask("silent"), x="no"),
+            rule("then", "work", GO),
+        )
+    )
+    run.finish("work")
+    assert [entry.name for entry in run.state.ledger.open.values()] == ["legal", "money"]
+    run.answer("money", ["ok"])
+    assert after_work(run) == []
+    run.answer("legal", "fine")
+
+    assert after_work(run) == ["other"]
+    assert run.values == {"x": "fine", "log": ["ok"]}
+
+
+def test_a_rule_on_a_gate_is_asked_after_the_gate_is_answered() -> None:
+    run = Drive(
+        ruled(
+            rule("second", "work", ask("second"), x="much"),
+            nodes=(gate("work", answer_to="x"), "next", "other"),
+        )
+    )
+    run.answer("work", "much")
+    assert [entry.name for entry in run.state.ledger.open.values()] == ["second"]
+    run.answer("second")
+
+    assert after_work(run) == ["next"]
+
+
+def test_a_question_of_a_rule_waits_through_a_pause_and_a_hand_over() -> None:
+    run = Drive(ruled(rule("sure", "work", ask("sure"))))
+    run.finish("work")
+    run.finish("idle")
+    run.feed(events.RotationDue, hard=False)
+    run.state = restored(run.state)
+    run.feed(events.Restored)
+    run.feed(events.Paused, actor="ada")
+    run.answer("sure")
+    assert (run.running, run.ready) == ([], ["work"])
+    run.feed(events.Resumed, actor="ada")
+
+    assert run.running == ["next"]
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "outcome"),
+    [
+        (Halt(), "interrupt-timeout"),
+        (GoTo(node="other"), ["other"]),
+        (Default(answer="ok"), ["next"]),
+    ],
+)
+def test_the_deadline_of_a_rules_question_does_what_a_gates_does(
+    on_timeout: OnTimeout, outcome: list[str] | str
+) -> None:
+    run = Drive(ruled(rule("sure", "work", ask("sure", timeout=60, on_timeout=on_timeout))))
+    run.finish("work", {"x": 1})
+    run.tick(60)
+
+    if isinstance(outcome, str):
+        assert run.ending.reason == outcome
+    else:
+        assert after_work(run) == outcome
+    assert run.values == {"x": 1}
+
+
+def test_cancelling_withdraws_what_a_rule_asked() -> None:
+    run = Drive(ruled(rule("sure", "work", ask("sure"))))
+    run.finish("work", {"x": 1})
+    run.cancel()
+    run.stopped("idle")
+
+    assert (run.status, run.settled("sure").status, run.values) == (
+        "cancelled",
+        "cancelled",
+        {"x": 1},
+    )
+
+
+# What a graph says of its rules
+
+
+def test_a_graph_knows_every_question_that_it_asks() -> None:
+    spec = ruled(
+        rule("sure", "work", ask("sure"), GO),
+        nodes=("work", gate("next"), "other"),
+    )
+
+    assert [question.name for question in spec.questions] == ["next", "sure"]
+
+
+def test_the_targets_of_rules_are_reached() -> None:
+    spec = ruled(
+        rule("a", "work", ask("a", timeout=1, on_timeout=GoTo(node="late"))),
+        rule("b", None, GoTo(node="other"), x=1),
+        rule("c", "other", Parallel(nodes=("next", END))),
+        rule("d", "next", Retry(), STOP, ask("d")),
+        nodes=("work", "next", "other", "late"),
+        ways=[(START, "work"), (START, "idle")],
+    )
+
+    assert spec.successors("work") == {"late", "other"}
+    assert spec.successors("next") == {"next", "other"}
+    assert spec.successors(START) == {"work", "idle"}
+
+
+def test_the_rules_are_part_of_what_a_graph_is() -> None:
+    assert ruled().version != ruled(rule("r", "work", GO)).version
+
+
+AFTER = FunctionNode(id="after")
+
+FAULTY = {
+    "the rule name 'no way' must start with a letter or underscore and have at most 100 letters, "
+    "digits, '_', '-' or '.'": [rule("no way", "work", GO)],
+    "two rules are named 'r'": [rule("r", "work", GO), rule("r", "next", GO)],
+    "the rule 'r' has an empty condition": [rule("r", None, GO)],
+    "the rule 'r' looks at an unknown node 'nowhere'": [rule("r", "nowhere", GO)],
+    "the rule 'r' looks at 'after', which runs only after the end": [rule("r", "after", Retry())],
+    "the rule 'r' looks at 'y.z', which is no field of the state": [
+        Rule(id="r", condition=Matches(equals={"y.z": 1}), actions=(GO,))
+    ],
+    "the rule 'r' does nothing: name its actions": [rule("r", "work")],
+    "the rule 'r', goto, leads to an unknown node 'nowhere'": [
+        rule("r", "work", GoTo(node="nowhere"))
+    ],
+    "the rule 'r', goto, leads to 'after', which runs only after the end": [
+        rule("r", "work", GoTo(node="after"))
+    ],
+    "the rule 'r', parallel, leads to an unknown node 'nowhere'": [
+        rule("r", "work", Parallel(nodes=("next", "nowhere")))
+    ],
+    "the rule 'r', parallel, names no nodes": [rule("r", "work", Parallel(nodes=()))],
+    "the rule 'r', parallel, names a node twice": [
+        rule("r", "work", Parallel(nodes=("next", "next")))
+    ],
+    "the rule 'r' asks 2 questions of the same name; a rule asks one": [
+        rule("r", "work", ask("r"), ask("r"))
+    ],
+    "the rule 'asked' asks under the name of the interrupt 'asked': give it another": [
+        rule("asked", "work", ask("asked"))
+    ],
+    "the rule 'r' has no prompt: say what a person is to decide": [
+        rule("r", "work", ask("r", prompt=" "))
+    ],
+    "the rule 'r' has a timeout of 0 s; it must be above zero, and finite": [
+        rule("r", "work", ask("r", timeout=0))
+    ],
+    "the rule 'r' says on_timeout, but has no timeout": [
+        rule("r", "work", ask("r", on_timeout=Default(answer=1)))
+    ],
+    "the rule 'r', on_timeout, leads to an unknown node 'nowhere'": [
+        rule("r", "work", ask("r", timeout=1, on_timeout=GoTo(node="nowhere")))
+    ],
+    "the rule 'r' answers to 'y', which is no field of the state": [
+        rule("r", "work", ask("r", answer_to="y"))
+    ],
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_a_fault_of_a_rule_is_told_and_nothing_else_is(fault: str) -> None:
+    spec = graph(
+        "work",
+        "next",
+        "other",
+        gate("asked"),
+        ways=[(START, "work"), ("work", "next"), ("next", "other"), ("other", "asked")],
+        finally_=["after"],
+    )
+
+    assert faults_of(replace(spec, rules=tuple(FAULTY[fault]))) == (fault,)
+
+
+def test_a_gate_that_nobody_gave_a_prompt_is_a_fault() -> None:
+    spec = GraphSpec(name="g", nodes={"ask": gate("ask", prompt="")}, edges=(edge(START, "ask"),))
+
+    assert faults_of(spec) == ("the interrupt 'ask' has no prompt: say what a person is to decide",)

@@ -1,0 +1,257 @@
+"""What the feed tells of a run, from Temporal's own history of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from sample_graphs import Held, State, chain, gated
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client as TemporalClient
+from temporalio.converter import PayloadCodec
+
+from abeyance import START, Context, Fatal, Graph, wire
+from abeyance.feed import Feed
+
+
+async def told(temporal: TemporalClient, run_id: str) -> list[wire.Event]:
+    """All events so far."""
+    events, _ = await Feed(temporal).page(run_id, None, 10_000)
+    return events
+
+
+def lines(events: list[wire.Event]) -> list[str]:
+    """Type and last segment of the address."""
+    return [
+        event.type + (f" {event.address.split(';')[-1]}" if event.address else "")
+        for event in events
+    ]
+
+
+async def test_a_run_with_a_question_is_told_from_its_start_to_its_end(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start({"amount": 31337}, started_by="bea", conversation_id="c1")
+        view = await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+    events = await told(temporal, run_id)
+
+    assert lines(events) == [
+        "run.started",
+        "node.started node:before",
+        "node.finished node:before",
+        "interrupt.opened node:approve",
+        "run.awaiting_input",
+        "interrupt.answered node:approve",
+        "node.started node:after",
+        "node.finished node:after",
+        "run.completed",
+    ]
+    by_type = {event.type: event for event in events}
+    assert by_type["run.started"].actor == "bea"
+    assert by_type["run.started"].data == {
+        "graph": "gated",
+        "graph_version": view.graph_version,
+        "conversation_id": "c1",
+        "session_type": "agent",
+    }
+    assert by_type["interrupt.opened"].data["id"] == view.interrupts[0].id
+    assert by_type["interrupt.answered"].actor == "ada"
+    assert events[1].address == "graph:gated;node:before"
+    assert {event.run_id for event in events} == {run_id}
+    assert [event.time for event in events] == sorted(event.time for event in events)
+    assert events[-1].time >= ended.updated_at
+    told_all = "".join(event.model_dump_json() for event in events)
+    assert "31337" not in told_all
+    assert '"approved"' not in told_all
+
+
+async def test_visits_in_local_activities_are_told_and_route_decisions_are_not(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("routed", state=State)
+    graph.interrupt("ask", prompt="Which way?")
+
+    @graph.node(local=True)
+    async def route(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": ["route"]}
+
+    graph.edge(START, "ask")
+    graph.route("ask", lambda state: "route", to=["route"])
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response=1, principal=ANYBODY)
+        await site.ended(run_id)
+        names = [
+            event.marker_recorded_event_attributes.details["data"].payloads[0].data
+            for event in (await site.history(run_id)).events
+            if event.HasField("marker_recorded_event_attributes")
+        ]
+    events = await told(temporal, run_id)
+
+    assert len(names) == 2
+    assert b"routed.ask.route" in names[0]
+    assert lines(events)[-4:] == [
+        "interrupt.answered node:ask",
+        "node.started node:route",
+        "node.finished node:route",
+        "run.completed",
+    ]
+    assert events[-3].time <= events[-2].time
+
+
+async def test_a_node_that_fails_is_told_with_its_code_and_so_is_the_run(
+    temporal: TemporalClient,
+) -> None:
+    for local in (False, True):
+        graph = Graph("failing", state=State)
+
+        @graph.node(local=local)
+        async def bad(state: State) -> dict[str, Any]:
+            raise Fatal("no such account")
+
+        graph.edge(START, "bad")
+        site = Site(temporal, graph)
+        async with site.worker():
+            run_id = await site.start()
+            await site.ended(run_id)
+        events = await told(temporal, run_id)
+
+        assert lines(events)[1:] == [
+            "node.started node:bad",
+            "node.failed node:bad",
+            "run.failed node:bad",
+        ]
+        assert events[-2].data["code"] == "node_failed"
+        assert "no such account" in events[-2].data["message"]
+        assert events[-1].data["code"] == "node_failed"
+        assert "no such account" in events[-1].data["message"]
+
+
+async def test_a_node_that_takes_too_long_is_told_as_failed_and_so_is_its_run(
+    temporal: TemporalClient,
+) -> None:
+    held = Held(timeout=0.3, retries=0)
+    site = Site(temporal, held.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        ended = await site.ended(run_id)
+        held.release.set()
+    events = await told(temporal, run_id)
+
+    assert ended.status == "failed"
+    (failed,) = (event for event in events if event.type == "node.failed")
+    assert "timeout" in failed.data["message"]
+    assert lines(events)[-3:] == [
+        "node.started node:cleanup",
+        "node.finished node:cleanup",
+        "run.failed node:hold",
+    ]
+
+
+async def test_a_visit_that_a_pause_stops_is_told_to_stop_and_to_start_again(
+    temporal: TemporalClient,
+) -> None:
+    held = Held()
+    site = Site(temporal, held.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        await site.client.pause(run_id, wire.Pause(mode="now", actor="bea", reason="lunch"))
+        await eventually(lambda: held.stopped)
+        await site.until(run_id, "paused")
+
+        async def is_stopped() -> bool:
+            return not (await site.client.view(run_id)).running
+
+        await eventually(is_stopped)
+        await site.client.resume(run_id, wire.Resume(actor="cem"))
+        await eventually(lambda: held.started > 1)
+        await site.client.cancel(run_id, wire.Cancel(actor="dan", reason="enough"))
+        await site.ended(run_id)
+    events = await told(temporal, run_id)
+
+    assert lines(events) == [
+        "run.started",
+        "node.started node:hold",
+        "run.paused",
+        "node.stopped node:hold",
+        "run.resumed",
+        "node.started node:hold",
+        "node.stopped node:hold",
+        "node.started node:cleanup",
+        "node.finished node:cleanup",
+        "run.cancelled",
+    ]
+    assert (events[2].actor, events[2].data["reason"]) == ("bea", "lunch")
+    assert events[4].actor == "cem"
+    assert (events[-1].actor, events[-1].data) == ("dan", {"reason": "enough"})
+
+
+async def test_messages_are_told_and_what_became_of_them(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated(timeout="PT0.5S"))
+    async with site.worker():
+        run_id = await site.start()
+        await site.client.send_message(
+            run_id, wire.SteerMessage(message_id="m1", text="be quick", sender="bea")
+        )
+        await site.ended(run_id)
+    events = await told(temporal, run_id)
+
+    (queued,) = (event for event in events if event.type == "message.queued")
+    assert (queued.actor, queued.data["message_id"]) == ("bea", "m1")
+    assert "be quick" not in "".join(event.model_dump_json() for event in events)
+    assert lines(events)[-3:] == [
+        "interrupt.expired node:approve",
+        "message.undelivered",
+        "run.halted",
+    ]
+    assert events[-1].data == {"reason": "interrupt-timeout"}
+
+
+class Scrambled(PayloadCodec):
+    """Turns every payload inside out, as an encryption does."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [
+            Payload(metadata={"encoding": b"scrambled"}, data=payload.SerializeToString()[::-1])
+            for payload in payloads
+        ]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [
+            Payload.FromString(payload.data[::-1])
+            if payload.metadata["encoding"] == b"scrambled"
+            else payload
+            for payload in payloads
+        ]
+
+
+async def test_a_history_whose_payloads_are_encoded_is_told_all_the_same(
+    temporal: TemporalClient,
+) -> None:
+    converter = dataclasses.replace(temporal.data_converter, payload_codec=Scrambled())
+    encoded = TemporalClient(
+        temporal.service_client, namespace=temporal.namespace, data_converter=converter
+    )
+    site = Site(encoded, chain(2, "plain"))
+    local = Site(encoded, chain(1, "local", local=True))
+    for place, visits in ((site, 2), (local, 1)):
+        async with place.worker():
+            run_id = await place.start()
+            await place.ended(run_id)
+        types = [event.type for event in await told(encoded, run_id)]
+
+        assert types == [
+            "run.started",
+            *(["node.started", "node.finished"] * visits),
+            "run.completed",
+        ]

@@ -1,0 +1,182 @@
+"""What an operator does through Temporal itself: the feed still ends, once, and goes on after a reset."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from sample_graphs import chain, gates
+from temporal_site import ANYBODY, Site
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client as TemporalClient
+
+from abeyance import wire
+from abeyance.core.state import Limits
+from abeyance.feed import Feed
+from abeyance.launch import Launch
+
+
+async def followed(feed: Feed, run_id: str, after: str | None = None) -> list[wire.Event]:
+    return [event async for event in feed.follow(run_id, after)]
+
+
+async def newest(temporal: TemporalClient, run_id: str) -> str:
+    execution = (await temporal.get_workflow_handle(run_id).describe()).run_id
+    assert execution is not None
+    return execution
+
+
+async def reset(temporal: TemporalClient, run_id: str, execution: str) -> None:
+    """Back to before the first workflow task of an execution was completed."""
+    await temporal.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=temporal.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
+            workflow_task_finish_event_id=4,
+            reason="a bad deploy",
+            request_id=execution,
+        )
+    )
+
+
+def ends(events: list[wire.Event]) -> list[str]:
+    return [event.type for event in events if event.type in wire.TERMINAL_EVENTS]
+
+
+async def test_a_run_that_is_terminated_ends_as_cancelled(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(1))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        following = asyncio.create_task(followed(Feed(temporal), run_id))
+        await temporal.get_workflow_handle(run_id).terminate(reason="enough")
+        live = await asyncio.wait_for(following, 10)
+
+    assert ends(live) == ["run.cancelled"]
+    assert live[-1].actor == "temporal"
+    assert live[-1].data == {"reason": "terminated through Temporal: enough"}
+    assert await followed(Feed(temporal), run_id) == live
+
+
+async def test_a_run_that_is_cancelled_natively_ends_with_what_it_left_in_its_memo(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(1))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await temporal.get_workflow_handle(run_id).cancel(reason="wrong customer")
+        ended = await site.ended(run_id)
+        events = await followed(Feed(temporal), run_id)
+
+    assert ends(events) == ["run.cancelled"]
+    assert (events[-1].actor, events[-1].data["reason"]) == ("temporal", ended.reason)
+    assert "wrong customer" in (ended.reason or "")
+
+
+async def test_a_run_that_timed_out_in_temporal_ends_as_failed(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(1))
+    launch = Launch.of(
+        site.graphs["gates"],
+        {},
+        run_id="timed-out",
+        conversation_id=None,
+        session_type="agent",
+        labels={},
+        limits=Limits(),
+        started_by="ada",
+    )
+    await temporal.start_workflow(
+        wire.WORKFLOW,
+        args=launch.arguments,
+        id="timed-out",
+        task_queue=site.settings.task_queue,
+        execution_timeout=timedelta(seconds=1),
+    )
+    events = await asyncio.wait_for(followed(Feed(temporal), "timed-out"), 10)
+
+    assert [event.type for event in events] == ["run.started", "run.failed"]
+    assert events[-1].data == {"reason": "timed out in Temporal", "code": None, "message": None}
+
+
+async def test_a_follower_of_a_run_that_is_reset_goes_on_with_what_replaced_it(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(1))
+    feed = Feed(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        live = await feed.opened(run_id, None)
+        before = [await anext(live) for _ in range(3)]
+        for _ in range(2):
+            await reset(temporal, run_id, await newest(temporal, run_id))
+            before += [await asyncio.wait_for(anext(live), 10) for _ in range(2)]
+        view = await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, {view.interrupts[0].id: 1}, principal=ANYBODY)
+        events = before + [event async for event in live]
+
+    opened = ["interrupt.opened", "run.awaiting_input"]
+    assert [event.type for event in events] == [
+        "run.started",
+        *(opened * 3),
+        "interrupt.answered",
+        "node.started",
+        "node.finished",
+        "run.completed",
+    ]
+    ids = [event.id for event in events]
+    assert ids == sorted(set(ids))
+    assert await followed(Feed(temporal), run_id) == events
+    for number, id_ in enumerate(ids, 1):
+        assert await followed(Feed(temporal), run_id, id_) == events[number:]
+
+
+async def test_a_run_that_had_ended_and_was_reset_ends_once_more_and_only_then(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, chain(1))
+    async with site.worker():
+        run_id = await site.start()
+        await site.ended(run_id)
+        first = await followed(Feed(temporal), run_id)
+        await reset(temporal, run_id, await newest(temporal, run_id))
+        again = await followed(Feed(temporal), run_id, first[-1].id)
+        everything = await followed(Feed(temporal), run_id)
+
+    assert ends(first) == ["run.completed"]
+    assert [event.type for event in again] == ["node.started", "node.finished", "run.completed"]
+    assert everything == [*first[:-1], *again]
+
+
+async def test_a_reset_to_before_a_hand_over_is_followed_and_cursors_still_grow(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    feed = Feed(temporal)
+    async with site.worker():
+        run_id = await site.start(limits=Limits(continue_as_new_after=10))
+        view = await site.until(run_id, "awaiting-input")
+        first = await newest(temporal, run_id)
+        for entry in view.interrupts[:1]:
+            await site.client.respond(run_id, {entry.id: 1}, principal=ANYBODY)
+        for _ in range(20):
+            if await newest(temporal, run_id) != first:
+                break
+            await site.client.pause(run_id)
+            await site.client.resume(run_id)
+        before, cursor = await feed.page(run_id, None, 1_000)
+        assert await newest(temporal, run_id) != first
+        following = asyncio.create_task(followed(feed, run_id, cursor))
+        await reset(temporal, run_id, first)
+        view = await site.until(run_id, "awaiting-input")
+        for entry in view.interrupts:
+            await site.client.respond(run_id, {entry.id: 2}, principal=ANYBODY)
+        await site.ended(run_id)
+        after = await asyncio.wait_for(following, 10)
+
+    ids = [event.id for event in (*before, *after)]
+    assert ids == sorted(set(ids))
+    assert ends([*before, *after]) == ["run.completed"]
+    assert await followed(Feed(temporal), run_id, before[0].id) == [*before[1:], *after]

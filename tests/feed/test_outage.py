@@ -1,0 +1,47 @@
+"""When Temporal goes away for a while, and when it stays away."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from killable import killable_server
+from sample_graphs import gates
+from temporal_site import ANYBODY, Site
+
+from abeyance import Unavailable, wire
+from abeyance.feed import Feed
+
+
+async def test_a_server_that_is_killed_is_waited_for_and_then_given_up(tmp_path: Path) -> None:
+    async with killable_server(tmp_path) as server:
+        client = await server.client()
+        site = Site(client.temporal, gates(1))
+        feed = Feed(client.temporal)
+
+        async def follow(run_id: str) -> list[wire.Event]:
+            return [event async for event in feed.follow(run_id, None)]
+
+        async with site.worker():
+            run_id = await site.start()
+            view = await site.until(run_id, "awaiting-input")
+            followers = [asyncio.create_task(follow(run_id)) for _ in range(3)]
+            hasty = await Feed(client.temporal, patience=0.2).opened(run_id, None)
+            for _ in range(3):
+                await anext(hasty)
+            server.kill()
+            with pytest.raises(Unavailable, match=r"for 0\.2 s .* last id received"):
+                await asyncio.wait_for(anext(hasty), 10)
+            assert not any(follower.done() for follower in followers)
+            server.start()
+            await site.client.respond(run_id, {view.interrupts[0].id: 1}, principal=ANYBODY)
+            read = await asyncio.wait_for(asyncio.gather(*followers), 30)
+
+        events, cursor = await Feed(client.temporal).page(run_id, None, 100)
+        assert [event.type for event in events][-1] == "run.completed"
+        assert read == [events] * 3
+        assert (cursor, feed.tails) == (None, 0)
+        server.kill()
+        with pytest.raises(Unavailable, match=r"did not answer for 0\.1 s"):
+            await Feed(client.temporal, patience=0.1).page(run_id, None, 1)

@@ -1,0 +1,163 @@
+"""One long poll for all who follow a run: shared, bounded, and gone with its last follower."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+from rpc_counter import counted
+from sample_graphs import chain, gates
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import Refusal, Unavailable, wire
+from abeyance.core.state import Limits
+from abeyance.feed import Feed
+
+
+async def test_two_hundred_followers_share_one_long_poll(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(20))
+    client, counter = counted(temporal)
+    feed = Feed(client)
+
+    async def follow(run_id: str) -> list[str]:
+        return [event.id async for event in feed.follow(run_id, None)]
+
+    async with site.worker():
+        run_id = await site.start()
+        view = await site.until(run_id, "awaiting-input")
+        followers = [asyncio.create_task(follow(run_id)) for _ in range(200)]
+        await eventually(lambda: counter.polls[run_id] == 1)
+        to_join = counter.calls["get_workflow_execution_history"]
+        assert feed.tails == 1
+        for entry in view.interrupts:
+            await site.client.respond(run_id, {entry.id: True}, principal=ANYBODY)
+        await site.ended(run_id)
+        read = await asyncio.wait_for(asyncio.gather(*followers), 20)
+        events, _ = await Feed(temporal).page(run_id, None, 1_000)
+
+    assert len(events) > 80
+    assert read == [[event.id for event in events]] * 200
+    assert counter.most_polls[run_id] == 1
+    assert to_join <= 5
+    assert sum(counter.calls.values()) < 100
+    assert feed.tails == 0
+
+
+async def test_readers_of_a_long_past_read_its_pages_once(temporal: TemporalClient) -> None:
+    site = Site(temporal, chain(90))
+    client, counter = counted(temporal)
+    feed = Feed(client)
+    async with site.worker():
+        run_id = await site.start(limits=Limits(continue_as_new_after=450))
+        await site.ended(run_id)
+    alone, _ = await feed.page(run_id, None, 10_000)
+    for_one = counter.calls["get_workflow_execution_history"]
+    for event in alone[::20]:
+        await feed.page(run_id, event.id, 10_000)
+
+    assert len(alone) == 182
+    assert for_one >= 3
+    # Of a history that was read before, only the last page is asked for again.
+    assert counter.calls["get_workflow_execution_history"] <= for_one + 2 * len(alone[::20])
+
+
+async def test_a_tail_stops_with_its_last_follower_and_leaves_no_task(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(1))
+    client, counter = counted(temporal)
+    feed = Feed(client)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        before = asyncio.all_tasks()
+
+        async def until_the_end() -> None:
+            async for _ in feed.follow(run_id, None):
+                pass
+
+        # One is closed, one is cancelled, one is only dropped.
+        closed = feed.follow(run_id, None)
+        await anext(closed)
+        dropped = await feed.opened(run_id, None)
+        cancelled = asyncio.create_task(until_the_end())
+        await eventually(lambda: counter.polls[run_id] == 1)
+        await closed.aclose()
+        del dropped
+        await eventually(lambda: len(asyncio.all_tasks() - before) == 2)
+        assert (feed.tails, counter.polls[run_id]) == (1, 1)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+
+        assert feed.tails == 0
+        await eventually(lambda: counter.polls[run_id] == 0)
+        assert asyncio.all_tasks() <= before
+
+
+async def test_a_follower_who_is_too_slow_is_dropped_and_the_others_are_not(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(1))
+    feed = Feed(temporal)
+
+    async def follow(run_id: str) -> list[wire.Event]:
+        return [event async for event in feed.follow(run_id, None)]
+
+    async with site.worker():
+        run_id = await site.start(limits=Limits(max_queue_size=1_000))
+        await site.until(run_id, "awaiting-input")
+        quick = asyncio.create_task(follow(run_id))
+        slow = feed.follow(run_id, None)
+        read = [await anext(slow) for _ in range(3)]
+        coming = asyncio.create_task(anext(slow))
+        handle = temporal.get_workflow_handle(run_id)
+        await asyncio.gather(
+            *(
+                handle.signal("steer", wire.SteerMessage(message_id=f"m{number}", text="hello"))
+                for number in range(520)
+            )
+        )
+        read.append(await coming)
+        await site.client.cancel(run_id)
+        await site.ended(run_id)
+        everything = await quick
+        with pytest.raises(Unavailable, match=r"too slow.*more than 1000 events behind.*last id"):
+            await anext(slow)
+        rest = [event async for event in feed.follow(run_id, read[-1].id)]
+
+    assert len(everything) > 1_040
+    assert everything[-1].type == "run.cancelled"
+    assert [*read, *rest] == everything
+
+
+async def test_no_more_runs_are_followed_at_a_time_than_may_be(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(1))
+    feed = Feed(temporal, most_tails=2)
+    async with site.worker():
+        ids = [await site.start() for _ in range(4)]
+        for run_id in ids:
+            await site.until(run_id, "awaiting-input")
+        over = ids.pop()
+        await site.client.cancel(over)
+        await site.ended(over)
+        one, two = [await feed.opened(run_id, None) for run_id in ids[:2]]
+        with pytest.raises(Refusal, match="2 runs are followed") as refused:
+            await feed.opened(ids[2], None)
+        assert (refused.value.code, refused.value.details["limit"]) == ("too_many_runs", 2)
+
+        # Neither a second follower of the same run nor an ended run takes a place.
+        async with aclosing(feed.follow(ids[0], None)) as again:
+            assert (await anext(again)).type == "run.started"
+        assert [event.type async for event in feed.follow(over, None)][-1] == "run.cancelled"
+        assert (await feed.page(ids[2], None, 1))[0][0].type == "run.started"
+
+        await one.aclose()
+        three = await feed.opened(ids[2], None)
+        assert (await anext(three)).run_id == ids[2]
+        assert feed.tails == 2
+        await two.aclose()
+        await three.aclose()
+    assert feed.tails == 0

@@ -1,0 +1,72 @@
+"""A Temporal client that counts what it asks the server, and the long polls that are under way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client as TemporalClient
+from temporalio.service import ServiceClient
+
+
+class RpcCounter(ServiceClient):
+    """Passes every call on to another client's connection."""
+
+    def __init__(self, inner: ServiceClient) -> None:
+        super().__init__(inner.config)
+        self.inner = inner
+        self.calls: Counter[str] = Counter()
+        self.polls: Counter[str] = Counter()
+        """Long polls that are under way, by the id of the run."""
+        self.most_polls: Counter[str] = Counter()
+
+    @property
+    def worker_service_client(self) -> Any:
+        return self.inner.worker_service_client
+
+    def update_rpc_metadata(self, metadata: Mapping[str, str | bytes]) -> None:
+        self.inner.update_rpc_metadata(metadata)
+
+    def update_api_key(self, api_key: str | None) -> None:
+        self.inner.update_api_key(api_key)
+
+    async def _rpc_call(
+        self,
+        rpc: str,
+        req: Any,
+        resp_type: type[Any],
+        *,
+        service: str,
+        retry: bool,
+        metadata: Mapping[str, str | bytes],
+        timeout: timedelta | None,
+    ) -> Any:
+        self.calls[rpc] += 1
+        polled = req.execution.workflow_id if getattr(req, "wait_new_event", False) else None
+        if polled is not None:
+            self.polls[polled] += 1
+            self.most_polls[polled] = max(self.most_polls[polled], self.polls[polled])
+        try:
+            return await self.inner._rpc_call(
+                rpc,
+                req,
+                resp_type,
+                service=service,
+                retry=retry,
+                metadata=metadata,
+                timeout=timeout,
+            )
+        finally:
+            if polled is not None:
+                self.polls[polled] -= 1
+
+
+def counted(temporal: TemporalClient) -> tuple[TemporalClient, RpcCounter]:
+    """A client over the same connection, and its counter."""
+    counter = RpcCounter(temporal.service_client)
+    client = TemporalClient(
+        counter, namespace=temporal.namespace, data_converter=temporal.data_converter
+    )
+    return client, counter
