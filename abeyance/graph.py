@@ -34,7 +34,7 @@ from abeyance.core.model import (
 )
 from abeyance.duration import Duration
 from abeyance.errors import GraphError
-from abeyance.intake import Intake
+from abeyance.intake import Intake, unreadable
 from abeyance.nodecode import NodeCode
 from abeyance.statemodel import StateModel
 
@@ -272,7 +272,7 @@ class Graph:
             routes=tuple(self._routes),
             finally_nodes=tuple(self._finally),
         )
-        faults += self._intake.unreadable(spec) or faults_of(spec)
+        faults += [*unreadable(spec)] or faults_of(spec)
         if faults:
             raise GraphError(self.name, faults)
         self._spec = spec

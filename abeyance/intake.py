@@ -7,15 +7,25 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from abeyance import schema, wire
 from abeyance.core.canonical import Json, canonical, why_not_json
-from abeyance.core.model import Default, Fail, GoTo, GraphSpec, Halt, OnError, OnTimeout
+from abeyance.core.model import (
+    Default,
+    Fail,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    Halt,
+    InterruptNode,
+    OnError,
+    OnTimeout,
+)
 from abeyance.duration import seconds
 from abeyance.nodecode import can_take, takes
 from abeyance.statemodel import StateModel, ValuesError, pointed
@@ -24,7 +34,9 @@ _GOTO: Final = "goto:"
 _CAPABILITY: Final = re.compile(r"(?!\*)[^\s,\x00-\x1f\x7f]{1,200}")
 _LONGEST_LOCAL: Final = 60.0
 """In seconds. A task of the workflow is kept open for as long as a local node runs."""
-_SPEC: Final = TypeAdapter(GraphSpec)
+_PARTS: Final[Mapping[type, TypeAdapter[Any]]] = {
+    part: TypeAdapter(part) for part in (GraphSpec, FunctionNode, InterruptNode)
+}
 
 
 class Intake:
@@ -137,19 +149,6 @@ class Intake:
                 )
                 return Halt()
 
-    def unreadable(self, spec: GraphSpec) -> list[str]:
-        """What in a spec is not of its type: a worker that cannot read a spec would try for ever."""
-        plain = asdict(spec)
-        try:
-            _SPEC.validate_json(canonical(plain), strict=True)
-        except ValidationError as error:
-            return [
-                f"{fault['pointer'][1:]}: {fault['message']}" for fault in pointed(error, plain)
-            ]
-        except (TypeError, ValueError) as error:
-            return [f"the graph cannot be written as JSON: {error}"]
-        return []
-
     def _check_default(
         self, answer: Json, told: str, response_schema: Json, answer_to: str | None
     ) -> None:
@@ -162,3 +161,18 @@ class Intake:
                 faults = [str(error)]
         for fault in faults:
             self.note(f"{told} has a default answer that does not fit: {fault}")
+
+
+def unreadable(spec: GraphSpec) -> Iterator[str]:
+    """What in a spec is not of its type: a worker that cannot read a spec would try for ever."""
+    nodes = {f"the node {id_!r}": node for id_, node in spec.nodes.items()}
+    for told, part in {"the graph": replace(spec, nodes={}), **nodes}.items():
+        plain = asdict(part)
+        if (fault := why_not_json(plain)) is not None:
+            yield f"{told} cannot be written as JSON: {fault}"
+            continue
+        try:
+            _PARTS[type(part)].validate_json(canonical(plain), strict=True)
+        except ValidationError as error:
+            for entry in pointed(error, plain):
+                yield f"{told}, {entry['pointer'][1:]}: {entry['message']}"

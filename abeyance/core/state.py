@@ -69,7 +69,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Where a finished visit leads: to what a rule decided, else to what its code chose, else by edges."""
+    """Where a finished visit leads: what a rule decided, else what its code chose, else the edges."""
 
     decision: Decision | None = None
     goto: str | None = None

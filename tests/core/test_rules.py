@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from core_drive import Drive, Ways, edge, gate, graph, restored
@@ -193,7 +194,7 @@ def test_a_retry_after_a_gate_asks_again() -> None:
 
 
 @pytest.mark.parametrize("chosen", [{"goto": "next"}, {"routed": ("next",)}])
-def test_a_decision_replaces_what_the_code_chose(chosen: dict[str, str]) -> None:
+def test_a_decision_replaces_what_the_code_chose(chosen: dict[str, Any]) -> None:
     spec = ruled(
         rule("r", "work", GO, x=1),
         nodes=(FunctionNode(id="work", to=("next",)), "next", "other"),

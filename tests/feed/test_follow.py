@@ -10,6 +10,7 @@ import pytest
 from sample_graphs import Held, chain, gated, gates
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
 
@@ -198,6 +199,8 @@ async def test_a_cursor_whose_history_is_no_longer_kept_is_refused_with_the_olde
     site = Site(temporal, gates(2))
     async with site.worker():
         run_id = await rotated(site)
+        # Something that is told in the newest history.
+        await site.client.pause(run_id)
         first = await first_execution(temporal, run_id)
         before = await whole(Feed(temporal), run_id)
         await temporal.workflow_service.delete_workflow_execution(
@@ -220,7 +223,7 @@ async def test_a_cursor_whose_history_is_no_longer_kept_is_refused_with_the_olde
         kept, _ = await Feed(temporal).page(run_id, gone.details["oldest"], 1_000)
         rest = await whole(Feed(temporal), run_id)
         follower = Feed(temporal).follow(run_id, gone.details["oldest"])
-        assert await anext(follower) == kept[0]
+        assert await asyncio.wait_for(anext(follower), 10) == kept[0]
         await follower.aclose()
 
     assert (gone.code, opened.value.code) == ("gone", "gone")
@@ -255,7 +258,7 @@ async def test_reading_needs_no_worker_and_leaves_no_trace(temporal: TemporalCli
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-    before = (await site.history(run_id)).to_json()
+    before = [event.event_id for event in (await site.history(run_id)).events]
     feed = Feed(temporal)
     followers = [feed.follow(run_id, None) for _ in range(20)]
     read = await asyncio.gather(*(anext(events) for events in followers))
@@ -264,4 +267,4 @@ async def test_reading_needs_no_worker_and_leaves_no_trace(temporal: TemporalCli
     await whole(feed, run_id)
 
     assert {event.type for event in read} == {"run.started"}
-    assert (await site.history(run_id)).to_json() == before
+    assert [EventType.Name(event.event_type) for event in (await site.history(run_id)).events][len(before):] == []

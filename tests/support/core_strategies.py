@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core_drive import edge, gate, graph
+from core_drive import edge, graph
 from hypothesis import strategies as st
 
 from abeyance.core.address import Address, Segment
@@ -12,15 +12,24 @@ from abeyance.core.canonical import Json
 from abeyance.core.model import (
     END,
     START,
+    Ask,
     Default,
     Edge,
     FunctionNode,
     GoTo,
     GraphSpec,
     Halt,
+    HaltRun,
+    InterruptNode,
+    Matches,
     Node,
     OnTimeout,
+    Parallel,
+    Question,
+    Retry,
     Route,
+    Rule,
+    RuleAction,
 )
 from abeyance.core.state import Limits
 
@@ -56,9 +65,12 @@ SECONDS = st.sampled_from([0.0, 1.0, 5.0, 20.0, 60.0])
 _WAYS = st.sampled_from(["end", "plain", "plain", "both", "when", "else", "else", "route", "route"])
 
 
+_ANSWER_FIELDS = st.sampled_from([None, "flag", "log"])
+
+
 @st.composite
 def graphs(draw: st.DrawFn) -> GraphSpec:
-    """A graph without faults: branches, joins, loops, conditions, routes, gates, finally nodes."""
+    """A graph without faults: branches, joins, loops, conditions, routes, rules, gates, finally nodes."""
     names = [f"n{number}" for number in range(draw(st.integers(1, 5)))]
     may_loop = draw(st.booleans())
     nodes: list[Node] = []
@@ -83,11 +95,16 @@ def graphs(draw: st.DrawFn) -> GraphSpec:
             case _:
                 pass
     edges += [draw(_joins(names, may_loop=may_loop)) for _ in range(draw(st.integers(0, 2)))]
+    rules = [
+        draw(_rules(f"r{number}", names, may_loop=may_loop))
+        for number in range(draw(st.sampled_from([0, 0, 1, 2])))
+    ]
     finally_ = [f"f{number}" for number in range(draw(st.integers(0, 2)))]
     return graph(
         *nodes,
         ways=_reaching_all(nodes, _distinct(edges), routes, first=draw(st.sampled_from(names))),
         routes=routes,
+        rules=rules,
         finally_=finally_,
         fields={"flag": "last", "count": "add", "log": "append"},
     )
@@ -115,6 +132,12 @@ def _nodes(draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str]) -> Nod
         to = draw(st.lists(somewhere, max_size=2, unique=True))
         node = FunctionNode(id=name, to=tuple(to))
         return replace(node, on_error=GoTo(node=draw(somewhere))) if draw(st.booleans()) else node
+    question = draw(_questions(name, somewhere))
+    return InterruptNode(id=name, question=question, answer_to=draw(_ANSWER_FIELDS))
+
+
+@st.composite
+def _questions(draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str]) -> Question:
     timeout = draw(st.none() | st.sampled_from([5.0, 20.0]))
     on_timeout: OnTimeout = Halt()
     if timeout is not None:
@@ -123,13 +146,36 @@ def _nodes(draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str]) -> Nod
             | st.just(Default(answer=True))
             | somewhere.map(lambda node: GoTo(node=node))
         )
-    return gate(
-        name,
-        schema=draw(st.sampled_from([None, {}])),
-        capability=draw(st.sampled_from([None, None, "approve"])),
+    return Question(
+        name=name,
+        prompt="Go on?",
+        response_schema=draw(st.sampled_from([None, {}])),
+        requested_capability=draw(st.sampled_from([None, None, "approve"])),
         timeout=timeout,
         on_timeout=on_timeout,
-        answer_to=draw(st.sampled_from([None, "flag", "log"])),
+    )
+
+
+@st.composite
+def _rules(draw: st.DrawFn, id_: str, names: list[str], *, may_loop: bool) -> Rule:
+    node = draw(st.none() | st.sampled_from(names))
+    later = names[names.index(node) + 1 :] if node is not None else []
+    somewhere = st.sampled_from([*(names if may_loop else later), END])
+    question = draw(_questions(id_, somewhere))
+    decisions: list[RuleAction] = [
+        GoTo(node=draw(somewhere)),
+        HaltRun(reason="enough"),
+        Parallel(nodes=tuple(draw(st.lists(somewhere, min_size=1, max_size=2, unique=True)))),
+    ]
+    if may_loop:
+        decisions.append(Retry())
+    asks = Ask(question=question, answer_to=draw(_ANSWER_FIELDS))
+    actions = draw(st.lists(st.sampled_from(decisions), max_size=2, unique=True))
+    is_asking = not actions or draw(st.booleans())
+    return Rule(
+        id=id_,
+        condition=Matches(node=node, equals={"flag": draw(st.booleans())}),
+        actions=(*actions, asks) if is_asking else tuple(actions),
     )
 
 

@@ -212,7 +212,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "abeyance", *arguments]
 
 
-def until(look: Callable[[], T | None], what: str, *, seconds: float = 20) -> T:
+def until(look: Callable[[], T | None], what: str, *, seconds: float = 40) -> T:
     """What there is to see, as soon as there is something."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

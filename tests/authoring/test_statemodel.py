@@ -1,0 +1,416 @@
+"""Values between a run, where they are JSON, and the author's code, where they are a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+
+import pytest
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    ConfigDict,
+    Field,
+    computed_field,
+    model_validator,
+)
+
+from abeyance import Refusal, add, append, merge, union
+from abeyance.errors import Code
+from abeyance.statemodel import StateModel, ValuesError
+from abeyance.wire import DEEPEST
+
+NAN = float("nan")
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Line(BaseModel):
+    article: str
+    quantity: int = Field(default=1, alias="qty")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def label(self) -> str:
+        return f"{self.quantity} x {self.article}"
+
+
+class Order(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    total: Decimal = Decimal("0.00")
+    placed: datetime | None = None
+    colour: Colour = Colour.RED
+    lines: list[Line] = []
+    notes: dict[str, int | list[int]] = {}
+
+
+ORDER = StateModel(Order)
+OPEN = StateModel(None)
+
+
+def nested(levels: int) -> Any:
+    value: Any = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def refusal(states: StateModel, given: Mapping[Any, Any]) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        states.initial(given)
+    assert caught.value.code is Code.INVALID_INPUT
+    return caught.value
+
+
+def pointers(states: StateModel, given: Mapping[Any, Any]) -> list[str]:
+    return [error["pointer"] for error in refusal(states, given).details["errors"]]
+
+
+def patch_error(states: StateModel, changes: Mapping[Any, Any]) -> str:
+    with pytest.raises(ValuesError) as caught:
+        states.patch(changes)
+    return str(caught.value)
+
+
+# Initial values
+
+
+def test_a_run_starts_with_its_input_and_the_defaults_as_json() -> None:
+    assert ORDER.initial({"id": "o1", "placed": datetime(2026, 3, 2, tzinfo=UTC)}) == {
+        "id": "o1",
+        "total": "0.00",
+        "placed": "2026-03-02T00:00:00Z",
+        "colour": "red",
+        "lines": [],
+        "notes": {},
+    }
+
+
+def test_what_was_written_is_read_back_as_it_was() -> None:
+    values = ORDER.initial(
+        {"id": "o1", "total": "9.90", "placed": "2026-03-02T00:00:00Z", "lines": [{"article": "a"}]}
+    )
+    state = ORDER.read(values)
+
+    assert (state.total, state.placed) == (Decimal("9.90"), datetime(2026, 3, 2, tzinfo=UTC))
+    assert state.colour is Colour.RED
+    assert state.lines[0].label == "1 x a"
+    assert ORDER.patch(dict(state)) == values
+
+
+def test_fields_come_in_by_name_or_alias_and_are_kept_by_name() -> None:
+    class Aliased(BaseModel):
+        order_id: str = Field(alias="orderId")
+        first: str = Field(default="", validation_alias=AliasPath("names", 0))
+        city: str = Field(default="", validation_alias=AliasChoices("town", AliasPath("place", 0)))
+
+    states = StateModel(Aliased)
+    kept = {"order_id": "o1", "first": "ada", "city": "york"}
+
+    assert states.initial({"orderId": "o1", "names": ["ada"], "town": "york"}) == kept
+    assert states.initial(kept) == kept
+    assert states.initial({"order_id": "o1", "place": ["york"], "first": "ada"}) == kept
+    assert states.read(kept).order_id == "o1"
+    assert pointers(states, {"orderid": "o1"}) == ["/orderid", "/orderId"]
+
+
+def test_nested_models_are_kept_by_name_without_what_is_computed() -> None:
+    lines = [{"article": "a", "qty": 2}, {"article": "b", "quantity": 3}, Line(article="c", qty=4)]
+    kept = [
+        {"article": "a", "quantity": 2},
+        {"article": "b", "quantity": 3},
+        {"article": "c", "quantity": 4},
+    ]
+
+    assert ORDER.initial({"id": "o1", "lines": lines})["lines"] == kept
+    assert ORDER.patch({"lines": lines}) == {"lines": kept}
+
+
+def test_a_computed_field_of_the_state_is_not_kept_because_nothing_would_keep_it_true() -> None:
+    class Sums(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        parts: list[int] = []
+
+        @computed_field  # type: ignore[prop-decorator]
+        @property
+        def total(self) -> int:
+            return sum(self.parts)
+
+    states = StateModel(Sums)
+
+    assert states.initial({"parts": [1, 2]}) == {"parts": [1, 2]}
+    assert states.read({"parts": [1, 2]}).total == 3
+
+
+@pytest.mark.parametrize("extra", ["ignore", "forbid"])
+def test_an_unknown_field_is_refused_once_whatever_the_model_says(extra: Any) -> None:
+    states = StateModel(type("S", (BaseModel,), {"model_config": ConfigDict(extra=extra)}))
+    refused = refusal(states, {"b": 1, "a/b": 2})
+
+    assert refused.details["errors"] == [
+        {"pointer": "/a~1b", "message": "the state of this graph has no field 'a/b'"},
+        {"pointer": "/b", "message": "the state of this graph has no field 'b'"},
+    ]
+    assert "/b: the state of this graph has no field 'b'" in refused.message
+
+
+def test_a_model_that_allows_extra_fields_keeps_them() -> None:
+    class Loose(BaseModel):
+        model_config = ConfigDict(extra="allow")
+        x: int = 0
+
+    states = StateModel(Loose)
+
+    assert states.is_open
+    assert states.initial({"x": 1, "when": date(2026, 3, 2)}) == {"x": 1, "when": "2026-03-02"}
+    assert states.patch({"y": {"z": (1, 2)}}) == {"y": {"z": [1, 2]}}
+    assert states.read({"x": 1, "y": [2]}).y == [2]
+    assert "not JSON compliant" in patch_error(states, {"y": NAN})
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, ["/id"]),
+        ({"id": 5}, ["/id"]),
+        (
+            {"id": "o", "lines": [{"article": "a"}, {"article": "b", "qty": "many"}]},
+            ["/lines/1/qty"],
+        ),
+        ({"id": "o", "lines": [{"quantity": 1}]}, ["/lines/0/article"]),
+        ({"id": "o", "lines": {}}, ["/lines"]),
+        ({"id": "o", "colour": "green", "total": "much"}, ["/total", "/colour"]),
+        ({"id": "o", "notes": {"a/b~c": "x"}}, ["/notes/a~1b~0c", "/notes/a~1b~0c"]),
+        ({"id": "o", "notes": {"n": [1, "x"]}}, ["/notes/n", "/notes/n/1"]),
+        ({"id": "o", "total": Decimal("NaN")}, ["/total"]),
+        ({"id": "\ud800"}, ["/id"]),
+    ],
+)
+def test_what_does_not_fit_is_pointed_at_in_the_input(given: Any, found: list[str]) -> None:
+    assert pointers(ORDER, given) == found
+
+
+def test_at_most_twenty_faults_are_listed() -> None:
+    lines = [{"quantity": 1}] * 1000
+
+    assert len(pointers(ORDER, {"id": "o", "lines": lines})) == 20
+    assert len(patch_error(ORDER, {"lines": lines})) < 2_000
+
+
+def test_a_strict_model_takes_from_json_what_is_text_there() -> None:
+    class Strict(BaseModel):
+        model_config = ConfigDict(strict=True)
+        when: datetime
+        amount: Decimal
+        count: int = 0
+        id: UUID | None = None
+
+    states = StateModel(Strict)
+    values = states.initial({"when": "2026-03-02T00:00:00Z", "amount": "1.5"})
+
+    assert values == states.initial(
+        {"when": datetime(2026, 3, 2, tzinfo=UTC), "amount": Decimal("1.5")}
+    )
+    assert states.read(values).amount == Decimal("1.5")
+    assert pointers(states, {**values, "count": "5"}) == ["/count"]
+    assert "/count" in patch_error(states, {"count": "5"})
+
+
+def test_a_set_is_written_in_one_order() -> None:
+    class Tagged(BaseModel):
+        tags: set[str] = {"c", "a", "b"}
+
+    states = StateModel(Tagged)
+
+    assert states.initial({}) == {"tags": ["a", "b", "c"]}
+    assert states.patch({"tags": {"z", "y"}}) == {"tags": ["y", "z"]}
+    assert states.read({"tags": ["y"]}).tags == {"y"}
+
+
+# Reading
+
+
+def test_values_that_todays_model_refuses_are_told_by_field() -> None:
+    with pytest.raises(ValuesError) as caught:
+        ORDER.read({"id": "o1", "total": "much", "lines": [{"qty": 1}], "gone": 1})
+
+    assert str(caught.value) == (
+        "the run's values do not fit Order as it is now: "
+        "/total: Input should be a valid decimal; /lines/0/article: Field required; "
+        "/gone: Extra inputs are not permitted"
+    )
+
+
+def test_a_rule_over_several_fields_is_told_without_a_place() -> None:
+    class Span(BaseModel):
+        start: int = 0
+        end: int = 0
+
+        @model_validator(mode="after")
+        def _forwards(self) -> Span:
+            if self.end < self.start:
+                raise ValueError("it ends before it starts")
+            return self
+
+    with pytest.raises(ValuesError, match="/: Value error, it ends before it starts"):
+        StateModel(Span).read({"start": 2, "end": 1})
+    assert pointers(StateModel(Span), {"start": 2}) == [""]
+
+
+@pytest.mark.parametrize("states", [OPEN, StateModel(None)])
+def test_what_a_node_does_to_its_state_stays_its_own(states: StateModel) -> None:
+    values = {"log": ["a"], "deep": {"x": [1]}}
+    state = states.read(values)
+    state["log"].append("b")
+    state["deep"]["x"].append(2)
+
+    assert values == {"log": ["a"], "deep": {"x": [1]}}
+
+
+def test_a_field_of_any_type_is_the_nodes_own_too() -> None:
+    class Holder(BaseModel):
+        anything: Any = None
+
+    values = {"anything": {"x": [1]}}
+    StateModel(Holder).read(values).anything["x"].append(2)
+
+    assert values == {"anything": {"x": [1]}}
+
+
+# Patches
+
+
+@dataclass
+class Pair:
+    left: int
+    right: Line
+
+
+@pytest.mark.parametrize(
+    ("changes", "patch"),
+    [
+        ({}, {}),
+        ({"total": 5}, {"total": "5"}),
+        ({"total": Decimal("1.50")}, {"total": "1.50"}),
+        ({"placed": datetime(2026, 3, 2, tzinfo=UTC)}, {"placed": "2026-03-02T00:00:00Z"}),
+        ({"placed": None, "colour": "red"}, {"placed": None, "colour": "red"}),
+        ({"notes": {"a": 1, "b": [1, 2]}}, {"notes": {"a": 1, "b": [1, 2]}}),
+    ],
+)
+def test_a_patch_is_held_against_its_fields_and_becomes_json(
+    changes: dict[str, Any], patch: dict[str, Any]
+) -> None:
+    assert ORDER.patch(changes) == patch
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, None),
+        (0, 0),
+        ("", ""),
+        (False, False),
+        ((1, 2), [1, 2]),
+        (Line(article="a"), {"article": "a", "quantity": 1}),
+        (Pair(1, Line(article="a")), {"left": 1, "right": {"article": "a", "quantity": 1}}),
+        (Decimal("1.5"), "1.5"),
+        (timedelta(minutes=5), "PT5M"),
+        (Colour.RED, "red"),
+        (b"text", "text"),
+        ({"b", "a"}, ["a", "b"]),
+    ],
+)
+def test_an_open_state_takes_what_can_be_written_as_json(value: Any, written: Any) -> None:
+    assert OPEN.patch({"x": value}) == {"x": written}
+    assert OPEN.initial({"x": value}) == {"x": written}
+
+
+@pytest.mark.parametrize(
+    ("states", "changes", "told"),
+    [
+        (ORDER, {"total": "much"}, "/total: Input should be a valid decimal"),
+        (ORDER, {"lines": [{"article": "a", "qty": "x"}]}, "/lines/0/qty: Input should be"),
+        (ORDER, {"nope": 1}, "sets 'nope', which Order does not have; it has 'id', 'total'"),
+        (ORDER, {5: 1}, "5 is none"),
+        (OPEN, {5: 1}, "5 is none"),
+        (OPEN, {"x": NAN}, "'x' cannot be written as JSON: Out of range float"),
+        (OPEN, {"x": {"deep": [float("inf")]}}, "'x' cannot be written as JSON: Out of range"),
+        (OPEN, {"x": {1: 2}}, "'x' has the key 1; in JSON a key is text"),
+        (OPEN, {"x": [{"y": {None: 2}}]}, "'x' cannot be written as JSON"),
+        (OPEN, {"x": object()}, "'x' cannot be written as JSON: Unable to serialize unknown type"),
+        (OPEN, {"x": lambda: None}, "'x' cannot be written as JSON"),
+        (OPEN, {"x": b"\xff"}, "'x' cannot be written as JSON"),
+        (OPEN, {"x": "\ud800"}, "'x' cannot be written as JSON"),
+        (OPEN, {"x": nested(DEEPEST + 1)}, "nested in it deeper than 100 levels"),
+        (OPEN, {"x": nested(5_000)}, "'x' cannot be written as JSON"),
+    ],
+)
+def test_a_patch_that_cannot_be_kept_is_told_by_field(
+    states: StateModel, changes: Any, told: str
+) -> None:
+    assert told in patch_error(states, changes)
+
+
+def test_a_value_may_be_nested_a_hundred_levels() -> None:
+    assert OPEN.patch({"x": nested(DEEPEST)}) == {"x": nested(DEEPEST)}
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    itself: list[Any] = []
+    itself.append(itself)
+
+    assert "Circular reference" in patch_error(OPEN, {"x": itself})
+    assert pointers(OPEN, {"x": itself}) == ["/x"]
+
+
+class Reduced(BaseModel):
+    log: Annotated[list[str], append] = Field(default=[], max_length=2)
+    names: Annotated[set[str], union] = set()
+    facts: Annotated[dict[str, int], merge] = {}
+    balance: Annotated[int, add] = Field(default=0, ge=0)
+
+
+def test_a_field_with_a_reducer_takes_what_is_put_to_it() -> None:
+    states = StateModel(Reduced)
+
+    assert states.patch({"balance": -5, "log": ["a"], "names": {"b"}, "facts": {"x": "1"}}) == {
+        "balance": -5,
+        "log": ["a"],
+        "names": ["b"],
+        "facts": {"x": 1},
+    }
+    assert "/log" in patch_error(states, {"log": "a"})
+    assert "/log/0" in patch_error(states, {"log": [1]})
+    assert "/facts/x" in patch_error(states, {"facts": {"x": "many"}})
+
+
+def test_the_bounds_of_a_field_with_a_reducer_hold_for_what_becomes_of_it() -> None:
+    states = StateModel(Reduced)
+
+    states.check_merged({"balance": 0, "log": ["a", "b"]}, {"balance": -5, "log": ["b"]})
+    with pytest.raises(ValuesError, match="/balance: Input should be greater than or equal to 0"):
+        states.check_merged({"balance": -1}, {"balance": -5})
+    with pytest.raises(ValuesError, match="/log: List should have at most 2 items"):
+        states.check_merged({"log": ["a", "b", "c"]}, {"log": ["c"]})
+
+
+def test_a_default_that_is_made_anew_is_made_for_each_start() -> None:
+    made = iter(range(10))
+    next_number: Callable[[], int] = lambda: next(made)  # noqa: E731
+
+    class Numbered(BaseModel):
+        number: int = Field(default_factory=next_number)
+
+    states = StateModel(Numbered)
+
+    assert [states.initial({})["number"] for _ in range(2)] == [0, 1]
