@@ -7,8 +7,6 @@ Exit codes: 0 done, 1 the API refused it (or a run did not complete), 2 wrong us
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
 import io
 import os
 import sys
@@ -20,6 +18,7 @@ import typer
 
 from abeyance.calls import calls
 from abeyance.errors import AbeyanceError, GraphError, Refusal, SettingsError, Unavailable
+from abeyance.leaving import leave
 
 if TYPE_CHECKING:
     from abeyance.graph import Graph
@@ -197,16 +196,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     code = run()
-    if "temporalio" not in sys.modules:
-        sys.exit(code)
-    # Threads of the Temporal SDK may still enter the interpreter while it is taken down, which crashes
-    # it now and then (tried: 4 times in 75 of `abeyance setup` on a busy machine). And a node that is
-    # stuck in a thread would keep a worker that was told to stop for ever.
-    atexit._run_exitfuncs()  # noqa: SLF001  (there is no other way to run them before `_exit`)
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)
+    leave(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

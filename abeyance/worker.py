@@ -18,8 +18,9 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from abeyance.activities.node import BEAT_SECONDS, NodeActivities
 from abeyance.app import load_graphs
 from abeyance.connection import connect_temporal
-from abeyance.errors import AbeyanceError
+from abeyance.errors import AbeyanceError, GraphError, SettingsError
 from abeyance.graph import Graph
+from abeyance.leaving import leave
 from abeyance.settings import Settings, load_settings
 from abeyance.telemetry import quiet_the_sdk
 from abeyance.workflows.run import AgentRun
@@ -96,4 +97,6 @@ def main() -> None:
     try:
         asyncio.run(_serve_until_signalled(load_settings()))
     except AbeyanceError as error:
-        sys.exit(f"abeyance worker: {error}")
+        print(f"abeyance worker: {error}", file=sys.stderr)  # noqa: T201
+        leave(2 if isinstance(error, SettingsError | GraphError) else 3)
+    leave(0)
