@@ -18,6 +18,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from abeyance import wire
+from abeyance.accepted import check_same
 from abeyance.closed import (
     PAUSED_NATIVELY,
     earlier_receipts,
@@ -30,8 +31,10 @@ from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graph import Graph
+from abeyance.inbox import Inbox, InboxFilter
 from abeyance.launch import Launch
 from abeyance.line import RPC, Line, RunEnded
+from abeyance.listing import Listing, RunFilter
 from abeyance.patience import patiently
 from abeyance.statemodel import ValuesError
 from abeyance.turnstile import Turn
@@ -63,6 +66,8 @@ class Client:
         self.task_queue = task_queue
         self.patience = patience
         self._line = Line(temporal, patience=patience)
+        self._listing = Listing(temporal, patience=patience)
+        self._inbox = Inbox(self._listing, self.interrupts)
 
     @classmethod
     async def connect(
@@ -148,6 +153,25 @@ class Client:
         except Unavailable:
             return described.degraded_view()
         return view.model_copy(update={"blocked": described.blocked})
+
+    async def runs(
+        self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[wire.RunView], str | None]:
+        """Runs, newest first, as far as Temporal tells without asking them (`degraded`), a moment late.
+
+        Also returns the cursor of the next page, which is None after the last; a page may be short of
+        `limit` and yet not be the last. Raises `invalid_body` for a cursor of another list.
+        """
+        return await self._listing.runs(wanted or RunFilter(), cursor=cursor, limit=limit)
+
+    async def inbox(
+        self, wanted: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[wire.InterruptView], str | None]:
+        """What running runs ask, by windows of deadlines, without schemas and payloads, a moment late.
+
+        The cursor is as that of `runs`.
+        """
+        return await self._inbox.page(wanted or InboxFilter(), cursor=cursor, limit=limit)
 
     async def interrupts(self, run_id: str, *, status: str = "open") -> list[wire.InterruptView]:
         """A run's interrupts of one status, or of `all`: the open ones first."""
@@ -276,7 +300,10 @@ class Client:
         try:
             checked = graph.states.patch(patch)
         except ValuesError as error:
-            raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=[]) from error
+            described = await self._line.described(run_id)
+            if not described.is_running:
+                raise described.not_running() from error
+            raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
         order = wire.EditValues(patch=checked, version=version, principal=principal)
         await self._edit(run_id, "edit_values", order, key)
         return await self.view(run_id)
@@ -300,6 +327,9 @@ class Client:
             await self._line.update(run_id, name, order, None, Turn.RESPOND, key=key)
         except RunEnded as ended:
             raise ended.described.not_running() from ended
+        if key is not None:
+            check = partial(check_same, self.temporal, run_id, name, order, key, RPC)
+            await patiently(run_id, check, seconds=self.patience)
 
     async def send_message(
         self, run_id: str, message: wire.SteerMessage, *, key: str | None = None

@@ -20,6 +20,8 @@ _FORM: Final = re.compile(
     "(?P<birth>[0-9a-f]{14})(?P<event>[0-9a-f]{6})(?P<index>[0-9a-f]{4})"
     "(?P<execution>[0-9a-f]{32})(?P<check>[0-9a-f]{8})"
 )
+_PLACE: Final = 24
+"""In characters: the part of a cursor that orders it."""
 _SHOWN: Final = 100
 """In characters: how much of a wrong cursor its refusal repeats."""
 
@@ -62,6 +64,14 @@ class Cursor:
             event=int(found["event"], 16),
             index=int(found["index"], 16),
         )
+
+
+def is_later(one: str, other: str) -> bool:
+    """Whether a cursor is after another of the same run, `""` being before all.
+
+    Where a reset has copied a history, an event has a cursor in each of the two, and neither is later.
+    """
+    return one[:_PLACE] > other[:_PLACE]
 
 
 def _check(run_id: str, body: str) -> str:

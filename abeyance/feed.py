@@ -7,16 +7,18 @@ others. Nobody who reads leaves a trace in the run, and no worker has to be up.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Final, cast
 
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
-from abeyance.errors import Code, Refusal
-from abeyance.histories import Execution, Histories
-from abeyance.tail import Follower, Recent, Tail
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.histories import Histories
+from abeyance.source import Execution
+from abeyance.tail import Follower, Tail
 from abeyance.turnstile import SharedReads
 from abeyance.walk import Walk
 
@@ -36,6 +38,7 @@ class Feed:
         self._histories = Histories(temporal, patience=patience)
         self._at_once = Histories(temporal, patience=min(patience, _PAGE_PATIENCE))
         self._most_tails = most_tails
+        self._patience = patience
         self._tails: dict[str, Tail] = {}
         self._newest: SharedReads[Execution] = SharedReads()
 
@@ -91,14 +94,13 @@ class Feed:
         self, run_id: str, after: str | None
     ) -> AsyncGenerator[wire.Event | None, None]:
         walk = Walk(self._histories, run_id, after)
-        recent = Recent(walk.seen)
         is_open = False
         follower = await self._seat(run_id)
         try:
             while True:
                 # From before the step, so that nothing that comes during it is waited for again.
                 moved = None if follower is None else follower.tail.moved
-                fresh = await _step(walk, recent, follower)
+                fresh = await self._step(walk, follower)
                 if not is_open:
                     is_open = True
                     yield None
@@ -115,13 +117,40 @@ class Feed:
                 elif not follower.join(walk.seen):
                     # The tail is a moment behind this reader.
                     await moved.wait()
-            # A follower who has joined keeps nothing of their own.
-            del recent, walk
             while follower is not None and (latest := await follower.next()) is not None:
                 yield latest
         finally:
             if follower is not None:
                 follower.leave()
+
+    async def _step(self, walk: Walk, follower: Follower | None) -> list[wire.Event] | None:
+        """Bring a reader nearer to the present by a page; None if they have joined the tail there."""
+        if follower is None:
+            return await walk.step()
+        tail = follower.tail
+        async with self._turn(tail):
+            if follower.join(walk.seen):
+                return None
+            fresh = await walk.step()
+            if walk.is_at_present and not tail.has_begun:
+                await tail.begin(walk)
+        return fresh
+
+    @asynccontextmanager
+    async def _turn(self, tail: Tail) -> AsyncIterator[None]:
+        # Without this bound, those in a queue would wait for a server that is away one after another.
+        try:
+            async with asyncio.timeout(self._patience):
+                await tail.lock.acquire()
+        except TimeoutError as error:
+            raise Unavailable(
+                f"the events of the run {tail.run_id!r} cannot be read: others who want to have waited "
+                f"for {self._patience:g} s. Go on from the last id received."
+            ) from error
+        try:
+            yield
+        finally:
+            tail.lock.release()
 
     async def _seat(self, run_id: str) -> Follower | None:
         tail = self._tails.get(run_id)
@@ -146,20 +175,3 @@ class Feed:
     def _forget(self, tail: Tail) -> None:
         if self._tails.get(tail.run_id) is tail:
             del self._tails[tail.run_id]
-
-
-async def _step(walk: Walk, recent: Recent, follower: Follower | None) -> list[wire.Event] | None:
-    """Bring a reader nearer to the present by a page; None if they have joined the tail there."""
-    if follower is None:
-        fresh = await walk.step()
-        recent.add(fresh)
-        return fresh
-    tail = follower.tail
-    async with tail.lock:
-        if follower.join(walk.seen):
-            return None
-        fresh = await walk.step()
-        recent.add(fresh)
-        if walk.is_at_present and not tail.has_begun:
-            tail.begin(walk.execution, recent)
-    return fresh

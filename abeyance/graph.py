@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel
 
-from abeyance import statefaults
+from abeyance import ruleform, statefaults
 from abeyance.core.canonical import Json
 from abeyance.core.faults import faults_of
 from abeyance.core.model import (
@@ -28,14 +28,15 @@ from abeyance.core.model import (
     GraphSpec,
     InterruptNode,
     Node,
-    Question,
     Route,
+    Rule,
     When,
 )
 from abeyance.duration import Duration
 from abeyance.errors import GraphError
 from abeyance.intake import Intake, unreadable
 from abeyance.nodecode import NodeCode
+from abeyance.question import question_of
 from abeyance.statemodel import StateModel
 
 NodeFunction = TypeVar("NodeFunction", bound=Callable[..., Any])
@@ -65,6 +66,7 @@ class Graph:
         self._nodes: dict[str, Node] = {}
         self._edges: list[Edge] = []
         self._routes: list[Route] = []
+        self._rules: list[Rule] = []
         self._finally: list[str] = []
         self._intake = Intake(self.states)
         self._spec: GraphSpec | None = None
@@ -148,7 +150,7 @@ class Graph:
         self,
         name: str,
         *,
-        prompt: str,
+        prompt: str | None = None,
         reason: Json = None,
         payload: Json = None,
         response: Any = None,
@@ -159,36 +161,29 @@ class Graph:
     ) -> None:
         """Declare a node that asks a person and waits (Stargraph's InterruptNode).
 
-        `prompt` and the texts in `reason` may contain `{field}`. `payload` is opaque data for the
+        `prompt` and the texts in `reason` may contain `{field}`; without a prompt, a rule that looks at
+        this node and at nothing else, and asks, supplies the question. `payload` is opaque data for the
         person's program. `response` says what an answer is: a pydantic model, a type, a Literal, or a
         JSON Schema; without it, the type of the field `answer_to`, to which the answer is written;
         without both, any JSON value. `requested_capability` is what the answering principal must
         hold. `timeout` None waits for ever; `on_timeout` is `halt`, `goto:<node>` or
         `{"default": answer}`.
         """
-        told = f"the interrupt {name!r}"
-        if response is None and answer_to is not None:
-            response = self.states.answer_type(answer_to)
-        intake = self._intake
-        response_schema = intake.schema(response, told)
-        self._add(
-            InterruptNode(
-                id=name,
-                answer_to=answer_to,
-                question=Question(
-                    name=name,
-                    prompt=prompt,
-                    reason=intake.json(reason, f"{told}, reason="),
-                    payload=intake.json(payload, f"{told}, payload="),
-                    response_schema=response_schema,
-                    requested_capability=intake.capability(requested_capability, told),
-                    timeout=intake.seconds(timeout, f"{told}, timeout="),
-                    on_timeout=intake.on_timeout(
-                        on_timeout, told, response_schema=response_schema, answer_to=answer_to
-                    ),
-                ),
-            )
+        question = question_of(
+            name,
+            f"the interrupt {name!r}",
+            self._intake,
+            self.states,
+            prompt=prompt,
+            reason=reason,
+            payload=payload,
+            response=response,
+            answer_to=answer_to,
+            requested_capability=requested_capability,
+            timeout=timeout,
+            on_timeout=on_timeout,
         )
+        self._add(InterruptNode(id=name, question=question, answer_to=answer_to))
 
     def edge(
         self,
@@ -251,6 +246,25 @@ class Graph:
         self._spec = None
         self._routes.append(Route(source=source, name=name, targets=targets))
 
+    def rule(
+        self, name: str, *, when: Mapping[str, Json], then: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Declare what is to be done after a visit in place of the edges (Stargraph's rules).
+
+        `when` maps paths of the merged values to what they must equal (all of them); the key `node`
+        means the node that was visited. `then` lists actions: `{"kind": "goto", "node": ...}`,
+        `{"kind": "halt", "reason": ...}`, `{"kind": "retry"}`, `{"kind": "parallel", "nodes": [...]}`,
+        or `{"kind": "interrupt", "prompt": ...}` with the options of `interrupt()`.
+
+        Of the rules that fire, every interrupt is asked first, each named like its rule; then one
+        decision is taken: halt before retry before goto before parallel, and of equals the one that was
+        declared first. They are looked at once for each visit.
+        """
+        self._spec = None
+        rule = ruleform.RuleReader(self._intake, self.states).rule(name, when, then)
+        if rule is not None:
+            self._rules.append(rule)
+
     def finally_(self, *nodes: str) -> None:
         """Name declared nodes that run after every kind of end, one after another."""
         self._spec = None
@@ -260,16 +274,19 @@ class Graph:
         """The frozen graph. Raises GraphError with all faults at once."""
         if self._spec is not None:
             return self._spec
-        faults = [*self._intake.faults, *statefaults.faults_of(self.states)]
+        late = Intake(self.states)
+        nodes, rules = ruleform.settled(self._nodes, self._rules, late)
+        faults = [*self._intake.faults, *late.faults, *statefaults.faults_of(self.states)]
         spec = GraphSpec(
             name=self.name,
             description=self.description,
             fields=self.states.field_specs(),
             open_values=self.states.is_open,
             input_schema=None if faults else self.states.input_schema(),
-            nodes={id_: self._settled(node) for id_, node in self._nodes.items()},
+            nodes={id_: self._settled(node) for id_, node in nodes.items()},
             edges=tuple(self._edges),
             routes=tuple(self._routes),
+            rules=rules,
             finally_nodes=tuple(self._finally),
         )
         faults += [*unreadable(spec)] or faults_of(spec)

@@ -18,11 +18,14 @@ from typing import Any, Final
 import jsonschema_rs
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.events import SchemaFault
 
 _PATTERNS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=1_000, size_limit=1_000_000)
+_BOUNDS: Final = frozenset({"ge", "gt", "le", "lt", "max_digits", "multiple_of"})
 _MOST_FAULTS: Final = 20
 _MOST_CHARS: Final = 500
 _SEARCHED_BYTES: Final = 20_000
@@ -41,7 +44,7 @@ def schema_of(response: Any) -> Json:
         schema = copy.deepcopy(dict(response))
     else:
         try:
-            schema = TypeAdapter(response).json_schema()
+            schema = TypeAdapter(response).json_schema(schema_generator=_AnswerSchema)
         except (PydanticUserError, PydanticUndefinedAnnotation) as error:
             message = f"{response!r} cannot be written as a JSON Schema: {error.message}"
             raise ValueError(message) from error
@@ -80,6 +83,25 @@ def faults_of(schema: Json, answer: Json) -> tuple[SchemaFault, ...]:
 def escaped(part: str) -> str:
     """A part of a JSON pointer, as it is written in one."""
     return part.replace("~", "~0").replace("/", "~1")
+
+
+class _AnswerSchema(GenerateJsonSchema):
+    """Takes no answer for a Decimal that its type will refuse: pydantic's own schema takes any text."""
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        places, digits = schema.get("decimal_places"), schema.get("max_digits")
+        number: JsonSchemaValue = super().decimal_schema(schema)["anyOf"][0]
+        if places is not None:
+            number.setdefault("multipleOf", 10.0**-places)
+        if digits is not None:
+            bound = 10.0 ** (digits - (places or 0))
+            number.update(exclusiveMinimum=-bound, exclusiveMaximum=bound)
+        if not _BOUNDS.isdisjoint(schema):
+            # A number can be bounded by a schema, but not one that is written as text.
+            return number
+        fraction = "[0-9]+" if places is None else f"[0-9]{{1,{places}}}" if places else "0+"
+        text = {"type": "string", "pattern": rf"^[+-]?[0-9]+(\.{fraction})?$"}
+        return {"anyOf": [number, text]}
 
 
 @lru_cache(maxsize=1000)

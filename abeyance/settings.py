@@ -6,6 +6,7 @@ How to reach Temporal is not among them: that is Temporal's own environment conf
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,7 +74,9 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         told = "; ".join(
-            f"ABEYANCE_{'_'.join(map(str, entry['loc'])).upper()}={entry['input']!r}: {entry['msg']}"
+            # As it was written: what came of it may look different.
+            f"{name}={os.environ.get(name, entry['input'])!r}: {entry['msg']}"
             for entry in error.errors(include_url=False)
+            for name in ["_".join(["ABEYANCE", *map(str, entry["loc"])]).upper()]
         )
         raise SettingsError(f"settings that cannot be used: {told}") from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, reduce
+from itertools import chain
 from operator import or_
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
@@ -293,22 +294,21 @@ def _written(name: str, adapter: TypeAdapter[Any], value: Any) -> Json:
 
 def _open_value(name: str, value: Any) -> Json:
     written = _written(name, _ANY, value)
-    if (key := _odd_key(value)) is not None:
+    for key in _odd_keys(value):
         message = f"the value of {name!r} has the key {key!r}; in JSON a key is text"
         raise ValuesError(message, [{"pointer": f"/{escaped(name)}", "message": message}])
     return written
 
 
-def _odd_key(value: Any) -> Any:
+def _odd_keys(value: Any) -> Iterator[Any]:
     match value:
         case Mapping():
-            odd = (key for key in value if not isinstance(key, str))
-            inside = map(_odd_key, value.values())
-            return next(odd, next((key for key in inside if key is not None), None))
+            yield from (key for key in value if not isinstance(key, str))
+            yield from chain.from_iterable(map(_odd_keys, value.values()))
         case list() | tuple():
-            return next((key for key in map(_odd_key, value) if key is not None), None)
+            yield from chain.from_iterable(map(_odd_keys, value))
         case _:
-            return None
+            pass
 
 
 def reducers_of(field: FieldInfo) -> list[Reducer]:

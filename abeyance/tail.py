@@ -13,19 +13,23 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from abeyance import wire
-from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.histories import Histories, Place
+from abeyance.cursor import is_later
+from abeyance.errors import Unavailable
+from abeyance.histories import Histories, Place, unknown
 from abeyance.patience import NotFound
-from abeyance.translate import Known
+from abeyance.walk import Walk
 
 KEPT: Final = 1_000
 """In events: how far a follower may fall behind."""
 
 
 class Recent:
-    """The latest events of a run in order, at most `KEPT`: all that came after the cursor `floor`."""
+    """The latest events of a run in order: `KEPT`, and what was added last.
 
-    def __init__(self, floor: str) -> None:
+    `floor` is the cursor after which nothing is missing, None if that is not known.
+    """
+
+    def __init__(self, floor: str | None) -> None:
         self.floor = floor
         self.first = 0
         self._events: deque[wire.Event] = deque()
@@ -34,20 +38,22 @@ class Recent:
     @property
     def head(self) -> str:
         """The cursor of the latest event."""
-        return self._events[-1].id if self._events else self.floor
+        return self._events[-1].id if self._events else self.floor or ""
 
     def add(self, events: Iterable[wire.Event]) -> None:
-        """Add events, all but those that are here already; the oldest make room."""
+        """Add events, all but those from before the head.
+
+        More than `KEPT` make room first, so that of a sudden many a reader who was up to date loses none.
+        """
+        while len(self._events) > KEPT:
+            self.floor = self._events.popleft().id
+            del self._numbers[self.floor]
+            self.first += 1
         head = self.head
         for event in events:
-            if event.id <= head:
-                continue
-            self._numbers[event.id] = self.first + len(self._events)
-            self._events.append(event)
-            if len(self._events) > KEPT:
-                self.floor = self._events.popleft().id
-                del self._numbers[self.floor]
-                self.first += 1
+            if is_later(event.id, head):
+                self._numbers[event.id] = self.first + len(self._events)
+                self._events.append(event)
 
     def number_after(self, cursor: str) -> int | None:
         """The number of the event that follows a cursor, if nothing between the two is missing."""
@@ -55,6 +61,10 @@ class Recent:
             return self.first
         number = self._numbers.get(cursor)
         return None if number is None else number + 1
+
+    def behind(self, number: int) -> int:
+        """How many events there are from this number on."""
+        return self.first + len(self._events) - number
 
     def at(self, number: int) -> wire.Event | None:
         """The event with this number, if it has come."""
@@ -65,8 +75,8 @@ class Recent:
 class Tail:
     """The tail of one run. `on_over` is called when it will read no more, for whatever reason.
 
-    It begins to read when the first follower has come to the present; `lock` is for those who are on
-    their way there, so that they do not all read the same.
+    It begins when the first follower has come to the present, with the history that is open then. `lock`
+    is for those who are on their way there, so that they do not all read the same.
     """
 
     def __init__(self, histories: Histories, run_id: str, on_over: Callable[[Tail], None]) -> None:
@@ -78,6 +88,7 @@ class Tail:
         self._on_over = on_over
         self._followers: set[Follower] = set()
         self._task: asyncio.Task[None] | None = None
+        self._is_level = asyncio.Event()
 
     @property
     def has_begun(self) -> bool:
@@ -95,11 +106,12 @@ class Tail:
         self._followers.add(follower)
         return follower
 
-    def begin(self, execution: str, recent: Recent) -> None:
-        """Read on in this execution, after what somebody has read there."""
-        self.recent = recent
-        self._task = asyncio.create_task(self._read(execution, recent))
+    async def begin(self, walk: Walk) -> None:
+        """Read the history that a reader has come to the end of, and be level with them."""
+        self.recent = recent = Recent(walk.entered)
+        self._task = asyncio.create_task(self._read(walk.execution, recent, walk.seen))
         self._task.add_done_callback(self._over)
+        await self._is_level.wait()
 
     def leave(self, follower: Follower) -> None:
         """The follower reads no more; the last one ends the tail."""
@@ -118,19 +130,19 @@ class Tail:
         if error is not None:
             raise error
 
-    async def _read(self, execution: str, recent: Recent) -> None:
-        place: Place | None = Place(known=Known(run_id=self.run_id, execution=execution))
+    async def _read(self, execution: str, recent: Recent, level: str) -> None:
+        place: Place | None = Place.beginning(self.run_id, execution)
         try:
             while place is not None:
                 page = await self._histories.read(place, wait=True)
                 recent.add(page.events)
+                if not is_later(level, recent.head):
+                    self._is_level.set()
                 self._drop_the_slow(recent.first)
                 self._move()
                 place = page.then
         except NotFound:
-            raise Refusal(
-                Code.UNKNOWN_RUN, f"The run {self.run_id!r} was deleted.", run_id=self.run_id
-            ) from None
+            raise unknown(self.run_id) from None
 
     def _drop_the_slow(self, first: int) -> None:
         slow = [each for each in self._followers if each.number is not None and each.number < first]
@@ -147,6 +159,7 @@ class Tail:
             # Looked at here too, because every follower may have gone.
             task.exception()
         self._on_over(self)
+        self._is_level.set()
         self._move()
 
 
@@ -159,10 +172,18 @@ class Follower:
         self.was_dropped = False
 
     def join(self, cursor: str) -> bool:
-        """Go on with the tail after a cursor. False if the tail does not know what came after it."""
+        """Go on with the tail after a cursor.
+
+        False if the tail does not know what came after it, or if that is so much that the follower might
+        be dropped before having had a chance.
+        """
         recent = self.tail.recent
-        self.number = None if recent is None else recent.number_after(cursor)
-        return self.number is not None
+        number = None if recent is None else recent.number_after(cursor)
+        if recent is None or number is None or recent.behind(number) > KEPT // 2:
+            self.number = None
+            return False
+        self.number = number
+        return True
 
     def leave(self) -> None:
         """Read no more."""

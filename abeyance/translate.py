@@ -16,30 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
 
-from abeyance import visitlog, wire
-from abeyance.core.canonical import Json
+from abeyance import runlog, visitlog, wire
 from abeyance.cursor import Cursor
-from abeyance.errors import FailureCode
-from abeyance.visitlog import Told
-
-CLOSING: Final = frozenset(
-    {
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
-    }
-)
-"""A history that is complete ends with one of these."""
+from abeyance.runlog import Told, mapping
 
 _SAME_TASK: Final = frozenset(
     {
@@ -55,7 +41,6 @@ _SAME_TASK: Final = frozenset(
 )
 """What a workflow task writes. Not markers: what follows a local activity is told after it."""
 _RESET: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
-_MEMO: Final = (wire.MEMO_FACTS, wire.MEMO_CLOSING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +69,7 @@ def sources(event: HistoryEvent) -> Sequence[Payload]:
             begun = event.workflow_execution_started_event_attributes
             return begun.input.payloads[: 1 if begun.continued_execution_run_id else 2]
         case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
-            return [payload for _, payload in _upserted(event)]
+            return list(runlog.upserted(event).values())
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             metadata = event.user_metadata
             return [metadata.summary] if metadata.HasField("summary") else []
@@ -92,13 +77,8 @@ def sources(event: HistoryEvent) -> Sequence[Payload]:
             return event.activity_task_completed_event_attributes.result.payloads[:1]
         case EventType.EVENT_TYPE_MARKER_RECORDED:
             return visitlog.local_sources(event)
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-            return event.workflow_execution_completed_event_attributes.result.payloads[:1]
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-            failure = event.workflow_execution_failed_event_attributes.failure
-            return failure.application_failure_info.details.payloads[:1]
         case _:
-            return []
+            return runlog.closing_sources(event)
 
 
 def translate(
@@ -153,15 +133,15 @@ def _numbered(told: Sequence[Told], known: Known) -> tuple[list[wire.Event], Kno
 def _learned(event: HistoryEvent, values: Sequence[Any], known: Known) -> Known:
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-            return replace(known, birth=_first(values).get("generation", 0))
+            return replace(known, birth=mapping(values).get("generation", 0))
         case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             if event.workflow_task_failed_event_attributes.cause != _RESET:
                 return known
             # What comes before was copied from the history that was reset: it happened there.
             return replace(known, birth=max(event.event_time.ToMicroseconds(), known.birth + 1))
         case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
-            found = dict(zip((name for name, _ in _upserted(event)), values, strict=True))
-            return replace(known, closing=found.get(wire.MEMO_CLOSING, known.closing))
+            written = dict(zip(runlog.upserted(event), values, strict=True))
+            return replace(known, closing=written.get(wire.MEMO_CLOSING, known.closing))
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             name = event.activity_task_scheduled_event_attributes.activity_type.name
             if not values or not visitlog.is_visit(name, values[0]):
@@ -175,18 +155,17 @@ def _told(event: HistoryEvent, values: Sequence[Any], known: Known) -> Iterator[
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             if not event.workflow_execution_started_event_attributes.continued_execution_run_id:
-                yield _started(_first(values), _first(values[1:]))
+                yield runlog.started(values)
         case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
-            for (name, _), rows in zip(_upserted(event), values, strict=True):
-                if name == wire.MEMO_FACTS:
-                    yield from map(_fact, rows)
+            written = dict(zip(runlog.upserted(event), values, strict=True))
+            yield from runlog.facts(written.get(wire.MEMO_FACTS, []))
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             if (address := known.visits.get(event.event_id)) is not None:
                 yield visitlog.started(address)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes
             if (address := known.visits.get(completed.scheduled_event_id)) is not None:
-                yield from visitlog.reported(address, _first(values))
+                yield from visitlog.reported(address, mapping(values))
         case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
             failed = event.activity_task_failed_event_attributes
             if (address := known.visits.get(failed.scheduled_event_id)) is not None:
@@ -201,71 +180,6 @@ def _told(event: HistoryEvent, values: Sequence[Any], known: Known) -> Iterator[
                 yield visitlog.stopped(address)
         case EventType.EVENT_TYPE_MARKER_RECORDED:
             if values:
-                yield from visitlog.local(event, values[0], _first(values[1:]))
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-            yield _ended("completed", _first(values))
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-            failure = event.workflow_execution_failed_event_attributes.failure
-            code = failure.application_failure_info.type or str(FailureCode.NODE_FAILED)
-            bare = {"view": {"error": {"code": code, "message": failure.message}}}
-            yield _ended("failed", _first(values) or bare)
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
-            yield _ended("cancelled", known.closing)
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
-            reason = event.workflow_execution_terminated_event_attributes.reason
-            text = "terminated through Temporal" + (f": {reason}" if reason else "")
-            yield _ended("cancelled", {"reason": text, "view": {"cancelled_by": "temporal"}})
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
-            yield _ended("failed", {"reason": "timed out in Temporal"})
+                yield from visitlog.local(event, values[0], mapping(values[1:]))
         case _:
-            pass
-
-
-def _started(start: Mapping[str, Any], spec: Mapping[str, Any]) -> Told:
-    return Told(
-        type="run.started",
-        actor=start.get("started_by"),
-        data={
-            "graph": spec.get("name"),
-            "graph_version": start.get("graph_version"),
-            "conversation_id": start.get("conversation_id"),
-            "session_type": start.get("session_type"),
-        },
-    )
-
-
-def _fact(row: Mapping[str, Any]) -> Told:
-    return Told(
-        type=row["type"],
-        time=datetime.fromisoformat(row["time"]),
-        address=row["address"],
-        actor=row["actor"],
-        data=row["data"],
-    )
-
-
-def _ended(status: str, record: Mapping[str, Any]) -> Told:
-    """The end, by the closing record. Halted and cancelled runs are completed ones to Temporal."""
-    view = record.get("view") or {}
-    error = view.get("error") or {}
-    if f"run.{record.get('outcome')}" in wire.TERMINAL_EVENTS:
-        status = record["outcome"]
-    data: dict[str, Json] = {"reason": record.get("reason")}
-    if status == "failed":
-        data |= {"code": error.get("code"), "message": error.get("message")}
-    return Told(
-        type=f"run.{status}",
-        address=error.get("address"),
-        actor=view.get("cancelled_by"),
-        data=data,
-    )
-
-
-def _upserted(event: HistoryEvent) -> list[tuple[str, Payload]]:
-    fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
-    return [(name, fields[name]) for name in _MEMO if name in fields]
-
-
-def _first(values: Sequence[Any]) -> Mapping[str, Any]:
-    """The first value, if it is a mapping, as all that we write; a stranger may write anything."""
-    return values[0] if values and isinstance(values[0], Mapping) else {}
+            yield from runlog.ended(event, mapping(values), known.closing)

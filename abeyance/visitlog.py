@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -18,22 +17,11 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance.core.address import Address
-from abeyance.core.canonical import Json
 from abeyance.errors import FailureCode
+from abeyance.runlog import Told
 
 _LOCAL: Final = "core_local_activity"
 """The marker by which Temporal's SDK records a local activity, when it is over."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """An event of the feed that has no id yet. `time` None: the time of the history's event."""
-
-    type: str
-    time: datetime | None = None
-    address: str | None = None
-    actor: str | None = None
-    data: Mapping[str, Json] = field(default_factory=dict)
 
 
 def is_visit(activity: str, address: Any) -> bool:

@@ -8,7 +8,7 @@ yesterday can still be replayed by one of tomorrow.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -16,6 +16,7 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -70,6 +71,9 @@ DEEPEST = 100
 """How many levels lists and mappings may be nested in a value. Whoever reads JSON gives up at 200, and
 a run that cannot be read is stuck for ever: so there has to be room for what a value is put into."""
 
+_LATEST = 2200
+"""The year from which on no timer can be set: Temporal's server counts at most 292 years."""
+
 RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
 
 
@@ -90,6 +94,26 @@ def refuse_too_deep(value: JsonValue) -> JsonValue:
 
 Value: TypeAlias = Annotated[JsonValue, AfterValidator(refuse_too_deep)]
 """A JSON value that somebody sends."""
+
+
+def _moment(given: Any) -> Any:
+    if isinstance(given, (str, datetime)):
+        return given
+    message = "a time is text such as 2026-03-02T09:00:00Z"
+    raise ValueError(message)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    if moment.year >= _LATEST:
+        message = (
+            f"{moment.isoformat()} is after the year {_LATEST - 1}: what never ends needs no time"
+        )
+        raise ValueError(message)
+    return moment.astimezone(UTC) if moment.year > 1 else moment
+
+
+Moment: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_moment), AfterValidator(_in_utc)]
+"""A time that somebody sends: RFC 3339, with its offset from UTC."""
 
 
 class Request(BaseModel):
@@ -291,25 +315,30 @@ class Respond(Answers):
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
 
-class EditValues(Request):
-    """Set fields of the values, as they were at `version`. The patch is JSON that fits the state."""
+class ValuesBody(Request):
+    """Fields of the values to set, as the values were at `version`. The patch is JSON that fits the
+    state.
+    """
 
     patch: dict[str, Value] = Field(min_length=1)
-    version: int
+    version: int = Field(strict=True)
+
+
+class EditValues(ValuesBody):
+    """An edit of the values as the run gets it: also by whom."""
+
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
 
-class EditDeadline(Request):
-    """Move the deadline of an open interrupt, to a time or by a `timeout` from now; null removes it.
+class DeadlineBody(Request):
+    """A new deadline of an open interrupt: a time, or a `timeout` from now; null removes it.
 
     `on_timeout` is `halt` or `goto:<node>`.
     """
 
-    interrupt_id: str
-    deadline: AwareDatetime | None = None
+    deadline: Moment | None = None
     timeout: OptionalSeconds = Field(default=None, gt=0)
     on_timeout: str | None = Field(default=None, pattern=r"^(halt|goto:.+)$")
-    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
     @model_serializer(mode="wrap")
     def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -317,7 +346,7 @@ class EditDeadline(Request):
         return {name: v for name, v in handler(self).items() if name in self.model_fields_set}
 
     @model_validator(mode="after")
-    def _changes_something(self) -> EditDeadline:
+    def _changes_something(self) -> DeadlineBody:
         moved = {"deadline", "timeout"} & self.model_fields_set
         if len(moved) > 1:
             raise ValueError("give either `deadline` or `timeout`, not both")
@@ -326,6 +355,13 @@ class EditDeadline(Request):
                 "there is nothing to change: give `deadline`, `timeout` or `on_timeout`"
             )
         return self
+
+
+class EditDeadline(DeadlineBody):
+    """An edit of a deadline as the run gets it: also of which interrupt, and by whom."""
+
+    interrupt_id: str
+    principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
 
 class Receipts(Record):

@@ -14,6 +14,7 @@ from fastapi import Depends, Request
 from abeyance.api.auth import Tokens
 from abeyance.client import Client
 from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.feed import Feed
 from abeyance.graph import Graph
 from abeyance.settings import Settings
 
@@ -27,11 +28,14 @@ _logger = logging.getLogger("abeyance.api")
 class Link:
     """The way to Temporal: a client, or the reason why there is none yet.
 
-    Once there is one it finds its way back by itself. Until then somebody has to keep trying.
+    Once there is one it finds its way back by itself. Until then somebody has to keep trying. At most
+    `most_tails` runs are followed over it at a time.
     """
 
-    def __init__(self, client: Client | None = None) -> None:
+    def __init__(self, client: Client | None = None, *, most_tails: int = 500) -> None:
         self._client = client
+        self._most_tails = most_tails
+        self._feed: Feed | None = None
         self._why_not = "Temporal has not been reached yet"
 
     @property
@@ -40,6 +44,13 @@ class Link:
         if self._client is None:
             raise Unavailable(self._why_not)
         return self._client
+
+    @property
+    def feed(self) -> Feed:
+        """The feeds of this process's runs. Raises Unavailable while there is no client."""
+        if self._feed is None:
+            self._feed = Feed(self.client.temporal, most_tails=self._most_tails)
+        return self._feed
 
     @asynccontextmanager
     async def kept(self, task_queue: str) -> AsyncIterator[None]:
@@ -101,8 +112,16 @@ async def _runs(request: Request) -> Client:
     return found.link.client
 
 
+async def _events(request: Request) -> Feed:
+    found: Backend = request.app.state.backend
+    return found.link.feed
+
+
 Behind = Annotated[Backend, Depends(_backend)]
 """All of it."""
 
 Runs = Annotated[Client, Depends(_runs)]
 """The runs. A call that takes them is answered 503 while Temporal cannot be reached."""
+
+Events = Annotated[Feed, Depends(_events)]
+"""What happens in the runs, of which this process reads each once for all who follow it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 INTERRUPT: Final[dict[str, Any]] = {
@@ -77,6 +78,20 @@ RUN: Final[dict[str, Any]] = {
     "cancelled_by": None,
     "degraded": False,
 }
+
+LISTED_RUN: Final[dict[str, Any]] = {
+    **RUN,
+    "interrupts": [
+        {**INTERRUPT, "reason": None, "response_schema": None, "on_timeout": None},
+    ],
+    "max_queue_size": 0,
+    "metrics": None,
+    "values": {},
+    "version": 0,
+    "degraded": True,
+}
+
+LISTED_INTERRUPT: Final[dict[str, Any]] = LISTED_RUN["interrupts"][0]
 
 PAUSED_RUN: Final[dict[str, Any]] = {
     **RUN,
@@ -215,6 +230,24 @@ RESUME: Final[dict[str, Any]] = {"reason": "audit passed"}
 CANCEL: Final[dict[str, Any]] = {"reason": "the order was withdrawn", "grace": "PT10S"}
 
 
-def listed(entry: dict[str, Any]) -> dict[str, Any]:
-    """A list with one entry."""
-    return {"items": [entry], "next_cursor": None}
+VALUES: Final[dict[str, Any]] = {"patch": {"amount": 200.0}, "version": 2}
+
+DEADLINE: Final[dict[str, Any]] = {"timeout": "P2D", "on_timeout": "goto:escalate"}
+
+
+EVENT: Final[dict[str, Any]] = {
+    "id": "00064c9a8a17f40000190000019c1d2e3f4a7b5c8d9e0f1a2b3c4d5e5f0c9d2a",
+    "time": "2026-03-02T09:00:01Z",
+    "type": "interrupt.opened",
+    "run_id": "refund-4711",
+    "address": "graph:refund;node:approve",
+    "actor": None,
+    "data": {"id": "refund-4711.5f0c9d2a71e3b846", "name": "approve"},
+}
+
+EVENT_STREAM: Final = f"id: {EVENT['id']}\nevent: {EVENT['type']}\ndata: {json.dumps(EVENT, separators=(',', ':'))}\n\n"
+
+
+def listed(entry: dict[str, Any], next_cursor: str | None = None) -> dict[str, Any]:
+    """A list, or a page of one, with one entry."""
+    return {"items": [entry], "next_cursor": next_cursor}

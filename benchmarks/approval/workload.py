@@ -142,7 +142,7 @@ async def perform(contender: Approval, plan: Plan) -> Samples:
     spent = {who: s - before[who] for who, s in contender.processes.cpu_seconds().items()}
     crowd, crowd_took = await _batch(contender, "crowd", plan.crowd, at_once=AT_ONCE)
     found: dict[str, list[float]] = {
-        "runs": [plan.alone + plan.crowd],
+        "runs": [len(alone) + len(crowd)],
         "alone rate": [plan.alone / alone_took],
         "crowd rate": [plan.crowd / crowd_took],
         "to gate": [1000 * timing.to_gate for timing in alone],

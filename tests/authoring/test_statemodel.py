@@ -346,7 +346,7 @@ def test_an_open_state_takes_what_can_be_written_as_json(value: Any, written: An
         (OPEN, {"x": NAN}, "'x' cannot be written as JSON: Out of range float"),
         (OPEN, {"x": {"deep": [float("inf")]}}, "'x' cannot be written as JSON: Out of range"),
         (OPEN, {"x": {1: 2}}, "'x' has the key 1; in JSON a key is text"),
-        (OPEN, {"x": [{"y": {None: 2}}]}, "'x' cannot be written as JSON"),
+        (OPEN, {"x": [{"y": {None: 2}}]}, "'x' has the key None; in JSON"),
         (OPEN, {"x": object()}, "'x' cannot be written as JSON: Unable to serialize unknown type"),
         (OPEN, {"x": lambda: None}, "'x' cannot be written as JSON"),
         (OPEN, {"x": b"\xff"}, "'x' cannot be written as JSON"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abeyance import Refusal
-from abeyance.cursor import Cursor
+from abeyance.cursor import Cursor, is_later
 
 _EXECUTION = str(uuid.UUID(int=7))
 _PLACES = st.tuples(st.integers(0, 2**52), st.integers(0, 60_000), st.integers(0, 2_000))
@@ -30,6 +30,8 @@ def test_cursors_sort_as_text_as_their_places_do(
     one: tuple[int, int, int], other: tuple[int, int, int]
 ) -> None:
     assert (str(cursor(one)) < str(cursor(other))) == (one < other)
+    assert is_later(str(cursor(other)), str(cursor(one))) == (one < other)
+    assert is_later(str(cursor(one)), "")
 
 
 @pytest.mark.parametrize(

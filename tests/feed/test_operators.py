@@ -8,6 +8,7 @@ from datetime import timedelta
 from sample_graphs import chain, gates
 from temporal_site import ANYBODY, Site
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
 
@@ -27,13 +28,13 @@ async def newest(temporal: TemporalClient, run_id: str) -> str:
     return execution
 
 
-async def reset(temporal: TemporalClient, run_id: str, execution: str) -> None:
-    """Back to before the first workflow task of an execution was completed."""
+async def reset(temporal: TemporalClient, run_id: str, execution: str, to: int = 4) -> None:
+    """Back to before a workflow task of an execution was completed, the first unless told."""
     await temporal.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=temporal.namespace,
             workflow_execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
-            workflow_task_finish_event_id=4,
+            workflow_task_finish_event_id=to,
             reason="a bad deploy",
             request_id=execution,
         )
@@ -131,6 +132,28 @@ async def test_a_follower_of_a_run_that_is_reset_goes_on_with_what_replaced_it(
     assert await followed(Feed(temporal), run_id) == events
     for number, id_ in enumerate(ids, 1):
         assert await followed(Feed(temporal), run_id, id_) == events[number:]
+
+
+async def test_what_a_reset_leaves_as_it_was_is_not_told_again(temporal: TemporalClient) -> None:
+    site = Site(temporal, chain(3))
+    async with site.worker():
+        run_id = await site.start()
+        await site.ended(run_id)
+        first = await followed(Feed(temporal), run_id)
+        history = (await site.history(run_id)).events
+        *_, last = (
+            event.event_id
+            for event in history
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        )
+        for _ in range(3):
+            await reset(temporal, run_id, await newest(temporal, run_id), last)
+            await site.ended(run_id)
+        everything = await followed(Feed(temporal), run_id)
+
+    assert [event.type for event in everything] == [event.type for event in first]
+    assert everything[:-1] == first[:-1]
+    assert everything[-1].id > first[-1].id
 
 
 async def test_a_run_that_had_ended_and_was_reset_ends_once_more_and_only_then(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from contextlib import aclosing
 
 import pytest
@@ -45,22 +46,76 @@ async def test_two_hundred_followers_share_one_long_poll(temporal: TemporalClien
     assert feed.tails == 0
 
 
-async def test_readers_of_a_long_past_read_its_pages_once(temporal: TemporalClient) -> None:
-    site = Site(temporal, chain(90))
+async def test_a_long_past_is_read_page_by_page_and_then_shared_as_well(
+    temporal: TemporalClient,
+) -> None:
+    graph = chain(80)
+    graph.interrupt("ask", prompt="Enough?")
+    graph.edge("n79", "ask")
+    site = Site(temporal, graph)
     client, counter = counted(temporal)
     feed = Feed(client)
-    async with site.worker():
-        run_id = await site.start(limits=Limits(continue_as_new_after=450))
-        await site.ended(run_id)
-    alone, _ = await feed.page(run_id, None, 10_000)
-    for_one = counter.calls["get_workflow_execution_history"]
-    for event in alone[::20]:
-        await feed.page(run_id, event.id, 10_000)
 
-    assert len(alone) == 182
-    assert for_one >= 3
-    # Of a history that was read before, only the last page is asked for again.
-    assert counter.calls["get_workflow_execution_history"] <= for_one + 2 * len(alone[::20])
+    async def follow(run_id: str, after: str | None) -> list[wire.Event]:
+        return [event async for event in feed.follow(run_id, after)]
+
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        past, _ = await Feed(temporal).page(run_id, None, 1_000)
+        assert len(past) == 163
+        places = [None, *(event.id for event in past[::2])]
+        followers = [asyncio.create_task(follow(run_id, place)) for place in places]
+        await eventually(lambda: counter.polls[run_id] == 1)
+        # One has read the pages for all others: once to the present, and once to be level with it.
+        for_one = counter.calls["get_workflow_execution_history"]
+        await site.client.pause(run_id)
+        await site.client.resume(run_id)
+        await site.client.respond(run_id, response=1, principal=ANYBODY)
+        await site.ended(run_id)
+        read = await asyncio.wait_for(asyncio.gather(*followers), 20)
+        everything, _ = await Feed(temporal).page(run_id, None, 1_000)
+
+    assert 4 < for_one < 12
+    assert len(everything) > len(past)
+    assert read[0] == everything
+    for number, rest in enumerate(read[1:]):
+        assert rest == everything[2 * number + 1 :]
+    assert counter.most_polls[run_id] == 1
+
+
+async def test_more_of_the_past_than_a_tail_keeps_is_read_by_whoever_wants_it(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(1))
+    feed = Feed(temporal)
+
+    async def follow(run_id: str) -> list[wire.Event]:
+        return [event async for event in feed.follow(run_id, None)]
+
+    async with site.worker():
+        run_id = await site.start(limits=Limits(max_queue_size=1_500))
+        handle = temporal.get_workflow_handle(run_id)
+        for _ in range(3):
+            await asyncio.gather(
+                *(
+                    handle.signal(
+                        "steer", wire.SteerMessage(message_id=f"m{uuid.uuid4()}", text="hello")
+                    )
+                    for _ in range(370)
+                )
+            )
+        await site.until(run_id, "awaiting-input")
+        first = await feed.opened(run_id, None)
+        others = [asyncio.create_task(follow(run_id)) for _ in range(5)]
+        read = [await asyncio.wait_for(anext(first), 10) for _ in range(1_100)]
+        await site.client.respond(run_id, response=1, principal=ANYBODY)
+        read += [event async for event in first]
+        theirs = await asyncio.wait_for(asyncio.gather(*others), 20)
+
+    assert len(read) > 2_200
+    assert read[-1].type == "run.completed"
+    assert theirs == [read] * 5
 
 
 async def test_a_tail_stops_with_its_last_follower_and_leaves_no_task(
@@ -78,23 +133,23 @@ async def test_a_tail_stops_with_its_last_follower_and_leaves_no_task(
             async for _ in feed.follow(run_id, None):
                 pass
 
-        # One is closed, one is cancelled, one is only dropped.
         closed = feed.follow(run_id, None)
         await anext(closed)
-        dropped = await feed.opened(run_id, None)
         cancelled = asyncio.create_task(until_the_end())
         await eventually(lambda: counter.polls[run_id] == 1)
         await closed.aclose()
-        del dropped
-        await eventually(lambda: len(asyncio.all_tasks() - before) == 2)
-        assert (feed.tails, counter.polls[run_id]) == (1, 1)
+        assert feed.tails == 1
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
-
         assert feed.tails == 0
+
+        dropped = await feed.opened(run_id, None)
+        assert feed.tails == 1
+        del dropped
+        await eventually(lambda: feed.tails == 0)
         await eventually(lambda: counter.polls[run_id] == 0)
-        assert asyncio.all_tasks() <= before
+        await eventually(lambda: asyncio.all_tasks() <= before)
 
 
 async def test_a_follower_who_is_too_slow_is_dropped_and_the_others_are_not(
@@ -107,7 +162,7 @@ async def test_a_follower_who_is_too_slow_is_dropped_and_the_others_are_not(
         return [event async for event in feed.follow(run_id, None)]
 
     async with site.worker():
-        run_id = await site.start(limits=Limits(max_queue_size=1_000))
+        run_id = await site.start(limits=Limits(max_queue_size=1_500))
         await site.until(run_id, "awaiting-input")
         quick = asyncio.create_task(follow(run_id))
         slow = feed.follow(run_id, None)
@@ -117,7 +172,7 @@ async def test_a_follower_who_is_too_slow_is_dropped_and_the_others_are_not(
         await asyncio.gather(
             *(
                 handle.signal("steer", wire.SteerMessage(message_id=f"m{number}", text="hello"))
-                for number in range(520)
+                for number in range(1_050)
             )
         )
         read.append(await coming)
@@ -128,7 +183,7 @@ async def test_a_follower_who_is_too_slow_is_dropped_and_the_others_are_not(
             await anext(slow)
         rest = [event async for event in feed.follow(run_id, read[-1].id)]
 
-    assert len(everything) > 1_040
+    assert len(everything) > 2_100
     assert everything[-1].type == "run.cancelled"
     assert [*read, *rest] == everything
 

@@ -30,6 +30,7 @@ ANYBODY = Principal(subject="ada", capabilities=("*",))
 _DYNAMIC = (
     "history.transferProcessorMaxPollRPS=5000",
     "frontend.WorkflowTimeSkippingEnabled=true",
+    "frontend.WorkflowPauseEnabled=true",
 )
 
 

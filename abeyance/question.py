@@ -1,0 +1,79 @@
+"""A question as an author writes it: what a node or a rule asks a person."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from abeyance.core.canonical import Json
+from abeyance.core.model import Ask, Default, InterruptNode, Question
+from abeyance.intake import Intake
+from abeyance.statemodel import StateModel
+
+_SUPPLIED: Final = {
+    "reason": "reason",
+    "payload": "payload",
+    "response_schema": "response",
+    "requested_capability": "requested_capability",
+    "timeout": "timeout",
+    "on_timeout": "on_timeout",
+}
+"""The fields of a question that a rule may supply, and how authors write them."""
+
+
+def question_of(
+    name: str,
+    told: str,
+    intake: Intake,
+    states: StateModel,
+    *,
+    prompt: str | None = None,
+    reason: Json = None,
+    payload: Json = None,
+    response: object = None,
+    answer_to: str | None = None,
+    requested_capability: str | None = None,
+    timeout: object = None,
+    on_timeout: object = "halt",
+) -> Question:
+    """The question; what is wrong with it is noted. Without a prompt, another has to supply one."""
+    if response is None and isinstance(answer_to, str):
+        response = states.answer_type(answer_to)
+    response_schema = intake.schema(response, told)
+    return Question(
+        name=name,
+        prompt="" if prompt is None else prompt,
+        reason=intake.json(reason, f"{told}, reason="),
+        payload=intake.json(payload, f"{told}, payload="),
+        response_schema=response_schema,
+        requested_capability=intake.capability(requested_capability, told),
+        timeout=intake.seconds(timeout, f"{told}, timeout="),
+        on_timeout=intake.on_timeout(
+            on_timeout, told, response_schema=response_schema, answer_to=answer_to
+        ),
+    )
+
+
+def supplied(node: InterruptNode, rule: str, ask: Ask, intake: Intake) -> InterruptNode:
+    """The gate with what a rule says of its question. What both say is noted, if it differs."""
+    told = f"the interrupt {node.id!r}"
+    own, blank = node.question, Question(name="", prompt="")
+    found: dict[str, Any] = {"prompt": ask.question.prompt}
+    both: list[str] = []
+    for field, written in _SUPPLIED.items():
+        here, there, nothing = (getattr(each, field) for each in (own, ask.question, blank))
+        found[field] = there if here == nothing else here
+        if nothing not in (here, there) and here != there:
+            both.append(written)
+    if None not in (node.answer_to, ask.answer_to) and node.answer_to != ask.answer_to:
+        both.append("answer_to")
+    for written in both:
+        intake.note(f"{told} and the rule {rule!r}, which asks for it, both say {written}")
+    question = Question(name=own.name, **found)
+    answer_to = ask.answer_to if node.answer_to is None else node.answer_to
+    if isinstance(question.on_timeout, Default) and not both:
+        # Held against the schema once more: it may be the other who says what fits.
+        again = {"default": question.on_timeout.answer}
+        intake.on_timeout(
+            again, told, response_schema=question.response_schema, answer_to=answer_to
+        )
+    return InterruptNode(id=node.id, question=question, answer_to=answer_to)

@@ -1,0 +1,117 @@
+"""Graphs that are written in YAML: `load("triage.yaml")` is the graph that Python would have declared.
+
+A document names code (`module:function`), and loading it imports that code: load what you would run.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from abeyance import yamltext
+from abeyance.core.canonical import Json
+from abeyance.errors import GraphError
+from abeyance.graph import Graph
+from abeyance.yamlfaults import Faults
+from abeyance.yamlgraph import Declaration, Item
+from abeyance.yamlschema import GraphForm, NodeForm, RuleForm, WayForm
+from abeyance.yamltext import Document
+
+_PARTS: Final[dict[str, TypeAdapter[Any]]] = {
+    "nodes": TypeAdapter(NodeForm),
+    "edges": TypeAdapter(WayForm),
+    "rules": TypeAdapter(RuleForm),
+}
+
+
+def load(path: str | os.PathLike[str]) -> Graph:
+    """The graph in a YAML file, built. Its name is its `id`, else that of the file.
+
+    Raises OSError if the file cannot be read, and GraphError with all faults at once, each with its
+    line. Code that the document names is imported; modules are also looked for in the current
+    directory.
+    """
+    file = Path(path)
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise GraphError(str(file), [f"line {line}: no UTF-8: {error.reason}"]) from error
+    document = yamltext.read(text)
+    faults = Faults(document)
+    graph = None
+    if isinstance(document.data, dict):
+        graph = _declared(document, faults, file.stem)
+    elif not document.faults:
+        faults.note((), "a graph is a mapping, which has at least the key 'nodes'")
+    if graph is None or faults.listed():
+        raise GraphError(str(file), faults.listed())
+    return graph
+
+
+def _declared(document: Document, faults: Faults, name: str) -> Graph:
+    data = document.data
+    head = _head(data, faults)
+    declaration = Declaration(head, faults, name if head.id is None else head.id)
+    for item in _items(document, "nodes", faults):
+        declaration.node(item)
+    for item in _items(document, "edges", faults):
+        declaration.edge(item)
+    for item in _items(document, "rules", faults):
+        declaration.rule(item)
+    if data.get("nodes") == []:
+        faults.note(("nodes",), "there are no nodes")
+    if data.get("edges") is None:
+        declaration.in_order()
+    return declaration.graph()
+
+
+def _head(data: dict[str, Json], faults: Faults) -> GraphForm:
+    """All but the lists, which are read item by item. What does not fit is noted and left out."""
+    head = {key: [] if key in _PARTS and isinstance(data[key], list) else data[key] for key in data}
+    try:
+        return GraphForm.model_validate(head)
+    except ValidationError as error:
+        faults.misfits(error, ())
+        wrong = {entry["loc"][0] for entry in error.errors()}
+    if wrong & _PARTS.keys():
+        faults.lost(node="nodes" in wrong)
+    fitting = {key: value for key, value in head.items() if key not in wrong}
+    return GraphForm.model_validate({"nodes": [], **fitting})
+
+
+def _items(document: Document, part: str, faults: Faults) -> Iterator[Item]:
+    listed = document.data.get(part)
+    for number, given in enumerate(listed if isinstance(listed, list) else []):
+        place = (part, number)
+        try:
+            yield Item(place=place, form=_PARTS[part].validate_python(given))
+        except ValidationError as error:
+            faults.misfits(error, place)
+            yield _mended(document, place, given, error)
+
+
+def _mended(
+    document: Document, place: tuple[str, int], given: Json, error: ValidationError
+) -> Item:
+    """An item without the keys that it should not have, if it can be read then."""
+    rest = copy.deepcopy(given)
+    for entry in error.errors():
+        if entry["type"] == "extra_forbidden":
+            *steps, key = document.found([*place, *entry["loc"]])[len(place) :]
+            del reduce(getitem, steps, rest)[key]
+    name = given.get("id") if isinstance(given, dict) else None
+    try:
+        form = _PARTS[place[0]].validate_python(rest)
+    except ValidationError:
+        form = None
+    return Item(
+        place=place, form=form, name=name if isinstance(name, str) else None, is_spoilt=True
+    )

@@ -1,0 +1,80 @@
+"""Changing a run that has stopped: its values, and the deadlines of what it asks."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from fastapi import APIRouter, Body
+
+from abeyance import wire
+from abeyance.api import document, examples
+from abeyance.api.auth import CONTROL, Who
+from abeyance.api.backend import Behind, Runs
+from abeyance.api.ids import InterruptId, Key, RunId
+from abeyance.errors import Code
+
+router = APIRouter(tags=["edits"], dependencies=[CONTROL])
+
+ValuesBody: TypeAlias = Annotated[wire.ValuesBody, Body(examples=[examples.VALUES])]
+DeadlineBody: TypeAlias = Annotated[wire.DeadlineBody, Body(examples=[examples.DEADLINE])]
+
+_OF_EDITS = (Code.UNKNOWN_RUN, Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT)
+
+
+@router.patch(
+    "/runs/{run_id}/values",
+    responses=document.change(
+        200,
+        "The run, with its new values.",
+        examples.RUN,
+        *_OF_EDITS,
+        Code.UNKNOWN_GRAPH,
+        Code.NOT_STOPPED,
+        Code.STALE,
+        Code.INVALID_INPUT,
+    ),
+)
+async def edit_values(
+    run_id: RunId, body: ValuesBody, who: Who, behind: Behind, runs: Runs, key: Key
+) -> wire.RunView:
+    """Set fields of a run's values, as they were at `version`.
+
+    The run has to be paused, or to wait, with nothing running. Fields are set as they are given,
+    whatever their reducers. Where the run asks something for a capability, the edit takes it too.
+    """
+    view = await runs.view(run_id)
+    return await runs.edit_values(
+        run_id,
+        body.patch,
+        graph=behind.graph(view.graph),
+        version=body.version,
+        principal=who,
+        key=key,
+    )
+
+
+@router.patch(
+    "/interrupts/{interrupt_id}",
+    responses=document.change(
+        200,
+        "The interrupt, with its new deadline.",
+        examples.INTERRUPT,
+        *_OF_EDITS,
+        Code.UNKNOWN_INTERRUPT,
+        Code.UNKNOWN_NODE,
+        Code.ALREADY_ANSWERED,
+        Code.WITHDRAWN,
+        Code.EXPIRED,
+    ),
+)
+async def edit_deadline(
+    interrupt_id: InterruptId, body: DeadlineBody, who: Who, runs: Runs, key: Key
+) -> wire.InterruptView:
+    """Move the deadline of an open interrupt, or change what happens then.
+
+    null as `deadline` or `timeout` removes it. To make it nearer, or to change `on_timeout`, takes the
+    interrupt's own capability; an answer by default can only be declared in the graph.
+    """
+    given = {name: getattr(body, name) for name in body.model_fields_set}
+    order = wire.EditDeadline(**given, interrupt_id=interrupt_id.id, principal=who)
+    return await runs.edit_deadline(interrupt_id.run_id, order, key=key)

@@ -1,0 +1,227 @@
+"""The events of a run over HTTP: by pages, and as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from sample_graphs import gated
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import wire
+from abeyance.api.backend import Link
+from abeyance.api.stream import EventStream
+from abeyance.errors import Unavailable
+from abeyance.feed import Feed
+
+STREAM = {"Accept": "text/event-stream"}
+YES = {"approved": True}
+
+
+@asynccontextmanager
+async def following(
+    api: Api, run_id: str, headers: dict[str, str] | None = None, **query: str
+) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    """The events of a stream that is open, each checked for what its lines say."""
+    async with (
+        httpx.AsyncClient(base_url=api.url, timeout=40, trust_env=False) as http,
+        http.stream(
+            "GET", f"/runs/{run_id}/events", headers={**STREAM, **(headers or {})}, params=query
+        ) as response,
+    ):
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["cache-control"] == "no-store"
+        async with aclosing(_parsed(response)) as events:
+            yield events
+
+
+async def _parsed(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    told: dict[str, str] = {}
+    async for line in response.aiter_lines():
+        if line:
+            name, _, value = line.partition(": ")
+            told[name] = value
+        elif "data" in told:
+            event = json.loads(told["data"])
+            assert (event["id"], event["type"]) == (told["id"], told["event"])
+            yield event
+            told = {}
+
+
+async def page(api: Api, run_id: str, **query: Any) -> dict[str, Any]:
+    response = await api.http.get(f"/runs/{run_id}/events", params=query)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+async def ended(api: Api) -> str:
+    run_id, (gate,) = await api.waiting("gated")
+    await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
+    await api.until(run_id, "completed")
+    return run_id
+
+
+async def test_a_stream_tells_what_was_and_what_comes_and_ends_with_the_run(api: Api) -> None:
+    run_id, (gate,) = await api.waiting("gated")
+    types: list[str] = []
+    async with following(api, run_id) as events:
+        async for event in events:
+            assert event["run_id"] == run_id
+            types.append(event["type"])
+            if event["type"] == "interrupt.opened":
+                await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
+
+    assert types[0] == "run.started"
+    assert types.index("interrupt.opened") < types.index("interrupt.answered")
+    assert types[-1] == "run.completed"
+    feed: Feed = api.app.state.backend.link.feed
+    await eventually(lambda: feed.tails == 0)
+
+
+async def test_whoever_connects_again_misses_nothing_and_sees_nothing_twice(api: Api) -> None:
+    run_id = await ended(api)
+    whole = (await page(api, run_id))["items"]
+    ids = [event["id"] for event in whole]
+    assert ids == sorted(set(ids))
+    for number, id_ in enumerate(ids, 1):
+        async with following(api, run_id, {"Last-Event-ID": id_}, after=ids[0]) as events:
+            assert [event async for event in events] == whole[number:]
+    async with following(api, run_id, after=ids[1]) as events:
+        assert [event async for event in events] == whole[2:]
+
+
+async def test_pages_put_together_are_the_stream(api: Api) -> None:
+    run_id = await ended(api)
+    async with following(api, run_id) as events:
+        whole = [event async for event in events]
+    for limit in (1, 3, 1000):
+        items: list[dict[str, Any]] = []
+        query: dict[str, Any] = {"limit": limit}
+        while True:
+            found = await page(api, run_id, **query)
+            items += found["items"]
+            assert len(found["items"]) <= limit
+            if found["next_cursor"] is None:
+                break
+            query["after"] = found["next_cursor"]
+        assert items == whole
+
+
+async def test_a_page_of_a_run_that_goes_on_can_be_gone_on_from(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    first = await page(api, run_id)
+    then = await page(api, run_id, after=first["next_cursor"])
+    await api.http.post(f"/runs/{run_id}/pause", json={})
+    last = await page(api, run_id, after=then["next_cursor"])
+
+    assert first["next_cursor"] == first["items"][-1]["id"]
+    assert (then["items"], then["next_cursor"]) == ([], first["next_cursor"])
+    assert "run.paused" in [event["type"] for event in last["items"]]
+
+
+async def test_a_reader_who_leaves_gives_up_their_place(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    feed: Feed = api.app.state.backend.link.feed
+    before = feed.tails
+    async with following(api, run_id) as events:
+        assert (await anext(events))["type"] == "run.started"
+        assert feed.tails == before + 1
+    await eventually(lambda: feed.tails == before)
+
+
+async def test_a_quiet_stream_shows_that_it_lives(api: Api, site: Site) -> None:
+    run_id, _ = await api.waiting("gated")
+    feed = Feed(site.temporal)
+    seen: list[str] = []
+    stream = EventStream(await feed.opened(run_id, None), heartbeat=0.05)
+    async with asyncio.timeout(15):
+        async for chunk in stream.body_iterator:
+            seen.append(str(chunk))
+            if seen[-2:] == [":\n\n"] * 2:
+                break
+    await stream.leave()
+    assert seen[0].startswith("id: ")
+
+
+async def test_a_stream_that_cannot_go_on_says_why_and_ends() -> None:
+    async def broken() -> AsyncGenerator[wire.Event, None]:
+        yield wire.Event(id="1", time=datetime.now(UTC), type="user.x\ndata: y", run_id="r")
+        raise Unavailable("this reader was too slow:\nconnect again")
+
+    text = [str(chunk) async for chunk in EventStream(broken()).body_iterator]
+    assert text[0].startswith("id: 1\nevent: user.x data: y\ndata: {")
+    assert text[1:] == [": this reader was too slow: connect again\n\n"]
+
+
+async def test_more_runs_than_may_be_are_not_followed(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    app = app_for(site)
+    async with site.worker(), served(app) as api:
+        link = Link(site.client, most_tails=1)
+        app.state.backend = replace(app.state.backend, link=link)
+        run_ids = [(await api.waiting("gated"))[0] for _ in range(2)]
+        async with following(api, run_ids[0]) as events:
+            await anext(events)
+            refused = await api.http.get(f"/runs/{run_ids[1]}/events", headers=STREAM)
+            assert problem(refused, 429, "too_many_runs")["limit"] == 1
+            assert (await page(api, run_ids[1]))["items"]
+
+
+@pytest.mark.parametrize("headers", [STREAM, {}])
+async def test_what_cannot_be_followed_is_refused_before_the_stream(
+    api: Api, standing: tuple[str, str], headers: dict[str, str]
+) -> None:
+    run_id, _ = standing
+    for unknown in (new_id("nobody"), "no%20id"):
+        response = await api.http.get(f"/runs/{unknown}/events", headers=headers)
+        problem(response, 404, "unknown_run")
+    foreign = (await page(api, await ended(api)))["items"][0]["id"]
+    path = f"/runs/{run_id}/events"
+    for after in ("nonsense", "", foreign):
+        response = await api.http.get(path, headers=headers, params={"after": after})
+        problem(response, 422, "invalid_body")
+    wrong = {**headers, "Last-Event-ID": "nonsense"}
+    problem(await api.http.get(path, headers=wrong), 422, "invalid_body")
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "type=user", "limit=x"])
+async def test_a_page_of_another_form_is_refused(
+    api: Api, standing: tuple[str, str], query: str
+) -> None:
+    response = await api.http.get(f"/runs/{standing[0]}/events?{query}")
+    found = problem(response, 422, "invalid_body")
+    assert found["errors"][0]["pointer"] == f"/{query.partition('=')[0]}"
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("*/*", "application/json"),
+        ("application/json, text/event-stream", "application/json"),
+        ("text/event-stream;q=1, application/json", "text/event-stream"),
+        ("Text/Event-Stream", "text/event-stream"),
+    ],
+)
+async def test_the_reader_says_in_which_form(api: Api, accept: str, kind: str) -> None:
+    run_id = await ended(api)
+    async with httpx.AsyncClient(base_url=api.url, trust_env=False) as http:
+        response = await http.get(f"/runs/{run_id}/events", headers={"Accept": accept})
+    assert response.headers["content-type"].partition(";")[0] == kind
+
+
+async def test_to_read_events_takes_the_capability(api: Api, standing: tuple[str, str]) -> None:
+    response = await api.http.get(
+        f"/runs/{standing[0]}/events", headers={**STREAM, "X-Abeyance-Capabilities": "runs:start"}
+    )
+    assert problem(response, 403, "capability_required")["capability"] == "runs:read"

@@ -1,0 +1,106 @@
+"""What people send, as events of the core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_drive import ADA, T0, Drive, gate, graph
+
+from abeyance import wire
+from abeyance.core import machine
+from abeyance.core.ledger import Ledger
+from abeyance.core.model import END, START, GoTo, Halt, ResumeRun
+from abeyance.errors import Code, Refusal
+from abeyance.workflows import arrivals
+
+BOOL = {"type": "boolean"}
+
+
+def asking(*gates: str) -> Drive:
+    return Drive(
+        graph(
+            *(gate(name, schema=BOOL if name.startswith("typed") else None) for name in gates),
+            ways=[(START, name) for name in gates],
+        )
+    )
+
+
+def responded(book: Ledger, **order: Any) -> Any:
+    return arrivals.responded(wire.Respond(principal=ADA, **order), book, T0)
+
+
+def test_a_bare_answer_means_the_only_open_interrupt() -> None:
+    run = asking("ask")
+
+    assert responded(run.state.ledger, response=None).answers == {run.open("ask").id: None}
+
+
+def test_a_bare_answer_to_several_is_refused_with_their_ids() -> None:
+    run = asking("one", "two")
+
+    with pytest.raises(Refusal) as caught:
+        responded(run.state.ledger, response=True)
+    assert caught.value.code is Code.AMBIGUOUS_INTERRUPT
+    assert [entry["name"] for entry in caught.value.details["open_interrupts"]] == ["one", "two"]
+
+
+def test_an_id_that_is_given_is_the_one_that_is_meant() -> None:
+    run = asking("ask")
+    order = wire.Respond.model_construct(
+        {"interrupt_id", "response"}, interrupt_id="", response=True, principal=ADA
+    )
+
+    event = arrivals.responded(order, run.state.ledger, T0)
+    assert event.answers == {"": True}
+    with pytest.raises(Refusal) as caught:
+        machine.check(run.state, event)
+    assert caught.value.code is Code.UNKNOWN_INTERRUPT
+
+
+def test_each_answer_is_held_against_the_schema_of_its_interrupt() -> None:
+    run = asking("typed1", "typed2", "free")
+    one, two, free = (run.open(name).id for name in ("typed1", "typed2", "free"))
+    event = responded(run.state.ledger, responses={one: True, two: "yes", free: 5, "gone": 1})
+
+    assert {id_: len(faults) for id_, faults in event.schema_faults.items()} == {one: 0, two: 1}
+    assert event.schema_faults[two][0].message == '"yes" is not of type "boolean"'
+
+
+@pytest.mark.parametrize("answer", [float("inf"), float("nan"), "\ud800"])
+def test_an_answer_that_is_no_json_is_refused_as_such(answer: Any) -> None:
+    run = asking("typed")
+    event = responded(run.state.ledger, response=answer)
+
+    with pytest.raises(Refusal) as caught:
+        machine.check(run.state, event)
+    assert caught.value.code is Code.INVALID_ANSWER
+    assert "is not JSON" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("resume", ResumeRun()),
+        ("halt", Halt()),
+        ("goto:a:b", GoTo(node="a:b")),
+        (f"goto:{END}", GoTo(node=END)),
+    ],
+)
+def test_what_a_pause_does_at_its_deadline_is_read_from_its_text(text: str, policy: Any) -> None:
+    event = arrivals.paused(wire.Pause(on_timeout=text, timeout=60, reason="lunch"), T0)
+
+    assert (event.on_timeout, event.timeout, event.reason) == (policy, 60.0, "lunch")
+
+
+def test_an_ended_visit_becomes_the_event_of_its_outcome() -> None:
+    finished = arrivals.visit_ended("v", wire.Finished(patch={"x": 1}, routed=("b",)), T0)
+    stopped = arrivals.visit_ended("v", wire.Stopped(journal=[1]), T0)
+    failed = arrivals.visit_ended("v", wire.Failed(code="node_failed", message="odd"), T0)
+
+    assert (type(finished).__name__, type(stopped).__name__, type(failed).__name__) == (
+        "NodeFinished",
+        "NodeStopped",
+        "NodeFailed",
+    )
+    assert {finished.visit, stopped.visit, failed.visit} == {"v"}

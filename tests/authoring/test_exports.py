@@ -1,0 +1,62 @@
+"""The public names, and what importing them costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import abeyance
+
+HEAVY = (
+    "fastapi",
+    "httpx",
+    "opentelemetry",
+    "pydantic_ai",
+    "pydantic_settings",
+    "temporalio",
+    "typer",
+    "uvicorn",
+    "yaml",
+)
+
+
+def kind(name: str) -> int:
+    """Constants before classes before functions and modules, each sorted."""
+    return 0 if name.isupper() else 1 if name[0].isupper() else 2
+
+
+def test_the_public_names_are_sorted_and_each_stands_once() -> None:
+    assert abeyance.__all__ == sorted(set(abeyance.__all__), key=lambda name: (kind(name), name))
+
+
+@pytest.mark.parametrize("name", abeyance.__all__)
+def test_every_public_name_can_be_imported(name: str) -> None:
+    assert getattr(abeyance, name) is not None
+
+
+def test_what_is_not_there_is_an_attribute_error_that_names_it() -> None:
+    with pytest.raises(AttributeError, match="module 'abeyance' has no attribute 'Missing'"):
+        abeyance.Missing  # noqa: B018
+
+
+def test_importing_the_package_is_light() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import abeyance, json, sys; print(json.dumps(sorted(sys.modules)))",
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    loaded = set(json.loads(done.stdout))
+
+    assert "abeyance.graph" in loaded
+    assert loaded.isdisjoint(HEAVY)

@@ -1,0 +1,140 @@
+"""What is sent to Temporal to start a run, and what is refused before."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from abeyance import START, Graph
+from abeyance.core.state import Limits
+from abeyance.errors import Code, Refusal
+from abeyance.launch import Launch
+
+numbers = count()
+
+
+class State(BaseModel):
+    text: str = ""
+    number: int = Field(default_factory=lambda: next(numbers))
+
+
+def graph_of(state: Any = State, retries: int = 3) -> Graph:
+    graph = Graph("g", state=state)
+    graph.node(name="a", retries=retries)(lambda: None)
+    graph.edge(START, "a")
+    return graph
+
+
+def launch(given: Any = None, graph: Graph | None = None, **about: Any) -> Launch:
+    told: dict[str, Any] = {
+        "run_id": None,
+        "conversation_id": None,
+        "session_type": "agent",
+        "labels": {},
+        "limits": Limits(),
+        "started_by": "ada",
+    }
+    return Launch.of(graph or graph_of(), given or {}, **{**told, **about})
+
+
+def test_a_launch_has_an_id_that_names_the_graph_and_says_who_started_it() -> None:
+    start = launch(labels={"team": "blue"}, conversation_id="c1").start
+
+    assert start.run_id.startswith("g-")
+    assert (start.started_by, start.labels, start.conversation_id) == (
+        "ada",
+        {"team": "blue"},
+        "c1",
+    )
+
+
+def test_the_same_graph_and_input_are_the_same_start_whatever_defaults_are_made() -> None:
+    one, same = launch({"text": "a"}, run_id="r1"), launch({"text": "a"}, run_id="r1")
+
+    assert one.values != same.values
+    assert one.start.digest == same.start.digest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"given": {"text": "b"}},
+        {"given": {"text": "a", "number": 5}},
+        {"given": {"text": "a"}, "graph": graph_of(retries=1)},
+    ],
+)
+def test_another_graph_or_input_is_another_start(other: dict[str, Any]) -> None:
+    assert launch({"text": "a"}).start.digest != launch(**other).start.digest
+
+
+def code_of(**wrong: Any) -> Code:
+    with pytest.raises(Refusal) as caught:
+        launch(**wrong)
+    return caught.value.code
+
+
+def test_an_input_that_no_payload_can_hold_is_refused_with_its_size() -> None:
+    with pytest.raises(Refusal) as caught:
+        launch({"text": "x" * 1_900_000})
+
+    assert caught.value.code is Code.PAYLOAD_TOO_LARGE
+    assert caught.value.details["limit"] == 1_900_000
+    assert caught.value.details["actual"] > 1_900_000
+
+
+def test_graph_and_input_have_to_fit_together() -> None:
+    graph = Graph("g", state=State)
+    graph.interrupt("a", prompt="?", payload="x" * 1_000_000)
+    graph.edge(START, "a")
+
+    launch({"text": "x" * 500_000}, graph)
+    assert code_of(given={"text": "x" * 1_000_000}, graph=graph) is Code.PAYLOAD_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"labels": {"note": "x" * 1_500}},
+        {"labels": {f"label{number}": "x" * 50 for number in range(30)}},
+        {"conversation_id": "ü" * 1_000},
+        {"session_type": "x" * 2_000},
+        {"started_by": "x" * 2_000},
+    ],
+)
+def test_what_no_search_attribute_can_hold_is_refused(wrong: dict[str, Any]) -> None:
+    assert code_of(**wrong) is Code.PAYLOAD_TOO_LARGE
+
+
+def test_all_labels_that_are_accepted_can_be_searched_for() -> None:
+    labels = {f"label{number}": "x" * 50 for number in range(20)}
+    found = {
+        pair.key.name: pair.value
+        for pair in launch(labels=labels).search_attributes.search_attributes
+    }
+
+    assert set(found["AbeyanceLabels"]) == {f"{name}={value}" for name, value in labels.items()}
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        (Limits(max_parallel_visits=0), "max_parallel_visits is 0, and the least is 1"),
+        (Limits(max_queue_size=0), "max_queue_size is 0"),
+        (Limits(continue_as_new_after=2), "continue_as_new_after is 2, and the least is 3"),
+        (Limits(grace=-1), "grace is -1, and the least is 0"),
+        (Limits(grace=float("nan")), "grace is nan"),
+    ],
+)
+def test_limits_that_no_run_can_live_with_are_refused(limits: Limits, told: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        launch(limits=limits)
+    assert caught.value.code is Code.INVALID_BODY
+    assert told in caught.value.message
+
+
+def test_wrong_ids_and_inputs_are_refused() -> None:
+    assert code_of(run_id="a b") is Code.INVALID_RUN_ID
+    assert code_of(given={"nope": 1}) is Code.INVALID_INPUT

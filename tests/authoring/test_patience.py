@@ -1,0 +1,103 @@
+"""Repeating a call to Temporal while that may help."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError, RPCStatusCode
+
+from abeyance.errors import SettingsError, Unavailable
+from abeyance.patience import NotFound, patiently
+
+
+def rpc_error(status: RPCStatusCode, message: str = "it failed") -> RPCError:
+    return RPCError(message, status, b"")
+
+
+class Server:
+    """Fails in the given ways, one call after the other, and answers from then on."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        self.calls = 0
+        self._errors = iter(errors)
+
+    async def __call__(self) -> str:
+        self.calls += 1
+        error = next(self._errors, None)
+        if error is not None:
+            raise error
+        return "answer"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        rpc_error(RPCStatusCode.ABORTED),
+        rpc_error(RPCStatusCode.CANCELLED),
+        rpc_error(RPCStatusCode.DEADLINE_EXCEEDED),
+        rpc_error(RPCStatusCode.FAILED_PRECONDITION),
+        rpc_error(RPCStatusCode.RESOURCE_EXHAUSTED),
+        rpc_error(RPCStatusCode.UNAVAILABLE),
+        WorkflowUpdateRPCTimeoutOrCancelledError(),
+    ],
+)
+async def test_what_may_go_better_is_tried_again(error: BaseException) -> None:
+    server = Server(error, error)
+
+    assert await patiently("r", server, seconds=5) == "answer"
+    assert server.calls == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "told"),
+    [
+        (rpc_error(RPCStatusCode.NOT_FOUND, "workflow not found"), NotFound, ""),
+        (
+            rpc_error(RPCStatusCode.NOT_FOUND, "Namespace shop is not found."),
+            SettingsError,
+            "TEMPORAL_NAMESPACE",
+        ),
+        (
+            rpc_error(RPCStatusCode.INVALID_ARGUMENT, "no mapping for search attribute X"),
+            SettingsError,
+            "run `abeyance setup`",
+        ),
+        (rpc_error(RPCStatusCode.INVALID_ARGUMENT, "odd"), RPCError, "odd"),
+        (rpc_error(RPCStatusCode.PERMISSION_DENIED, "no"), RPCError, "no"),
+        (ValueError("ours"), ValueError, "ours"),
+    ],
+)
+async def test_what_fails_for_good_is_not_tried_again(
+    error: BaseException, raised: type[BaseException], told: str
+) -> None:
+    server = Server(error)
+
+    with pytest.raises(raised) as caught:
+        await patiently("r", server, seconds=5)
+    assert told in str(caught.value)
+    assert server.calls == 1
+
+
+async def test_when_the_time_is_over_the_run_is_unavailable_and_the_last_error_is_told() -> None:
+    server = Server(*[rpc_error(RPCStatusCode.UNAVAILABLE, "no connection")] * 100)
+
+    with pytest.raises(Unavailable, match=r"'r' did not answer within 0\.1 s.*no connection"):
+        await patiently("r", server, seconds=0.1)
+    assert 2 <= server.calls < 10
+
+
+async def test_a_call_that_hangs_is_given_up() -> None:
+    ended: list[str] = []
+
+    async def hang() -> Any:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("hang")
+
+    with pytest.raises(Unavailable, match="no answer"):
+        await patiently("r", hang, seconds=0.02)
+    assert ended == ["hang"]

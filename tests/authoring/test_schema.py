@@ -1,0 +1,200 @@
+"""What an answer may be: the schema of a response, and what misses it."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, JsonValue, condecimal
+
+from abeyance.core.canonical import Json
+from abeyance.schema import faults_of, schema_of
+
+LONG_ENOUGH_TO_WEDGE_A_RUN = 2.0
+
+
+class Address(BaseModel):
+    street: str
+
+
+class Account(BaseModel):
+    iban: str = Field(pattern=r"^[A-Z]{2}\d+$")
+    addresses: list[Address] = []
+
+
+class Both(BaseModel):
+    kind: Literal["both"]
+    parts: list[Both | Either]
+
+
+class Either(BaseModel):
+    kind: Literal["either"]
+    parts: list[Both | Either]
+
+
+def pointers(response: Any, answer: Json) -> list[str]:
+    return [fault.pointer for fault in faults_of(schema_of(response), answer)]
+
+
+@pytest.mark.parametrize(
+    ("response", "fits", "misses"),
+    [
+        (None, [None, False, 0, "", {}, [1]], []),
+        (
+            Account,
+            [{"iban": "DE12"}, {"iban": "DE1", "more": 1}],
+            [{}, {"iban": "de"}, None, "DE12"],
+        ),
+        (Literal["yes", "no"], ["yes"], ["maybe", None, True]),
+        (bool, [True, False], [0, 1, None, "true", ""]),
+        (int, [0, 1, 1.0, 10**400], [1.5, "1", True, None]),
+        (str, ["", "a"], [None, 0, False]),
+        (float, [0, 1.5], ["1.5", None]),
+        (Decimal, [0, 1.5, "1.50", "-3"], ["much", "NaN", "1e5", "", None]),
+        (condecimal(ge=0, decimal_places=2), [0, 19.99], [-1, 0.001, "-5", "much"]),
+        (condecimal(decimal_places=2), [0.07, "0.07", "-1"], [0.001, "0.001", "much"]),
+        (condecimal(max_digits=4, decimal_places=2), [99.99, -99.99], [100, 0.001, "much"]),
+        (list[int], [[], [1, 2]], [[1, "2"], {}, None]),
+        (dict[str, bool], [{}, {"a": False}], [{"a": 0}, []]),
+        (str | None, [None, "", "a"], [0, False]),
+        (type(None), [None], [False, 0, ""]),
+        (JsonValue, [None, False, {"a": [1]}], []),
+        (Any, [None, 0], []),
+        (datetime, ["2026-03-02T09:00:00Z"], ["tomorrow", 5]),
+        ({"type": "string", "format": "email"}, ["a@example.com"], ["a", "@"]),
+        ({"type": "string", "format": "unheard of"}, ["anything"], [1]),
+        ({"enum": [None, False, 0, ""]}, [None, False, 0, ""], [1, "a", []]),
+        ({}, [None, 0, {}], []),
+    ],
+)
+def test_an_answer_fits_what_its_author_asked_for(
+    response: Any, fits: list[Json], misses: list[Json]
+) -> None:
+    schema = schema_of(response)
+
+    assert [answer for answer in fits if schema is not None and faults_of(schema, answer)] == []
+    assert [answer for answer in misses if not faults_of(schema, answer)] == []
+
+
+def test_faults_point_into_the_answer() -> None:
+    answer = {"iban": "x", "addresses": [{"street": "a"}, {"street": 5}, {}]}
+
+    found = faults_of(schema_of(Account), answer)
+    assert sorted(fault.pointer for fault in found) == [
+        "/addresses/1/street",
+        "/addresses/2",
+        "/iban",
+    ]
+    assert '5 is not of type "string"' in {fault.message for fault in found}
+
+
+def test_a_pointer_escapes_tildes_and_slashes() -> None:
+    schema = {"additionalProperties": {"type": "integer"}}
+
+    assert pointers(schema, {"a/b": "x"}) == ["/a~1b"]
+    assert pointers(schema, {"m~n": "x"}) == ["/m~0n"]
+    assert pointers(schema, {"~1": "x"}) == ["/~01"]
+
+
+def test_at_most_twenty_faults_are_listed_and_each_is_cut() -> None:
+    assert len(pointers(list[int], ["x"] * 100)) == 20
+    (fault,) = faults_of({"type": "integer"}, "x" * 5_000)
+    assert len(fault.message) == 500
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "https://example.com/schema.json"},
+        {"properties": {"a": {"items": {"$ref": "http://127.0.0.1/a"}}}},
+        {"$ref": "file:///etc/hosts"},
+        {"$ref": "other.json"},
+        {"$ref": "#/$defs/missing"},
+        {"$dynamicRef": "https://example.com/schema.json"},
+        {"type": "strange"},
+        {"pattern": "("},
+        {"enum": {1, 2}},
+        {"const": float("nan")},
+        {"const": "\ud800"},
+        {1: 2},
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused_and_nothing_is_fetched(schema: Any) -> None:
+    with pytest.raises(ValueError, match=r"can be used|not JSON compliant|surrogates"):
+        schema_of(schema)
+
+
+@pytest.mark.parametrize("response", [5, True, object(), ["a", "b"], "Undefined"])
+def test_what_is_neither_type_nor_schema_is_refused(response: Any) -> None:
+    with pytest.raises(ValueError, match="cannot be written as a JSON Schema"):
+        schema_of(response)
+
+
+def test_a_schema_is_a_copy_of_its_authors() -> None:
+    given: dict[str, Any] = {"required": ["a"]}
+    schema = schema_of(given)
+    given["required"].append("b")
+
+    assert schema == {"required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"^(a+)+$", "a" * 5_000 + "!"),
+        (r"^(a|aa)+$", "a" * 5_000 + "!"),
+        (r"^(?=(a+)+b)", "a" * 5_000),
+        (r"^(\w+\s?)*\1$", "word " * 1_000),
+        (r"(.*)\1$", "abc" * 5_000 + "d"),
+    ],
+)
+def test_a_pattern_that_would_never_end_is_given_up_and_does_not_fit(
+    pattern: str, text: str
+) -> None:
+    began = time.monotonic()
+
+    assert pointers({"pattern": pattern}, text) == [""]
+    assert time.monotonic() - began < LONG_ENOUGH_TO_WEDGE_A_RUN
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"^(?=.*[A-Z])(?=.*\d).{8,}$", "Aa1!" * 2_500),
+        (r"^(?!.*<script).*$", "word " * 2_000),
+        (r"^\S+(?<!\.)@\S+$", "a.b" * 30 + "@example.com"),
+    ],
+)
+def test_ordinary_patterns_hold_for_long_texts(pattern: str, text: str) -> None:
+    assert pointers({"pattern": pattern}, text) == []
+
+
+def nested(depth: int, leaf: Json) -> Json:
+    for _ in range(depth):
+        leaf = {"kind": "both", "parts": [leaf]}
+    return leaf
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        (list[int], ["x"] * 300_000),
+        ({"items": {"pattern": r"(\w)(\w)*\2\1$"}}, ["ab" * 50] * 10_000),
+        ({"uniqueItems": True}, [[n] for n in range(20_000)] + [[0]]),
+        (Both | Either, nested(40, {"kind": "neither"})),
+    ],
+)
+def test_no_answer_takes_long_to_refuse(response: Any, answer: Json) -> None:
+    schema = schema_of(response)
+    began = time.monotonic()
+
+    (fault,) = faults_of(schema, answer)
+    assert time.monotonic() - began < LONG_ENOUGH_TO_WEDGE_A_RUN
+    assert "does not fit the schema" in fault.message
+
+
+def test_a_recursive_schema_takes_what_fits() -> None:
+    assert pointers(Both | Either, nested(40, {"kind": "either", "parts": []})) == []

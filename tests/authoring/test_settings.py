@@ -1,0 +1,121 @@
+"""Settings come from the environment, and a wrong one is an error that names its variable."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abeyance.core.state import Limits
+from abeyance.errors import SettingsError
+from abeyance.settings import Settings, load_settings
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("ABEYANCE_")]:
+        monkeypatch.delenv(name)
+
+
+def test_without_an_environment_the_defaults_hold() -> None:
+    settings = load_settings()
+
+    assert settings == Settings()
+    assert (settings.app, settings.task_queue, settings.tokens_file) == (None, "abeyance", None)
+    assert settings.limits() == Limits()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("APP", "shop:graphs", "app", "shop:graphs"),
+        ("TOKENS_FILE", "/run/secrets/tokens", "tokens_file", Path("/run/secrets/tokens")),
+        ("MAX_QUEUE_SIZE", "5", "max_queue_size", 5),
+        ("PAUSE_TIMEOUT", "P2D", "pause_timeout", 172_800.0),
+        ("PAUSE_TIMEOUT", "30", "pause_timeout", 30.0),
+        ("GRACE", "0", "grace", 0.0),
+        ("GRACE", "1.5", "grace", 1.5),
+        ("DEFAULT_TIMEOUT", "5m", "default_timeout", 300.0),
+        ("SHUTDOWN_GRACE", "500ms", "shutdown_grace", 0.5),
+        ("CONTINUE_AS_NEW_AFTER", "3", "continue_as_new_after", 3),
+        ("ALLOWED_HOSTS", "Inbox.example.com, inbox:8443,", "allowed_hosts", None),
+    ],
+)
+def test_a_variable_sets_its_field(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, field: str, expected: Any
+) -> None:
+    monkeypatch.setenv(f"ABEYANCE_{name}", value)
+    found = getattr(load_settings(), field)
+
+    assert found == (("inbox.example.com", "inbox:8443") if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TASK_QUEUE", ""),
+        ("MAX_QUEUE_SIZE", "0"),
+        ("MAX_QUEUE_SIZE", "many"),
+        ("MAX_QUEUE_SIZE", ""),
+        ("MAX_QUEUE_SIZE", "1.5"),
+        ("MAX_MESSAGE_LENGTH", "0"),
+        ("MAX_METADATA_SIZE", "1"),
+        ("MAX_BODY_SIZE", "999"),
+        ("MAX_VISITS", "-1"),
+        ("MAX_PARALLEL_VISITS", "1001"),
+        ("PAUSE_TIMEOUT", "0"),
+        ("PAUSE_TIMEOUT", "-5"),
+        ("PAUSE_TIMEOUT", "a while"),
+        ("PAUSE_TIMEOUT", "P200Y"),
+        ("GRACE", "-PT1S"),
+        ("GRACE", ""),
+        ("DEFAULT_TIMEOUT", "0s"),
+        ("SHUTDOWN_GRACE", "-PT1S"),
+        ("CONTINUE_AS_NEW_AFTER", "2"),
+    ],
+)
+def test_a_wrong_value_names_its_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"ABEYANCE_{name}", value)
+
+    with pytest.raises(
+        SettingsError, match=f"settings that cannot be used: ABEYANCE_{name}='{value}': "
+    ):
+        load_settings()
+
+
+def test_all_wrong_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MAX_VISITS", "GRACE", "MAX_QUEUE_SIZE"):
+        monkeypatch.setenv(f"ABEYANCE_{name}", "wrong")
+
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    for name in ("MAX_VISITS", "GRACE", "MAX_QUEUE_SIZE"):
+        assert f"ABEYANCE_{name}='wrong': " in str(caught.value)
+
+
+def test_a_token_is_not_shown_where_settings_are() -> None:
+    assert "s3cret" not in repr(Settings(token="s3cret"))
+
+
+def test_the_limits_of_a_run_are_those_of_the_settings() -> None:
+    settings = Settings(
+        max_queue_size=1,
+        max_visits=2,
+        max_parallel_visits=3,
+        pause_timeout=4,
+        grace=5,
+        continue_as_new_after=6,
+    )
+
+    assert settings.limits() == Limits(
+        max_queue_size=1,
+        max_visits=2,
+        max_parallel_visits=3,
+        pause_timeout=4,
+        grace=5,
+        continue_as_new_after=6,
+    )

@@ -1,0 +1,216 @@
+"""What a run shows of itself in Temporal, within what the server allows."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from core_drive import T0, Drive, at, gate, graph
+
+from abeyance import wire
+from abeyance.core import events
+from abeyance.core.canonical import size
+from abeyance.core.effects import Publish
+from abeyance.core.model import START, Default, GoTo
+from abeyance.workflows import surface
+
+START_RUN = wire.StartRun(run_id="r")
+MEMO = 64_000
+ATTRIBUTE = 2_000
+
+
+def asking(*gates: Any) -> Drive:
+    return Drive(graph(*gates, ways=[(START, each.id) for each in gates]))
+
+
+def details(*gates: Any) -> str:
+    return surface.details(asking(*gates).state, START_RUN)
+
+
+# The memo
+
+
+def test_the_memo_shows_the_nearest_fifty_and_how_many_more_there_are() -> None:
+    gates = [gate(f"g{number}", timeout=1_000 - number) for number in range(60)]
+    state = asking(gate("patient"), *gates).state
+    rows = surface.memo_rows(state)
+
+    names = [row["name"] for row in rows.values()]
+    assert names == [f"g{number}" for number in range(59, 9, -1)]
+    summary = surface.memo_summary(state, rows)
+    assert (summary["open"], summary["more"], summary["status"]) == (61, 11, "awaiting-input")
+    assert summary["deadline"] == at(941).isoformat()
+
+
+def test_a_row_says_what_an_inbox_needs_and_is_cut() -> None:
+    run = asking(gate("ask", prompt="Pay?" * 100, capability="pay", timeout=60))
+    ((key, row),) = surface.memo_rows(run.state).items()
+
+    assert key == f"interrupt:{run.open('ask').id}"
+    assert (row["name"], row["capability"], row["address"]) == ("ask", "pay", "graph:g;node:ask")
+    assert (row["created_at"], row["deadline"]) == (T0.isoformat(), at(60).isoformat())
+    assert len(row["prompt"]) == 200
+    assert row["prompt"].endswith("...")
+    assert row["digest"] == run.open("ask").digest
+
+
+@pytest.mark.parametrize("prompt", ["x" * 10_000, "\U0001f600" * 10_000, '\\"\n\t' * 3_000])
+def test_the_memo_keeps_its_budget_whatever_is_asked(prompt: str) -> None:
+    gates = [gate(f"g{n}", prompt=prompt, capability="\U0001f600" * 200) for n in range(60)]
+    state = asking(*gates).state
+    rows = surface.memo_rows(state)
+
+    assert rows
+    assert size({**rows, "summary": surface.memo_summary(state, rows)}) < MEMO
+
+
+def fact(number: int, **data: Any) -> Publish:
+    return Publish(number=number, time=T0, type="node.failed", address=None, actor=None, data=data)
+
+
+def test_facts_are_told_in_order_in_batches_that_fit() -> None:
+    facts = [fact(number, message="x" * 900) for number in range(100)]
+    batches = list(surface.fact_batches(facts))
+
+    assert [row["n"] for batch in batches for row in batch] == list(range(100))
+    assert 10 < len(batches) < 20
+    assert max(map(size, batches)) < 10_000
+    assert list(surface.fact_batches([])) == []
+
+
+def test_a_large_fact_has_a_batch_of_its_own() -> None:
+    batches = list(surface.fact_batches([fact(1), fact(2, message="x" * 9_000), fact(3)]))
+
+    assert [[row["n"] for row in batch] for batch in batches] == [[1], [2], [3]]
+
+
+# Search attributes
+
+
+def test_the_capabilities_are_those_that_are_asked_for_once_each() -> None:
+    gates = [
+        gate("a", capability="pay"),
+        gate("b", capability="pay"),
+        gate("c"),
+        gate("d", capability="hire"),
+    ]
+
+    assert surface.capabilities(asking(*gates).state) == ["hire", "pay"]
+    assert surface.capabilities(asking(gate("a")).state) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        (["a", "b"], True),
+        (["x" * 1_492], True),
+        (["x" * 1_493], False),
+        (["\U0001f600" * 400], False),
+        ([f"capability{number}" for number in range(100)], False),
+    ],
+)
+def test_what_no_search_attribute_can_hold_is_a_star(names: list[str], kept: bool) -> None:
+    found = surface.within_attribute(names)
+
+    assert found == (names if kept else ["*"])
+    assert len(json.dumps(found, ensure_ascii=False).encode()) < ATTRIBUTE
+
+
+def test_the_deadline_is_that_of_the_nearest_interrupt() -> None:
+    gates = [gate("a", timeout=60), gate("b"), gate("c", timeout=30)]
+
+    assert surface.interrupt_deadline(asking(*gates).state) == at(30)
+    assert surface.interrupt_deadline(asking(gate("a")).state) is None
+
+
+# The timer
+
+
+def test_a_timer_says_what_it_is_for() -> None:
+    goto = asking(gate("a", timeout=60), gate("b", timeout=30, on_timeout=GoTo(node="a")))
+    default = asking(gate("c", timeout=30, on_timeout=Default(answer={"secret": 1})))
+    paused = Drive(graph("n", ways=[(START, "n")]))
+    paused.feed(events.Paused, actor="ada", timeout=60)
+    ending = Drive(graph("n", ways=[(START, "n")]))
+    ending.cancel()
+
+    assert surface.timer_summary(goto.state) == "deadline of b: goto:a"
+    assert surface.timer_summary(default.state) == "deadline of c: default"
+    assert surface.timer_summary(paused.state) == "deadline of the pause"
+    assert surface.timer_summary(ending.state) == "grace of the ending"
+
+
+# The details
+
+
+def test_the_details_say_what_a_run_waits_for_and_how_to_answer() -> None:
+    run = asking(
+        gate("ask", prompt="Go on?", timeout=60), gate("pay", prompt="Pay?", capability="pay")
+    )
+    text = surface.details(run.state, START_RUN)
+
+    assert text.startswith("**awaiting-input**\n\nWaits for 2 answers:")
+    assert "- `Go on?`\n  - `ask` at `graph:g;node:ask`, until 2026-03-02 09:01:00 UTC" in text
+    assert f'`respond` with `{{"interrupt_id": "{run.open("ask").id}", "response": ...}}`' in text
+    assert "- `Pay?`\n  - `pay` at `graph:g;node:pay`, without a deadline" in text
+    assert (
+        "asks for the capability `pay`, so answer through the API: `POST /runs/r/respond`" in text
+    )
+
+
+def test_a_paused_and_an_ended_run_say_who_and_why() -> None:
+    run = Drive(graph("n", ways=[(START, "n")]))
+    run.feed(events.Paused, actor="ada", reason="*lunch*")
+    paused = surface.details(run.state, START_RUN)
+    run.cancel(mode="now", reason="wrong [order](https://example.com)")
+
+    assert "**paused**\n\nPaused by `ada` since 2026-03-02 09:00:00 UTC: `*lunch*`." in paused
+    assert "Running: `graph:g;node:n`" in paused
+    assert surface.details(run.state, START_RUN) == (
+        "**cancelled**: `wrong [order](https://example.com)`"
+    )
+
+
+def test_the_details_stay_short_and_say_that_there_is_more() -> None:
+    gates = [gate(f"g{number}", prompt="x" * 5_000) for number in range(500)]
+    text = details(*gates)
+
+    assert "... and 480 more: see the query `interrupts`." in text
+    assert len(text.encode()) < 20_000
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "`code`",
+        "``` fence ```",
+        "[link](https://example.com) ![image](https://example.com/a.png)",
+        "<script>alert(1)</script><img src=x>",
+        "# title\n\n- item\n\n| a |\n|---|",
+        "**bold** _em_ ~~gone~~ https://example.com",
+        "\\`escaped\\`",
+        "a\u2028b\u2029c\x0bd\x85e\r\nf",
+        "\x1b[31mred\x00",
+        "paid to \u202eecila\u202c \u2066x\u2069",
+        "`",
+    ],
+)
+def test_what_is_shown_is_a_code_span_in_which_nothing_is_markup(prompt: str) -> None:
+    first = details(gate("ask", prompt=prompt)).split("\n\n")[2]
+    shown = first.split("\n")[0].removeprefix("- ")
+
+    assert re.fullmatch(r"`[^`\n]+`", shown)
+    assert first.count("`") % 2 == 0
+    assert "``" not in first
+    assert not re.search(
+        "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", first
+    )
+    for word in re.findall("[a-z]{4,}", prompt):
+        assert word in shown
+
+
+def test_a_code_span_is_cut() -> None:
+    assert len(surface.code("x" * 10_000)) == 302
+    assert [surface.code(text) for text in (None, "", " \n ", "\u202e")] == ["(nothing)"] * 4

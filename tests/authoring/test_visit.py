@@ -1,0 +1,394 @@
+"""Running the code of one visit."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from one_visit import context, order, visit
+from pydantic import BaseModel, Field
+
+from abeyance import END, START, Context, Fatal, Goto, Graph, NodeError, add, append, wire
+from abeyance.visit import CodeMissing, run_visit
+
+
+class State(BaseModel):
+    amount: int = 0
+    log: Annotated[list[str], append] = []
+
+
+class Ledger(BaseModel):
+    balance: Annotated[int, add] = Field(default=0, ge=0)
+
+
+def graph_of(function: Callable[..., Any], *, state: Any = State, **options: Any) -> Graph:
+    """A graph whose node `a` is the function; `b` and `c` are there to be gone to."""
+    graph = Graph("g", state=state)
+    graph.node(name="a", **{"to": ["b", "c"], **options})(function)
+    graph.node(name="b")(lambda: None)
+    graph.node(name="c")(lambda: None)
+    graph.edge(START, "a")
+    return graph
+
+
+def routed(*functions: Callable[..., Any], node: Callable[..., Any] = lambda: None) -> Graph:
+    graph = graph_of(node)
+    for function in functions:
+        graph.route("a", function, to=["b", "c", END])
+    return graph
+
+
+# What code returns
+
+
+async def both(state: State, ctx: Context) -> dict[str, Any]:
+    return {"amount": state.amount + 1, "log": [ctx.run_id]}
+
+
+class AsyncCallable:
+    async def __call__(self, state: State) -> dict[str, Any]:
+        return {"amount": state.amount + 1}
+
+
+@pytest.mark.parametrize(
+    ("function", "patch"),
+    [
+        (both, {"amount": 2, "log": ["r1"]}),
+        (lambda: None, {}),
+        (lambda state: {"amount": state.amount + 1}, {"amount": 2}),
+        (lambda state, ctx: {"log": [ctx.node]}, {"log": ["a"]}),
+        (AsyncCallable(), {"amount": 2}),
+        (functools.partial(lambda by, state: {"amount": state.amount + by}, 5), {"amount": 6}),
+    ],
+)
+async def test_a_node_returns_a_patch_or_nothing(
+    function: Callable[..., Any], patch: dict[str, Any]
+) -> None:
+    outcome = await visit(graph_of(function), {"amount": 1})
+
+    assert outcome == wire.Finished(patch=patch)
+
+
+@pytest.mark.parametrize(
+    ("returned", "goto", "patch"),
+    [
+        (Goto("b"), "b", {}),
+        (Goto("b", {"amount": 5}), "b", {"amount": 5}),
+        (Goto(END, {"log": ["x"]}), END, {"log": ["x"]}),
+    ],
+)
+async def test_a_goto_takes_its_patch_with_it_and_asks_no_route(
+    returned: Goto, goto: str, patch: dict[str, Any]
+) -> None:
+    asked: list[Any] = []
+    outcome = await visit(routed(asked.append, node=lambda: returned))
+
+    assert outcome == wire.Finished(goto=goto, patch=patch)
+    assert asked == []
+
+
+async def generator() -> Any:
+    yield {"amount": 1}
+
+
+@pytest.mark.parametrize(
+    ("returned", "code", "told"),
+    [
+        (5, "invalid_patch", "returned a int; a node returns a mapping"),
+        (State(), "invalid_patch", "returned a State; a node returns a mapping"),
+        ({"nope": 1}, "invalid_patch", "sets 'nope', which State does not have"),
+        ({"amount": "many"}, "invalid_patch", "/amount: Input should be a valid integer"),
+        ({"log": "text"}, "invalid_patch", "/log: Input should be a valid list"),
+        ({5: 1}, "invalid_patch", "5 is none"),
+        (Goto("b", {"nope": 1}), "invalid_patch", "sets 'nope'"),
+        (Goto(both), "unknown_node", "it takes the name of a node"),  # type: ignore[arg-type]
+        ({"log": ["x" * 2_000_000]}, "invalid_patch", "and they may take 1500000"),
+    ],
+)
+async def test_what_cannot_be_kept_fails_the_visit_and_is_not_tried_again(
+    returned: Any, code: str, told: str
+) -> None:
+    outcome = await visit(graph_of(lambda: returned))
+
+    assert (outcome.kind, outcome.code) == ("failed", code)
+    assert told in outcome.message
+
+
+async def test_a_generator_is_no_node() -> None:
+    outcome = await visit(graph_of(generator))
+
+    assert "returned a async_generator" in outcome.message
+
+
+async def test_a_reducer_is_held_to_the_bounds_of_its_field() -> None:
+    graph = graph_of(lambda: {"balance": -5}, state=Ledger)
+    enough, too_little = await visit(graph, {"balance": 7}), await visit(graph, {"balance": 3})
+
+    assert enough == wire.Finished(patch={"balance": -5})
+    assert too_little.code == "invalid_patch"
+    assert "/balance: Input should be greater than or equal to 0" in too_little.message
+
+
+class Loose(BaseModel):
+    log: Annotated[Any, append] = None
+
+
+async def test_a_reducer_that_cannot_take_the_patch_names_the_field() -> None:
+    outcome = await visit(graph_of(lambda: {"log": "text"}, state=Loose))
+
+    assert outcome.code == "invalid_patch"
+    assert "'log' merges by 'append'" in outcome.message
+
+
+# Routes
+
+
+async def route_c(state: State) -> str:
+    return "c"
+
+
+@pytest.mark.parametrize(
+    ("functions", "targets"),
+    [
+        ([lambda state: "b"], ("b",)),
+        ([route_c], ("c",)),
+        ([lambda state: ["b", "c"]], ("b", "c")),
+        ([lambda state: ("b",)], ("b",)),
+        ([lambda state: []], ()),
+        ([lambda state: None], ()),
+        ([lambda state: END], (END,)),
+        ([lambda state: "b", route_c, lambda state: None], ("b", "c")),
+    ],
+)
+async def test_routes_choose_among_their_targets(
+    functions: list[Callable[..., Any]], targets: tuple[str, ...]
+) -> None:
+    assert (await visit(routed(*functions))).routed == targets
+
+
+async def test_a_route_sees_the_values_with_the_patch_merged() -> None:
+    graph = routed(
+        lambda state: "b" if (state.amount, state.log) == (5, ["old", "new"]) else "c",
+        node=lambda: {"amount": 5, "log": ["new"]},
+    )
+
+    assert (await visit(graph, {"amount": 1, "log": ["old"]})).routed == ("b",)
+
+
+async def test_routes_are_asked_alone_after_an_interrupt() -> None:
+    graph = Graph("g", state=State)
+    graph.interrupt("a", prompt="?")
+    graph.node(name="b")(lambda: None)
+    graph.edge(START, "a")
+    graph.route("a", lambda state: "b" if state.amount else END, to=["b", END])
+
+    assert await visit(graph, {"amount": 1}, kind="routes") == wire.Finished(routed=("b",))
+
+
+@pytest.mark.parametrize("chosen", [5, ["b", 5], {"b": 1}, True, b"b"])
+async def test_a_route_that_returns_no_name_fails_the_visit(chosen: Any) -> None:
+    outcome = await visit(routed(lambda state: chosen))
+
+    assert (outcome.kind, outcome.code) == ("failed", "node_failed")
+    assert f"the route 'route' of 'a' returned {chosen!r}" in outcome.message
+
+
+async def test_a_run_keeps_to_the_routes_of_its_own_graph() -> None:
+    graph = routed(lambda state: "b", route_c)
+
+    assert (await visit(graph, routes=["route_c"])).routed == ("c",)
+    assert (await visit(graph, routes=[])).routed == ()
+
+
+# What code raises
+
+
+async def test_a_fatal_error_fails_the_visit_for_good() -> None:
+    def fail() -> None:
+        raise Fatal("no such order")
+
+    outcome = await visit(graph_of(fail))
+    assert (outcome.kind, outcome.code) == ("failed", "node_failed")
+    assert outcome.message == "Fatal: no such order"
+
+
+async def test_a_message_of_any_length_is_cut() -> None:
+    def fail() -> None:
+        raise Fatal("x" * 1_000_000 + "\ud800")
+
+    assert len((await visit(graph_of(fail))).message) < 2_100
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), NodeError("later"), KeyError("x")])
+@pytest.mark.parametrize("place", ["thread", "loop", "route"])
+async def test_other_errors_are_let_through_to_be_tried_again(error: Exception, place: str) -> None:
+    def fail(*given: Any) -> None:
+        raise error
+
+    async def fail_in_the_loop() -> None:
+        fail()
+
+    graph = {
+        "thread": graph_of(fail),
+        "loop": graph_of(fail_in_the_loop),
+        "route": routed(fail),
+    }[place]
+    with pytest.raises(type(error)) as caught:
+        await visit(graph)
+    assert caught.value is error
+
+
+def ask_an_empty_iterator() -> None:
+    next(iter(()))
+
+
+async def cancel_oneself() -> None:
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    await task
+
+
+def leave() -> None:
+    raise SystemExit(3)
+
+
+async def leave_from_the_loop() -> None:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (ask_an_empty_iterator, "raised StopIteration"),
+        (cancel_oneself, "the code was cancelled by itself"),
+        (leave, "asked its process to exit"),
+        (leave_from_the_loop, "asked its process to exit"),
+    ],
+)
+async def test_what_would_end_more_than_the_visit_is_an_error_of_the_node(
+    function: Callable[..., Any], told: str
+) -> None:
+    async with asyncio.timeout(5):
+        with pytest.raises(RuntimeError, match=told):
+            await visit(graph_of(function))
+
+
+# What is missing, and what does not fit
+
+
+async def test_a_node_that_this_worker_does_not_have_is_missing() -> None:
+    with pytest.raises(CodeMissing, match="the graph 'g' of this worker has no node 'gone'"):
+        await visit(graph_of(lambda: None), node="gone")
+
+
+async def test_a_route_that_this_worker_does_not_have_is_missing_before_the_node_runs() -> None:
+    ran: list[int] = []
+    graph = graph_of(lambda: ran.append(1))
+
+    with pytest.raises(CodeMissing, match="has no route 'gone' from 'a'"):
+        await visit(graph, routes=["gone"])
+    assert ran == []
+
+
+@pytest.mark.parametrize("kind", ["visit", "routes"])
+async def test_values_that_todays_model_refuses_fail_the_visit_before_its_code_runs(
+    kind: str,
+) -> None:
+    ran: list[Any] = []
+    outcome = await visit(routed(ran.append, node=ran.append), {"amount": "many"}, kind=kind)
+
+    assert (outcome.kind, outcome.code) == ("failed", "values_incompatible")
+    assert "/amount: Input should be a valid integer" in outcome.message
+    assert ran == []
+
+
+# Being stopped
+
+
+class Thread:
+    """A node in a thread that goes on until it is let go or told to stop."""
+
+    def __init__(self, *, stops_by: str) -> None:
+        self.began = threading.Event()
+        self.release = threading.Event()
+        self.is_cancelled = threading.Event()
+        self.ended = False
+        self._stops_by = stops_by
+
+    def __call__(self, state: State, ctx: Context) -> dict[str, Any]:
+        self.began.set()
+        try:
+            while not self.release.wait(0.005):
+                if ctx.cancelled and self._stops_by == "raising":
+                    raise InterruptedError("told to stop")
+                if ctx.cancelled and self._stops_by == "returning":
+                    return {"log": ["stopped in order"]}
+            return {"log": ["done"]}
+        finally:
+            self.ended = True
+
+
+async def started(thread: Thread) -> Any:
+    about = context(is_cancelled=thread.is_cancelled.is_set)
+    task = asyncio.create_task(run_visit(graph_of(thread), order(), about))
+    async with asyncio.timeout(5):
+        while not thread.began.is_set():
+            await asyncio.sleep(0.005)
+    return task
+
+
+async def test_a_cancel_waits_for_a_thread_and_what_it_returns_counts() -> None:
+    thread = Thread(stops_by="nothing")
+    task = await started(thread)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0.01)
+    was_done = task.done()
+    thread.release.set()
+
+    assert await asyncio.wait_for(task, 5) == wire.Finished(patch={"log": ["done"]})
+    assert (was_done, thread.ended) == (False, True)
+
+
+@pytest.mark.parametrize("stops_by", ["returning", "raising"])
+async def test_a_thread_that_looks_can_finish_or_be_stopped(stops_by: str) -> None:
+    thread = Thread(stops_by=stops_by)
+    task = await started(thread)
+    thread.is_cancelled.set()
+    task.cancel()
+
+    async with asyncio.timeout(5):
+        if stops_by == "returning":
+            assert await task == wire.Finished(patch={"log": ["stopped in order"]})
+        else:
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert thread.ended
+
+
+async def test_a_coroutine_is_cancelled_at_its_await() -> None:
+    began = asyncio.Event()
+
+    async def hold() -> None:
+        began.set()
+        await asyncio.sleep(60)
+
+    task = asyncio.create_task(run_visit(graph_of(hold), order(), context()))
+    await asyncio.wait_for(began.wait(), 5)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 5)
+
+
+async def test_a_time_bound_around_a_visit_is_a_time_out() -> None:
+    async def hold() -> None:
+        await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await run_visit(graph_of(hold), order(), context())

@@ -1,0 +1,190 @@
+"""What crosses a process boundary: strict where somebody asks, lenient where we read our own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from abeyance import Principal, wire
+from abeyance.core.state import Limits
+from abeyance.wire import DEEPEST
+
+ADA = Principal(subject="ada", capabilities=("pay",))
+REQUESTS: dict[type[wire.Request], dict[str, Any]] = {
+    wire.Control: {},
+    wire.Pause: {},
+    wire.Resume: {},
+    wire.Cancel: {},
+    wire.SteerMessage: {"message_id": "m1", "text": "hello"},
+    wire.TakeMessages: {"visit": "graph:g;node:a"},
+    wire.Answers: {"response": None},
+    wire.Respond: {"response": None},
+    wire.EditValues: {"patch": {"x": 1}, "version": 1},
+    wire.EditDeadline: {"interrupt_id": "i1", "deadline": None},
+}
+
+
+def nested(levels: int) -> Any:
+    value: Any = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def travelled(request: Any) -> Any:
+    return type(request).model_validate_json(request.model_dump_json())
+
+
+def faults(model: type[wire.Request], given: Any) -> str:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(given)
+    return str(caught.value)
+
+
+# Requests
+
+
+@pytest.mark.parametrize("model", REQUESTS)
+def test_a_request_takes_nothing_unknown(model: type[wire.Request]) -> None:
+    model.model_validate(REQUESTS[model])
+
+    assert "Extra inputs are not permitted" in faults(model, {**REQUESTS[model], "more": 1})
+
+
+@pytest.mark.parametrize("model", REQUESTS)
+def test_a_request_is_the_same_after_it_has_travelled(model: type[wire.Request]) -> None:
+    request = model.model_validate(REQUESTS[model])
+
+    assert travelled(request) == request
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "told"),
+    [
+        (wire.Pause, {"mode": "later"}, "'after-node' or 'now'"),
+        (wire.Pause, {"timeout": 0}, "greater than 0"),
+        (wire.Pause, {"timeout": "soon"}, "is not a duration"),
+        (wire.Pause, {"timeout": 1e300}, "longer than 100 years"),
+        (wire.Pause, {"on_timeout": "goto:"}, "String should match pattern"),
+        (wire.Pause, {"on_timeout": "halt\n"}, "String should match pattern"),
+        (wire.Pause, {"on_timeout": {"default": 1}}, "valid string"),
+        (wire.Pause, {"reason": "x" * 2_001}, "at most 2000"),
+        (wire.Cancel, {"mode": "after-node"}, "'graceful' or 'now'"),
+        (wire.Cancel, {"grace": -1}, "greater than or equal to 0"),
+        (wire.Cancel, {"actor": "x" * 257}, "at most 256"),
+        (wire.SteerMessage, {"message_id": "", "text": "x"}, "at least 1 character"),
+        (wire.SteerMessage, {"message_id": "m" * 257, "text": "x"}, "at most 256"),
+        (wire.SteerMessage, {"message_id": "m", "text": ""}, "at least 1 character"),
+        (wire.SteerMessage, {"message_id": "m", "text": "x", "metadata": []}, "valid dictionary"),
+        (
+            wire.SteerMessage,
+            {"message_id": "m", "text": "x", "metadata": {"x": nested(DEEPEST + 1)}},
+            "deeper than 100 levels",
+        ),
+        (wire.TakeMessages, {"visit": "v", "most": 0}, "greater than or equal to 1"),
+        (wire.TakeMessages, {"visit": "v", "most": 1001}, "less than or equal to 1000"),
+        (wire.EditValues, {"patch": {}, "version": 1}, "at least 1 item"),
+        (wire.EditValues, {"patch": {"x": nested(DEEPEST + 1)}, "version": 1}, "deeper than 100"),
+        (wire.EditDeadline, {"interrupt_id": "i"}, "nothing to change"),
+        (wire.EditDeadline, {"interrupt_id": "i", "timeout": "P200Y"}, "longer than 100 years"),
+    ],
+)
+def test_a_wrong_request_is_refused(model: type[wire.Request], given: Any, told: str) -> None:
+    assert told in faults(model, given)
+
+
+@pytest.mark.parametrize("order", [wire.Pause(), wire.Resume(), wire.Cancel()])
+def test_a_control_without_options_is_sent_by_temporals_ui(order: wire.Control) -> None:
+    assert (order.actor, order.reason) == ("temporal", None)
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    "answer", [None, False, 0, "", [], {}, {"approved": True}, nested(DEEPEST)]
+)
+def test_each_form_of_a_response_keeps_its_answer_on_the_way(answer: Any) -> None:
+    forms: list[dict[str, Any]] = [
+        {"response": answer},
+        {"interrupt_id": "r.1", "response": answer},
+        {"responses": {"r.1": answer, "r.2": None}},
+    ]
+    for form in forms:
+        sent = wire.Respond(**form, principal=ADA, note="seen", digests={"r.1": "sha256:0"})
+        text = sent.model_dump_json()
+
+        assert travelled(sent) == sent
+        assert travelled(sent).principal == ADA
+        assert json.loads(text).keys() == {*form, "principal", "note", "digests"}
+        assert {name: json.loads(text)[name] for name in form} == form
+
+
+def test_an_answer_from_temporals_ui_comes_from_nobody_with_a_capability() -> None:
+    order = wire.Respond.model_validate_json('{"response": null}')
+
+    assert order.principal == Principal(subject="temporal", capabilities=())
+    assert order.model_fields_set == {"response"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "the answer is missing"),
+        ({"interrupt_id": "r.1"}, "the answer is missing"),
+        ({"note": "x"}, "the answer is missing"),
+        ({"responses": None}, "the answer is missing"),
+        ({"responses": {"r.1": 1}, "response": None}, "give either"),
+        ({"responses": {"r.1": 1}, "interrupt_id": "r.1"}, "give either"),
+        ({"responses": {}}, "at least 1 item"),
+        ({"responses": {str(number): 1 for number in range(501)}}, "at most 500 items"),
+        ({"responses": [1]}, "valid dictionary"),
+        ({"interrupt_id": "", "response": 1}, "at least 1 character"),
+        ({"response": 1, "note": "x" * 2_001}, "at most 2000"),
+        ({"response": 1, "digests": {"r.1": 5}}, "valid string"),
+        ({"response": nested(DEEPEST + 1)}, "deeper than 100 levels"),
+        ({"responses": {"r.1": nested(DEEPEST + 1)}}, "deeper than 100 levels"),
+        ({"response": object()}, "JSON"),
+    ],
+)
+def test_a_response_of_no_form_is_refused(given: Any, told: str) -> None:
+    assert told in faults(wire.Respond, given)
+
+
+# Records
+
+
+def test_a_record_is_read_whatever_a_later_version_has_added() -> None:
+    order = wire.VisitOrder.model_validate(
+        {
+            "kind": "visit",
+            "run_id": "r",
+            "graph": "g",
+            "node": "a",
+            "address": "graph:g;node:a",
+            "values": {},
+            "added_later": 1,
+        }
+    )
+    start = wire.StartRun.model_validate({"run_id": "r", "added_later": 1})
+
+    assert (order.routes, order.journal, order.start) == (None, None, 1)
+    assert (start.limits, start.started_by) == (Limits(), "temporal")
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        wire.Finished(patch={"x": None}, goto="b", routed=("c",)),
+        wire.Stopped(journal={"steps": [1]}),
+        wire.Failed(code="node_failed", message="odd", journal=None),
+    ],
+)
+def test_an_outcome_is_the_same_after_it_has_travelled(outcome: Any) -> None:
+    adapter: TypeAdapter[Any] = TypeAdapter(wire.VisitReport)
+    report = wire.VisitReport(outcome=outcome)
+
+    assert adapter.validate_json(adapter.dump_json(report)) == report
