@@ -23,6 +23,7 @@ from abeyance.reducers import add, append, merge, union
 if TYPE_CHECKING:
     from abeyance import testing
     from abeyance.client import Client
+    from abeyance.yaml import load
 
 __all__ = [
     "END",
@@ -41,6 +42,7 @@ __all__ = [
     "Unavailable",
     "add",
     "append",
+    "load",
     "merge",
     "testing",
     "union",
@@ -51,6 +53,8 @@ def __getattr__(name: str) -> Any:
     # Who only writes graphs, and the workflow sandbox, should not pay for these imports.
     if name == "Client":
         return import_module("abeyance.client").Client
+    if name == "load":
+        return import_module("abeyance.yaml").load
     if name == "testing":
         return import_module("abeyance.testing")
     message = f"module {__name__!r} has no attribute {name!r}"

@@ -26,6 +26,7 @@ async def check_same(
     run_id: str,
     name: str,
     order: wire.Request,
+    *,
     key: str,
     rpc_timeout: timedelta,
 ) -> None:

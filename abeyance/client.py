@@ -328,7 +328,9 @@ class Client:
         except RunEnded as ended:
             raise ended.described.not_running() from ended
         if key is not None:
-            check = partial(check_same, self.temporal, run_id, name, order, key, RPC)
+            check = partial(
+                check_same, self.temporal, run_id, name, order, key=key, rpc_timeout=RPC
+            )
             await patiently(run_id, check, seconds=self.patience)
 
     async def send_message(

@@ -66,12 +66,17 @@ class Cursor:
         )
 
 
-def is_later(one: str, other: str) -> bool:
-    """Whether a cursor is after another of the same run, `""` being before all.
+def order(cursor: str) -> str:
+    """What cursors of one run are ordered by, "" being before all.
 
     Where a reset has copied a history, an event has a cursor in each of the two, and neither is later.
     """
-    return one[:_PLACE] > other[:_PLACE]
+    return cursor[:_PLACE]
+
+
+def is_later(one: str, other: str) -> bool:
+    """Whether a cursor is after another of the same run."""
+    return order(one) > order(other)
 
 
 def _check(run_id: str, body: str) -> str:

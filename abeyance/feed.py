@@ -1,21 +1,20 @@
 """The feed of a run: what has happened in it, and what happens.
 
-A run's history is its event log, so the feed is made by reading it (`translate` says how). A reader comes
-to the present page by page, at their own pace, and from there on shares the run's one tail with all
-others. Nobody who reads leaves a trace in the run, and no worker has to be up.
+A run's history is its event log, so the feed is made by reading it (`translate` says how). A reader of
+what is long past comes nearer page by page, at their own pace, and from then on shares the run's one tail
+with all others. Nobody who reads leaves a trace in the run, and no worker has to be up.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final, cast
 
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
-from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.errors import Code, Refusal
 from abeyance.histories import Histories
 from abeyance.source import Execution
 from abeyance.tail import Follower, Tail
@@ -28,17 +27,23 @@ _PAGE_PATIENCE: Final = 10.0
 class Feed:
     """The feeds of the runs of one Temporal namespace.
 
-    At most `most_tails` runs are followed at a time, each by any number of followers. `patience` is how
-    many seconds a Temporal that has gone away is waited for.
+    At most `most_tails` runs are followed at a time, each by any number of followers, of whom one who
+    falls more than `kept` events behind is dropped. `patience` is how many seconds a Temporal that has
+    gone away is waited for.
     """
 
     def __init__(
-        self, temporal: TemporalClient, *, most_tails: int = 500, patience: float = 60.0
+        self,
+        temporal: TemporalClient,
+        *,
+        most_tails: int = 500,
+        kept: int = 1_000,
+        patience: float = 60.0,
     ) -> None:
         self._histories = Histories(temporal, patience=patience)
         self._at_once = Histories(temporal, patience=min(patience, _PAGE_PATIENCE))
         self._most_tails = most_tails
-        self._patience = patience
+        self._kept = kept
         self._tails: dict[str, Tail] = {}
         self._newest: SharedReads[Execution] = SharedReads()
 
@@ -72,7 +77,7 @@ class Feed:
     async def follow(self, run_id: str, after: str | None) -> AsyncGenerator[wire.Event, None]:
         """Everything after the cursor `after`, then what happens, until the run has ended.
 
-        Raises what `opened` raises; and Unavailable for a follower who is more than 1,000 events behind,
+        Raises what `opened` raises; and Unavailable for a follower who has fallen too far behind,
         or when Temporal has gone away. Whoever goes on from the last id misses nothing.
         """
         async with aclosing(await self.opened(run_id, after)) as events:
@@ -97,15 +102,15 @@ class Feed:
         is_open = False
         follower = await self._seat(run_id)
         try:
-            while True:
+            if follower is not None:
+                await follower.tail.is_level.wait()
+            while follower is None or not follower.join(walk):
                 # From before the step, so that nothing that comes during it is waited for again.
                 moved = None if follower is None else follower.tail.moved
-                fresh = await self._step(walk, follower)
+                fresh = await walk.step()
                 if not is_open:
                     is_open = True
                     yield None
-                if fresh is None:
-                    break
                 for event in fresh:
                     yield event
                 if walk.has_ended:
@@ -114,45 +119,19 @@ class Feed:
                     continue
                 if follower is None or moved is None or follower.tail.is_over:
                     follower = await self._seat(run_id)
-                elif not follower.join(walk.seen):
+                elif not follower.join(walk):
                     # The tail is a moment behind this reader.
                     await moved.wait()
-            while follower is not None and (latest := await follower.next()) is not None:
+            if not is_open:
+                yield None
+            while (latest := await follower.next()) is not None:
                 yield latest
         finally:
             if follower is not None:
                 follower.leave()
 
-    async def _step(self, walk: Walk, follower: Follower | None) -> list[wire.Event] | None:
-        """Bring a reader nearer to the present by a page; None if they have joined the tail there."""
-        if follower is None:
-            return await walk.step()
-        tail = follower.tail
-        async with self._turn(tail):
-            if follower.join(walk.seen):
-                return None
-            fresh = await walk.step()
-            if walk.is_at_present and not tail.has_begun:
-                await tail.begin(walk)
-        return fresh
-
-    @asynccontextmanager
-    async def _turn(self, tail: Tail) -> AsyncIterator[None]:
-        # Without this bound, those in a queue would wait for a server that is away one after another.
-        try:
-            async with asyncio.timeout(self._patience):
-                await tail.lock.acquire()
-        except TimeoutError as error:
-            raise Unavailable(
-                f"the events of the run {tail.run_id!r} cannot be read: others who want to have waited "
-                f"for {self._patience:g} s. Go on from the last id received."
-            ) from error
-        try:
-            yield
-        finally:
-            tail.lock.release()
-
     async def _seat(self, run_id: str) -> Follower | None:
+        """A place at the run's tail; None if the run has ended and needs none."""
         tail = self._tails.get(run_id)
         if tail is not None:
             return tail.seat()
@@ -169,7 +148,8 @@ class Feed:
                     limit=self._most_tails,
                     run_id=run_id,
                 )
-            tail = self._tails[run_id] = Tail(self._histories, run_id, self._forget)
+            tail = Tail(self._histories, run_id, newest, kept=self._kept, on_over=self._forget)
+            self._tails[run_id] = tail
         return tail.seat()
 
     def _forget(self, tail: Tail) -> None:

@@ -247,12 +247,13 @@ class Graph:
         self._routes.append(Route(source=source, name=name, targets=targets))
 
     def rule(
-        self, name: str, *, when: Mapping[str, Json], then: Sequence[Mapping[str, Any]]
+        self, name: str, *, when: Mapping[str, Json] | str, then: Sequence[Mapping[str, Any]]
     ) -> None:
         """Declare what is to be done after a visit in place of the edges (Stargraph's rules).
 
         `when` maps paths of the merged values to what they must equal (all of them); the key `node`
-        means the node that was visited. `then` lists actions: `{"kind": "goto", "node": ...}`,
+        means the node that was visited. A text is CLIPS, of which `(node-id (id <node>))` is understood.
+        `then` lists actions: `{"kind": "goto", "node": ...}`,
         `{"kind": "halt", "reason": ...}`, `{"kind": "retry"}`, `{"kind": "parallel", "nodes": [...]}`,
         or `{"kind": "interrupt", "prompt": ...}` with the options of `interrupt()`.
 

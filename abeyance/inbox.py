@@ -101,8 +101,9 @@ class _Mark:
         place = bookmark.read(asked, cursor)
         try:
             after = place["after"]
+            latest = datetime.fromisoformat(place["now"]).astimezone(UTC) + _EDGES[-1]
             return cls(
-                now=datetime.fromisoformat(place["now"]).astimezone(UTC),
+                now=latest - _EDGES[-1],
                 window=int(place["window"]),
                 place=Place.read(place["place"]),
                 after=after and (datetime.fromisoformat(after[0]).astimezone(UTC), str(after[1])),

@@ -31,7 +31,7 @@ from abeyance.nodecode import can_take, takes
 from abeyance.statemodel import StateModel, ValuesError, pointed
 
 _GOTO: Final = "goto:"
-_CAPABILITY: Final = re.compile(r"(?!\*)[^\s,\x00-\x1f\x7f]{1,200}")
+_CAPABILITY: Final = re.compile(r"(?!\*)[^\s,\x00-\x1f\x7f]+")
 _LONGEST_LOCAL: Final = 60.0
 """In seconds. A task of the workflow is kept open for as long as a local node runs."""
 _PARTS: Final[Mapping[type, TypeAdapter[Any]]] = {
@@ -111,8 +111,8 @@ class Intake:
         """A capability that a principal can hold, or None."""
         if given is not None and not _CAPABILITY.fullmatch(given):
             self.note(
-                f"{told} asks for the capability {given!r}, which nobody can hold: write at most 200 "
-                "characters without spaces and commas, and not '*' at the beginning"
+                f"{told} asks for the capability {given!r}, which nobody can hold: write a word without "
+                "spaces and commas, and not '*' at the beginning"
             )
         return given
 

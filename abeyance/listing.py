@@ -263,7 +263,8 @@ def _within(query: str, lower: datetime | None, upper: datetime) -> str:
 
 def written(moment: datetime) -> str:
     """A time as a query has it."""
-    return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
+    # Not strftime, which writes the first thousand years with fewer digits.
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def _moment(place: Place) -> datetime:

@@ -8,97 +8,92 @@ only their own place. A tail stops in the moment in which its last follower leav
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
 
 from abeyance import wire
-from abeyance.cursor import is_later
+from abeyance.cursor import is_later, order
 from abeyance.errors import Unavailable
 from abeyance.histories import Histories, Place, unknown
 from abeyance.patience import NotFound
+from abeyance.source import Execution
 from abeyance.walk import Walk
-
-KEPT: Final = 1_000
-"""In events: how far a follower may fall behind."""
 
 
 class Recent:
-    """The latest events of a run in order: `KEPT`, and what was added last.
+    """The latest events of a run in order: `kept`, and what was added last. They are numbered from 0."""
 
-    `floor` is the cursor after which nothing is missing, None if that is not known.
-    """
-
-    def __init__(self, floor: str | None) -> None:
-        self.floor = floor
+    def __init__(self, kept: int) -> None:
+        self.kept = kept
         self.first = 0
         self._events: deque[wire.Event] = deque()
-        self._numbers: dict[str, int] = {}
+        self._dropped = ""
 
     @property
-    def head(self) -> str:
-        """The cursor of the latest event."""
-        return self._events[-1].id if self._events else self.floor or ""
+    def end(self) -> int:
+        """The number of the event that comes next."""
+        return self.first + len(self._events)
 
     def add(self, events: Iterable[wire.Event]) -> None:
-        """Add events, all but those from before the head.
+        """Add events, all but those that are no later than the latest.
 
-        More than `KEPT` make room first, so that of a sudden many a reader who was up to date loses none.
+        More than `kept` make room first, so that of a sudden many a reader who was up to date loses none.
         """
-        while len(self._events) > KEPT:
-            self.floor = self._events.popleft().id
-            del self._numbers[self.floor]
+        while len(self._events) > self.kept:
+            self._dropped = self._events.popleft().id
             self.first += 1
-        head = self.head
-        for event in events:
-            if is_later(event.id, head):
-                self._numbers[event.id] = self.first + len(self._events)
-                self._events.append(event)
+        latest = self._events[-1].id if self._events else self._dropped
+        self._events.extend(event for event in events if is_later(event.id, latest))
 
     def number_after(self, cursor: str) -> int | None:
-        """The number of the event that follows a cursor, if nothing between the two is missing."""
-        if cursor == self.floor:
-            return self.first
-        number = self._numbers.get(cursor)
-        return None if number is None else number + 1
+        """The number of the first event that is later than a cursor, None if it may be dropped."""
+        if is_later(self._dropped, cursor):
+            return None
+        return self.first + bisect_right(self._events, order(cursor), key=lambda e: order(e.id))
 
-    def behind(self, number: int) -> int:
-        """How many events there are from this number on."""
-        return self.first + len(self._events) - number
-
-    def at(self, number: int) -> wire.Event | None:
-        """The event with this number, if it has come."""
-        index = number - self.first
-        return self._events[index] if index < len(self._events) else None
+    def at(self, number: int) -> wire.Event:
+        """The event with this number."""
+        return self._events[number - self.first]
 
 
 class Tail:
-    """The tail of one run. `on_over` is called when it will read no more, for whatever reason.
+    """The tail of one run, from the beginning of its newest execution on.
 
-    It begins when the first follower has come to the present, with the history that is open then. `lock`
-    is for those who are on their way there, so that they do not all read the same.
+    `kept` is how many events a follower may fall behind.
+    `is_level` is set when it has read what there was when it began. `moved` is set, and replaced, when it
+    has read more. `on_over` is called when it will read no more, for whatever reason.
     """
 
-    def __init__(self, histories: Histories, run_id: str, on_over: Callable[[Tail], None]) -> None:
+    def __init__(
+        self,
+        histories: Histories,
+        run_id: str,
+        newest: Execution,
+        *,
+        kept: int,
+        on_over: Callable[[Tail], None],
+    ) -> None:
         self.run_id = run_id
-        self.lock = asyncio.Lock()
+        self.recent = Recent(kept)
+        self.is_level = asyncio.Event()
         self.moved = asyncio.Event()
-        self.recent: Recent | None = None
         self._histories = histories
         self._on_over = on_over
+        self._executions = {newest.id}
+        self._has_whole_run = newest.first == newest.id
         self._followers: set[Follower] = set()
-        self._task: asyncio.Task[None] | None = None
-        self._is_level = asyncio.Event()
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it reads, or has read."""
-        return self._task is not None
+        self._task = asyncio.create_task(self._read(newest))
+        self._task.add_done_callback(self._over)
 
     @property
     def is_over(self) -> bool:
         """Whether it will read no more."""
-        return self._task is not None and self._task.done()
+        return self._task.done()
+
+    def has(self, walk: Walk) -> bool:
+        """Whether it reads, or has read, the history that a reader is in."""
+        return walk.execution in self._executions or (self._has_whole_run and not walk.seen)
 
     def seat(self) -> Follower:
         """A new follower, who has to `leave`."""
@@ -106,45 +101,44 @@ class Tail:
         self._followers.add(follower)
         return follower
 
-    async def begin(self, walk: Walk) -> None:
-        """Read the history that a reader has come to the end of, and be level with them."""
-        self.recent = recent = Recent(walk.entered)
-        self._task = asyncio.create_task(self._read(walk.execution, recent, walk.seen))
-        self._task.add_done_callback(self._over)
-        await self._is_level.wait()
-
     def leave(self, follower: Follower) -> None:
         """The follower reads no more; the last one ends the tail."""
         self._followers.discard(follower)
         if not self._followers:
-            if self._task is not None:
-                self._task.cancel()
+            self._task.cancel()
             self._on_over(self)
 
     def raise_error(self) -> None:
         """Raise what has ended the tail before the run ended, if anything has."""
-        error = None if self._task is None else self._task.exception()
+        error = self._task.exception()
         if isinstance(error, Unavailable):
             # Each follower gets an error of their own, because raising one adds to its traceback.
             raise Unavailable(str(error), retry_after=error.retry_after) from error
         if error is not None:
             raise error
 
-    async def _read(self, execution: str, recent: Recent, level: str) -> None:
-        place: Place | None = Place.beginning(self.run_id, execution)
+    async def _read(self, newest: Execution) -> None:
+        place: Place | None = Place.beginning(self.run_id, newest.id)
+        wait = False
         try:
             while place is not None:
-                page = await self._histories.read(place, wait=True)
-                recent.add(page.events)
-                if not is_later(level, recent.head):
-                    self._is_level.set()
-                self._drop_the_slow(recent.first)
-                self._move()
+                page = await self._histories.read(place, wait=wait)
                 place = page.then
+                if place is not None:
+                    self._executions.add(place.known.execution)
+                self.recent.add(page.events)
+                if page.is_last:
+                    # Only without waiting can one tell that there is nothing more. From here on it is
+                    # read with waiting, which has to begin at the beginning once more.
+                    wait = True
+                    self.is_level.set()
+                self._drop_the_slow()
+                self._move()
         except NotFound:
             raise unknown(self.run_id) from None
 
-    def _drop_the_slow(self, first: int) -> None:
+    def _drop_the_slow(self) -> None:
+        first = self.recent.first
         slow = [each for each in self._followers if each.number is not None and each.number < first]
         for follower in slow:
             follower.was_dropped = True
@@ -159,7 +153,7 @@ class Tail:
             # Looked at here too, because every follower may have gone.
             task.exception()
         self._on_over(self)
-        self._is_level.set()
+        self.is_level.set()
         self._move()
 
 
@@ -170,20 +164,20 @@ class Follower:
         self.tail = tail
         self.number: int | None = None
         self.was_dropped = False
+        self._seen = ""
 
-    def join(self, cursor: str) -> bool:
-        """Go on with the tail after a cursor.
+    def join(self, walk: Walk) -> bool:
+        """Go on with the tail from where a reader is.
 
-        False if the tail does not know what came after it, or if that is so much that the follower might
-        be dropped before having had a chance.
+        False if the tail does not know what comes next there, or if so much has come since that the
+        follower might be dropped before having had a chance.
         """
+        self._seen = walk.seen
         recent = self.tail.recent
-        number = None if recent is None else recent.number_after(cursor)
-        if recent is None or number is None or recent.behind(number) > KEPT // 2:
-            self.number = None
-            return False
-        self.number = number
-        return True
+        number = recent.number_after(walk.seen) if self.tail.has(walk) else None
+        is_near = number is not None and recent.end - number <= recent.kept // 2
+        self.number = number if is_near else None
+        return is_near
 
     def leave(self) -> None:
         """Read no more."""
@@ -197,18 +191,21 @@ class Follower:
         while True:
             if self.was_dropped:
                 raise Unavailable(
-                    f"this reader of the run {self.tail.run_id!r} was too slow: it fell more than {KEPT} "
-                    "events behind and was dropped. Connect again with the last id received.",
+                    f"this reader of the run {self.tail.run_id!r} was too slow: it fell more than "
+                    f"{self.tail.recent.kept} events behind and was dropped. Connect again with the last "
+                    "id received.",
                     retry_after=0.0,
                 )
-            recent, number = self.tail.recent, self.number
-            if recent is None or number is None:
+            if self.number is None:
                 raise RuntimeError("a follower reads on only after it has joined")
-            event = recent.at(number)
-            if event is not None:
-                self.number = number + 1
-                return event
-            if self.tail.is_over:
+            if self.number < self.tail.recent.end:
+                event = self.tail.recent.at(self.number)
+                self.number += 1
+                # A reader may come with something that the tail has yet to read.
+                if is_later(event.id, self._seen):
+                    return event
+            elif self.tail.is_over:
                 self.tail.raise_error()
                 return None
-            await self.tail.moved.wait()
+            else:
+                await self.tail.moved.wait()

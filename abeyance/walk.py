@@ -12,23 +12,19 @@ from abeyance.patience import NotFound
 class Walk:
     """Reads what happened after `after`, in order and each event once; None begins with the oldest.
 
-    `seen` is the cursor of the last event that was read, "" before the first. `entered` is what `seen`
-    was when the walk came into the history that it is in, None if it began in the middle of it. Raises
-    the refusal `invalid_body` if `after` is no cursor of this run.
+    `seen` is the cursor of the last event that was read, "" before the first. Raises the refusal
+    `invalid_body` if `after` is no cursor of this run.
     """
 
     def __init__(self, histories: Histories, run_id: str, after: str | None) -> None:
         self.run_id = run_id
         self.seen = after or ""
-        self.entered: str | None = self.seen
         self.has_ended = False
         self.is_at_present = False
         self._histories = histories
         self._place: Place | None = None
         if after is not None:
-            cursor = Cursor.parse(run_id, after)
-            self._place = Place.beginning(run_id, cursor.execution)
-            self.entered = None if cursor.event else after
+            self._place = Place.beginning(run_id, Cursor.parse(run_id, after).execution)
 
     @property
     def execution(self) -> str:
@@ -57,10 +53,7 @@ class Walk:
             self.seen = fresh[-1].id
         self.is_at_present = page.is_last
         self.has_ended = page.then is None
-        if page.then is not None:
-            if page.then.known.execution != self.execution:
-                self.entered = self.seen
-            self._place = page.then
+        self._place = page.then or self._place
         return fresh
 
 

@@ -58,7 +58,7 @@ def load(path: str | os.PathLike[str]) -> Graph:
 
 def _declared(document: Document, faults: Faults, name: str) -> Graph:
     data = document.data
-    head = _head(data, faults)
+    head = _head(document, faults)
     declaration = Declaration(head, faults, name if head.id is None else head.id)
     for item in _items(document, "nodes", faults):
         declaration.node(item)
@@ -73,18 +73,35 @@ def _declared(document: Document, faults: Faults, name: str) -> Graph:
     return declaration.graph()
 
 
-def _head(data: dict[str, Json], faults: Faults) -> GraphForm:
+def _head(document: Document, faults: Faults) -> GraphForm:
     """All but the lists, which are read item by item. What does not fit is noted and left out."""
+    data = document.data
     head = {key: [] if key in _PARTS and isinstance(data[key], list) else data[key] for key in data}
     try:
         return GraphForm.model_validate(head)
     except ValidationError as error:
         faults.misfits(error, ())
         wrong = {entry["loc"][0] for entry in error.errors()}
+        fitting = {key: value for key, value in head.items() if key not in wrong}
+        state = _state_of(head, error)
     if wrong & _PARTS.keys():
         faults.lost(node="nodes" in wrong)
-    fitting = {key: value for key, value in head.items() if key not in wrong}
-    return GraphForm.model_validate({"nodes": [], **fitting})
+    return GraphForm.model_validate({"nodes": [], **state, **fitting})
+
+
+def _state_of(head: dict[str, Json], error: ValidationError) -> dict[str, Json]:
+    """The fields of the state: any value may stand in one whose type is wrong."""
+    given = head.get("state")
+    fields = dict(given) if isinstance(given, dict) else {}
+    for entry in error.errors():
+        match entry["loc"]:
+            case ("state", _, name, "[key]"):
+                fields.pop(name, None)
+            case ("state", _, name, *_):
+                fields[name] = "any"
+            case _:
+                pass
+    return {"state": fields} if fields else {}
 
 
 def _items(document: Document, part: str, faults: Faults) -> Iterator[Item]:

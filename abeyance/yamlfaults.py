@@ -125,7 +125,7 @@ def _named(place: Sequence[str | int]) -> str:
     indexes = ""
     for part in reversed(place):
         if isinstance(part, str):
-            return f"{part!r}{indexes}"
+            return f"{part}{indexes}" if indexes else repr(part)
         indexes = f"[{part}]{indexes}"
     return "the document"
 

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Literal, assert_never
+from typing import Any, Final, assert_never
 
 from abeyance import yamlstate
 from abeyance.core.canonical import Json
@@ -79,7 +79,7 @@ class Declaration:
             self._graph.edge(source, target)
 
     def node(self, item: Item) -> None:
-        """Declare a node. One that cannot be read but has a name is there, so that ways may lead to it."""
+        """Declare a node. One that has only a name is there too, so that ways may lead to it."""
         match item.form:
             case FunctionNodeForm() as form:
                 name, told = form.id, f"the node {form.id!r}"

@@ -6,6 +6,7 @@ can tell (a way to a node that is not there, a default answer that does not fit)
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
@@ -167,8 +168,21 @@ class RetryForm(Form):
     kind: Literal["retry"]
 
 
+def _kind_of_action(value: object) -> object:
+    return value.get("kind") if isinstance(value, Mapping) else None
+
+
 ActionForm: TypeAlias = Annotated[
-    GotoForm | HaltForm | InterruptForm | ParallelForm | RetryForm, Field(discriminator="kind")
+    Annotated[GotoForm, Tag("goto")]
+    | Annotated[HaltForm, Tag("halt")]
+    | Annotated[InterruptForm, Tag("interrupt")]
+    | Annotated[ParallelForm, Tag("parallel")]
+    | Annotated[RetryForm, Tag("retry")],
+    Discriminator(
+        _kind_of_action,
+        custom_error_type="unknown_kind",
+        custom_error_message="is none; there are goto, halt, interrupt, parallel and retry",
+    ),
 ]
 
 
@@ -217,8 +231,13 @@ class GraphForm(Form):
     )
 
 
+def published() -> str:
+    """The text of `yaml-schema.json`, from which editors know what may stand where."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
 def json_schema() -> dict[str, Json]:
-    """The JSON Schema of a document, as it is published in `yaml-schema.json`."""
+    """The JSON Schema of a document."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A graph of Abeyance",

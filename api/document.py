@@ -72,6 +72,13 @@ def read(description: str, example: Any, *refusals: Code) -> Answers:
     return {200: _good(description, example), **_problems(*_OF_READS, *refusals)}
 
 
+def text(description: str, example: str, *refusals: Code) -> Answers:
+    """The answers of a call that changes nothing and answers with plain text."""
+    content = {"text/plain": {"schema": {"type": "string"}, "example": example}}
+    good = {"description": description, "content": content}
+    return {200: good, **_problems(*_OF_READS, *refusals)}
+
+
 def change(status: int, description: str, example: Any, *refusals: Code) -> Answers:
     """The answers of a call that changes something."""
     return {status: _good(description, example), **_problems(*_OF_CHANGES, *refusals)}

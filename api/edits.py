@@ -35,7 +35,7 @@ _OF_EDITS = (Code.UNKNOWN_RUN, Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT)
     ),
 )
 async def edit_values(
-    run_id: RunId, body: ValuesBody, who: Who, behind: Behind, runs: Runs, key: Key
+    *, run_id: RunId, body: ValuesBody, who: Who, behind: Behind, runs: Runs, key: Key
 ) -> wire.RunView:
     """Set fields of a run's values, as they were at `version`.
 

@@ -205,6 +205,15 @@ GRAPH_SPEC: Final[dict[str, Any]] = {
     "finally_nodes": [],
 }
 
+DIAGRAM: Final = """\
+flowchart TD
+    e0(["START"])
+    n0{{"approve"}}
+    n1["pay"]
+    e0 --> n0
+    n0 -->|"decision.approved = true"| n1
+"""
+
 START: Final[dict[str, Any]] = {
     "graph": "refund",
     "input": {"order_id": "A-17", "amount": 250.0},
@@ -245,7 +254,9 @@ EVENT: Final[dict[str, Any]] = {
     "data": {"id": "refund-4711.5f0c9d2a71e3b846", "name": "approve"},
 }
 
-EVENT_STREAM: Final = f"id: {EVENT['id']}\nevent: {EVENT['type']}\ndata: {json.dumps(EVENT, separators=(',', ':'))}\n\n"
+EVENT_STREAM: Final = "\n".join(
+    [f"id: {EVENT['id']}", f"event: {EVENT['type']}", f"data: {json.dumps(EVENT)}", "", ""]
+)
 
 
 def listed(entry: dict[str, Any], next_cursor: str | None = None) -> dict[str, Any]:

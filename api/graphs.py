@@ -6,11 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
 
 from abeyance.api import document, examples
 from abeyance.api.auth import READ
 from abeyance.api.backend import Behind
 from abeyance.api.bodies import GraphSummary, Listed
+from abeyance.diagram import mermaid
 from abeyance.errors import Code
 
 router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
@@ -43,3 +45,13 @@ async def read_graph(name: str, behind: Behind) -> dict[str, Any]:
     """
     spec = behind.graph(name).build()
     return {**asdict(spec), "version": spec.version}
+
+
+@router.get(
+    "/{name}/diagram",
+    response_class=PlainTextResponse,
+    responses=document.text("The flowchart.", examples.DIAGRAM, Code.UNKNOWN_GRAPH),
+)
+async def draw_graph(name: str, behind: Behind) -> PlainTextResponse:
+    """Draw a graph, as the text of a Mermaid flowchart."""
+    return PlainTextResponse(mermaid(behind.graph(name).build()))

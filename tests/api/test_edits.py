@@ -155,7 +155,7 @@ async def test_an_edit_of_values_of_another_form_is_refused(
 async def test_an_edit_under_a_key_is_made_once(api: Api, site: Site) -> None:
     run_id, (gate,) = await api.waiting("gated", {"amount": 3})
     path, headers = f"/runs/{run_id}/values", {"Idempotency-Key": "edit-1"}
-    body = {"patch": {"amount": 5}, "version": await version_of(api, run_id)}
+    body: dict[str, Any] = {"patch": {"amount": 5}, "version": await version_of(api, run_id)}
     first = await api.http.patch(path, json=body, headers=headers)
     async with served(app_for(site)) as replica:
         again = await replica.http.patch(path, json=body, headers=headers)

@@ -45,7 +45,7 @@ async def following(
             yield events
 
 
-async def _parsed(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+async def _parsed(response: httpx.Response) -> AsyncGenerator[dict[str, Any], None]:
     told: dict[str, str] = {}
     async for line in response.aiter_lines():
         if line:

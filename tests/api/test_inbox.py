@@ -63,6 +63,8 @@ async def test_the_inbox_goes_by_windows_of_deadlines(api: Api) -> None:
         assert number == len(told)
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     assert await ids(api, conversation_id=talk, before=tomorrow) == by_deadline[:2]
+    for never in ("0001-01-01T00:00:00Z", "2020-01-01T00:00:00+01:00"):
+        assert await ids(api, conversation_id=talk, before=never) == []
 
 
 def _deadline(entry: dict[str, Any]) -> str:
@@ -167,7 +169,7 @@ async def test_a_cursor_of_another_list_is_refused(api: Api) -> None:
     talk = new_id("talk")
     _, gates_ = await api.waiting("gates", conversation_id=talk)
     await seen(api, sorted(gates_), conversation_id=talk)
-    query = {"conversation_id": talk, "limit": 1}
+    query: dict[str, Any] = {"conversation_id": talk, "limit": 1}
     cursor = (await api.http.get("/interrupts", params=query)).json()["next_cursor"]
 
     for path, other in (("/interrupts", {}), ("/runs", {"conversation_id": talk})):

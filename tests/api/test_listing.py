@@ -150,7 +150,7 @@ async def test_a_cursor_belongs_to_one_list(api: Api) -> None:
     talk = new_id("talk")
     run_ids = [await api.start("gated", {}, conversation_id=talk) for _ in range(2)]
     await seen(api, run_ids[::-1], conversation_id=talk)
-    query = {"conversation_id": talk, "limit": 1}
+    query: dict[str, Any] = {"conversation_id": talk, "limit": 1}
     cursor = (await api.http.get("/runs", params=query)).json()["next_cursor"]
 
     other = await api.http.get("/runs", params={"graph": "gated", "cursor": cursor})

@@ -30,6 +30,15 @@ async def test_an_unknown_graph_is_told_which_there_are(api: Api) -> None:
     assert "'nope'" in found["detail"]
 
 
+async def test_a_graph_is_drawn(api: Api) -> None:
+    drawn = await api.http.get("/graphs/gated/diagram")
+
+    assert drawn.headers["content-type"] == "text/plain; charset=utf-8"
+    assert drawn.text.startswith("flowchart ")
+    assert all(f'"{name}"' in drawn.text for name in ("before", "approve", "after", "late"))
+    problem(await api.http.get("/graphs/nope/diagram"), 404, "unknown_graph")
+
+
 async def test_interrupts_are_listed_by_status(api: Api) -> None:
     run_id, (gate, other) = await api.waiting("gates")
     await api.http.post(f"/interrupts/{gate}/respond", json={"response": 1})

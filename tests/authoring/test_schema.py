@@ -196,5 +196,22 @@ def test_no_answer_takes_long_to_refuse(response: Any, answer: Json) -> None:
     assert "does not fit the schema" in fault.message
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "additionalProperties": {"$ref": "#"}},
+        {
+            "$ref": "#/properties/a",
+            "properties": {"a": {"items": {"$ref": "#/properties/a"}, "type": "array"}},
+        },
+        {"$defs": {"n": {"items": {"$ref": "#/$defs/n"}, "type": "array"}}, "$ref": "#/$defs/n"},
+    ],
+)
+def test_where_a_schema_refers_to_itself_no_place_is_searched_for(schema: Any) -> None:
+    (fault,) = faults_of(schema_of(schema), 5)
+
+    assert (fault.pointer, fault.message) == ("", "it does not fit the schema, which is recursive")
+
+
 def test_a_recursive_schema_takes_what_fits() -> None:
     assert pointers(Both | Either, nested(40, {"kind": "either", "parts": []})) == []

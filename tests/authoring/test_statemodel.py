@@ -237,6 +237,21 @@ def test_a_set_is_written_in_one_order() -> None:
     assert states.read({"tags": ["y"]}).tags == {"y"}
 
 
+def test_a_field_may_be_a_model_with_rules_of_its_own() -> None:
+    class Whole(BaseModel):
+        model_config = ConfigDict(strict=True)
+        line: Line
+        span: timedelta = timedelta()
+
+    states = StateModel(Whole)
+    values = states.initial({"line": {"article": "a", "qty": 2}, "span": "PT5M"})
+
+    assert values == {"line": {"article": "a", "quantity": 2}, "span": "PT5M"}
+    assert states.patch({"line": Line(article="b")}) == {"line": {"article": "b", "quantity": 1}}
+    assert states.read(values).line.label == "2 x a"
+    assert "/line/article: Field required" in patch_error(states, {"line": {}})
+
+
 # Reading
 
 

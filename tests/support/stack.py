@@ -91,7 +91,7 @@ class Api:
         status = str(response.status_code)
         told = f"{response.request.method} {response.request.url.path} answers {status}"
         assert status in documented, f"{told}, which the document does not say: {response.text}"
-        kind = response.headers["content-type"]
+        kind = response.headers["content-type"].partition(";")[0]
         assert kind in documented[status]["content"], f"{told} as {kind}"
         if kind == MEDIA_TYPE:
             codes = documented[status]["content"][kind]["examples"]

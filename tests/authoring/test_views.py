@@ -1,0 +1,116 @@
+"""A run's state as people and programs see it."""
+
+from __future__ import annotations
+
+from core_drive import ADA, T0, Drive, at, gate, graph
+
+from abeyance import views, wire
+from abeyance.core import events
+from abeyance.core.model import START, Default, GoTo
+
+RUN = wire.StartRun(
+    run_id="r", graph_version="v1", conversation_id="c1", labels={"team": "blue"}, started_by="ada"
+)
+
+
+def asking() -> Drive:
+    """Three open questions, of which one has been answered, beside code that runs."""
+    run = Drive(
+        graph(
+            gate("ask", prompt="Pay {x}?", capability="pay", timeout=60),
+            gate("default", timeout=90, on_timeout=Default(answer={"approved": None})),
+            gate("goto", timeout=120, on_timeout=GoTo(node="n")),
+            gate("told"),
+            "n",
+            ways=[(START, name) for name in ("ask", "default", "goto", "told", "n")],
+        ),
+        values={"x": 5},
+    )
+    run.wait(5)
+    run.answer("told", {"approved": True})
+    return run
+
+
+def test_a_view_says_what_runs_and_what_it_waits_for() -> None:
+    run = asking()
+    run.send("m1")
+    view = views.run_view(run.state, RUN)
+
+    assert (view.status, view.outcome, view.paused, view.ended_at) == ("running", None, False, None)
+    assert (view.graph, view.graph_version, view.conversation_id) == ("g", "v1", "c1")
+    assert (view.labels, view.started_by) == ({"team": "blue"}, "ada")
+    assert (view.created_at, view.updated_at) == (T0, at(5))
+    assert view.running == ["graph:g;node:n"]
+    assert [entry.name for entry in view.interrupts] == ["ask", "default", "goto"]
+    assert (view.queue_depth, view.max_queue_size) == (1, 100)
+    assert (view.values, view.version, view.result) == ({"x": 5}, 1, None)
+    assert view.metrics is not None
+    assert (view.metrics.visits, view.metrics.messages_queued) == (5, 1)
+
+
+def test_an_open_interrupt_shows_what_was_asked_and_what_happens_at_its_deadline() -> None:
+    run = asking()
+    ask, default, goto = views.open_interrupts(run.state)
+
+    assert (ask.prompt, ask.requested_capability, ask.status) == ("Pay 5?", "pay", "open")
+    assert (ask.created_at, ask.deadline, ask.digest) == (T0, at(60), run.open("ask").digest)
+    assert [entry.on_timeout for entry in (ask, default, goto)] == [
+        "halt",
+        {"default": {"approved": None}},
+        "goto:n",
+    ]
+
+
+def test_a_settled_interrupt_shows_who_answered_and_when() -> None:
+    (told,) = views.settled_interrupts(asking().state)
+
+    assert (told.name, told.status, told.answer) == ("told", "answered", {"approved": True})
+    assert (told.answered_by, told.answered_at) == (ADA.subject, at(5))
+    assert told.answer_sha256 is not None
+
+
+def test_a_pause_shows_by_whom_and_for_how_long() -> None:
+    run = asking()
+    run.feed(events.Paused, actor="ada", reason="lunch", timeout=60, on_timeout=GoTo(node="n"))
+    view = views.run_view(run.state, RUN)
+
+    assert (view.status, view.paused) == ("paused", True)
+    assert view.pause == wire.PauseView(
+        since=at(5),
+        actor="ada",
+        reason="lunch",
+        mode="after-node",
+        deadline=at(65),
+        on_timeout="goto:n",
+    )
+
+
+def test_a_closing_record_holds_the_values_once_and_what_became_of_everything() -> None:
+    run = asking()
+    run.send("m1", "please hurry")
+    run.fail("n", "it broke")
+    record = views.closing_record(run.state, RUN)
+
+    assert (record.outcome, record.reason, record.values) == ("failed", "it broke", {"x": 5})
+    assert (record.view.values, record.view.result, record.view.interrupts) == ({}, None, [])
+    assert (record.view.ended_at, record.view.outcome) == (at(5), "failed")
+    assert record.view.error == wire.ErrorView(
+        code="node_failed", message="it broke", address="graph:g;node:n"
+    )
+    assert [(entry.message_id, entry.reason) for entry in record.undelivered] == [("m1", "failed")]
+    assert {entry.name: entry.status for entry in record.interrupts} == {
+        "told": "answered",
+        "ask": "cancelled",
+        "default": "cancelled",
+        "goto": "cancelled",
+    }
+    assert wire.ClosingRecord.model_validate_json(record.model_dump_json()) == record
+
+
+def test_a_cancelled_run_says_by_whom() -> None:
+    run = asking()
+    run.cancel(mode="now", reason="wrong order")
+    view = views.run_view(run.state, RUN)
+
+    assert (view.status, view.reason, view.cancelled_by) == ("cancelled", "wrong order", "bob")
+    assert view.result == {"x": 5}

@@ -1,0 +1,48 @@
+"""Documents in tests: the code that they name, and what the fixtures of `tests/yaml` are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from abeyance import Graph
+
+Load = Callable[..., Graph]
+"""Loads a document that is given as text, by default under the name `triage.yaml`."""
+
+Faults = Callable[[str], list[str]]
+"""What is told of a document that cannot be loaded."""
+
+NODES = '''
+from pydantic import BaseModel
+
+
+class State(BaseModel):
+    record_id: str
+    verdict: str | None = None
+
+
+class Decision(BaseModel):
+    approved: bool
+
+
+def classify(state):
+    """Say what a record is."""
+    record = state["record_id"] if isinstance(state, dict) else state.record_id
+    return {"verdict": "benign" if record.startswith("ok") else "suspicious"}
+
+
+async def act(state, ctx):
+    return {"acted": True}
+
+
+def report():
+    return None
+
+
+def nothing():
+    return None
+
+
+number = 5
+'''
+"""The module `triage_nodes` of every test."""

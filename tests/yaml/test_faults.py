@@ -1,0 +1,284 @@
+"""What an author is told about a document that cannot be loaded: everything, each with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from yaml_documents import Faults, Load
+
+from abeyance import GraphError, load
+
+TEN = """\
+id: triage
+state: {record_id: str, verdict: strng}
+nodes:
+  - id: classify
+    kind: "triage_nodes:clasify"
+    config: {timeout: soon}
+  - id: gate
+    kind: interrupt
+    config:
+      prompt: Go on
+      requested_capabilty: "runs:respond"
+      on_timeout: halt
+      on_timeout: goto:act
+  - {id: act, kind: "triage_nodes:act", config: {on_error: "goto:nowhere"}}
+  - {id: act, kind: "triage_nodes:nothing"}
+edges:
+  - [START, classify]
+  - [classify, gat]
+  - {from: gate, to: act, when: {verdct: benign}}
+rules:
+  - {id: r1, when: "(verdict (value benign))", then: [{kind: halt}]}
+"""
+
+
+def test_ten_faults_are_told_at_once_each_with_its_line(faults: Faults) -> None:
+    told = faults(TEN)
+
+    assert [fault.split(": ", 1) for fault in told] == [
+        ["line 2", "'verdict' should be 'str', 'int', 'float', 'bool', 'list', 'dict' or 'any', not "
+                   "'strng'"],
+        ["line 5", "the module 'triage_nodes' has no attribute 'clasify'"],
+        ["line 6", "'timeout': 'soon' is not a duration: write seconds, '30s', '5m', '2h', '2d' or "
+                   "ISO 8601 ('PT5M')"],
+        ["line 11", "'requested_capabilty' is no key that may stand here; there are prompt, reason, "
+                    "payload, interrupt_payload, response, answer_to, requested_capability, timeout, "
+                    "on_timeout"],
+        ["line 13", "the key 'on_timeout' stands twice, first in line 12"],
+        ["line 14", "the node 'act', on_error, leads to an unknown node 'nowhere'"],
+        ["line 15", "two nodes are named 'act'"],
+        ["line 18", "the edge from 'classify' to 'gat' leads to an unknown node 'gat'"],
+        ["line 19", "the edge from 'gate' to 'act' looks at 'verdct.', which is no field of the state"],
+        ["line 21", "the rule 'r1', when="],
+    ]  # fmt: skip
+
+
+NODE = 'nodes: [{id: a, kind: "triage_nodes:nothing"}]\n'
+GATE = "nodes: [{id: a, kind: interrupt, config: {prompt: Go, %s}}]\n"
+TWO = """\
+nodes:
+  - {id: a, kind: "triage_nodes:nothing"}
+  - {id: b, kind: "triage_nodes:nothing"}
+"""
+RULE = TWO + "rules:\n  - {id: r, %s}\n"
+
+ONE_FAULT = {
+    # the text
+    "line 1: the document is empty; a graph has at least `nodes`": "# nothing",
+    "line 1: a graph is a mapping, which has at least the key 'nodes'": "- a",
+    "line 2: no YAML: while parsing a flow sequence expected ',' or ']', but got '<stream end>'": (
+        "nodes: [\n"
+    ),
+    "line 2: no YAML: expected a single document in the stream but found another document": (
+        "nodes: []\n---\nnodes: []\n"
+    ),
+    "line 2: no YAML: special characters are not allowed (U+0001)": "id: a\nx: \x01",
+    "line 1: no YAML: found undefined alias 'x'": "nodes: *x",
+    "line 1: nested deeper than 60 levels, or an anchor within itself": "nodes: &x [*x]",
+    "line 2: nested deeper than 60 levels": "nodes:\n  " + "[" * 70 + "]" * 70,
+    "line 2: the key 'id' stands twice, first in line 1": "id: a\nid: b\n" + NODE,
+    "line 2: a key is a text, and '5' is none: put it in quotes": NODE + "5: a\n",
+    "line 2: a key is a text, and a list or mapping is none: put it in quotes": NODE + "[a]: a\n",
+    "line 2: a merge key (<<) is no YAML 1.2: write the keys out": NODE + "<<: {id: a}\n",
+    "line 2: the tag !!python/name:os.system has no meaning here: write plain values": (
+        NODE + "description: !!python/name:os.system ''\n"
+    ),
+    "line 1: the tag !!set has no meaning here: write plain values": GATE % "payload: !!set {a}",
+    "line 1: 'x' is no int": GATE % "payload: !!int x",
+    "line 1: .inf is no number that JSON has": GATE % "payload: .inf",
+    "line 1: 1e999 is no number that JSON has": GATE % "payload: 1e999",
+    # the form
+    "line 1: 'nodes' is missing": "id: a",
+    "line 1: there are no nodes": "nodes: []",
+    "line 1: 'nodes' should be a valid list, not {}": "nodes: {}",
+    "line 2: 'flow' is no key that may stand here; there are id, description, state, nodes, edges, "
+    "rules, finally, on_error": NODE + "flow: 1",
+    "line 2: 'id' should be a valid string, not 5": NODE + "id: 5",
+    "line 2: 'state' should be a mapping of fields to types, or module:Class, not []": (
+        NODE + "state: []"
+    ),
+    "line 2: 'my field' should be letters, digits and '_', a letter first, not 'my field'": (
+        NODE + "state: {my field: str}"
+    ),
+    "line 2: 'on_error' should be fail or goto:<node>, not 'ignore'": NODE + "on_error: ignore",
+    "line 1: nodes[0] should be a valid dictionary or instance of FunctionNodeForm, not 5": (
+        "nodes: [5]"
+    ),
+    "line 1: 'kind' is missing": "nodes: [{id: a}]",
+    "line 1: 'id' is missing": "nodes: [{kind: interrupt, config: {prompt: Go}}]",
+    "line 1: 'kind' should be interrupt, or module:function, not 'interupt'": (
+        "nodes: [{id: a, kind: interupt}]"
+    ),
+    "line 1: 'on_timeout' should be halt or goto:<node>, not 'stop'": GATE % "on_timeout: stop",
+    "line 1: 'on_timeout' should be halt, goto:<node> or {default: <answer>}, not 5": (
+        GATE % "on_timeout: 5"
+    ),
+    "line 1: 'config': payload and interrupt_payload are one thing": (
+        GATE % "payload: 1, interrupt_payload: 2"
+    ),
+    "line 1: 'response' should be module:name, not 'Decision'": GATE % "response: Decision",
+    "line 4: edges[0] should be a pair [from, to], or a mapping with from and to, not 'START'": (
+        TWO + "edges: [START, a]"
+    ),
+    "line 4: edges[0][1] is missing": TWO + "edges: [[START]]",
+    "line 4: 'when' should be a mapping, or else, not 5": (
+        TWO + "edges: [{from: START, to: a, when: 5}, [a, b]]"
+    ),
+    "line 5: the kind 'assert' is none; there are goto, halt, interrupt, parallel and retry": (
+        RULE % "when: {node: a}, then: [{kind: assert}]"
+    ),
+    "line 5: 'node' is missing": RULE % "when: {node: a}, then: [{kind: goto}]",
+    "line 5: 'when' should be a mapping, or CLIPS text, not 5": RULE % "when: 5, then: []",
+    # the code
+    "line 1: the module 'triage_nodes' has no attribute 'missing'": (
+        'nodes: [{id: a, kind: "triage_nodes:missing"}]'
+    ),
+    "line 1: 'triage_nodes:number' is no function, but 5": (
+        'nodes: [{id: a, kind: "triage_nodes:number"}]'
+    ),
+    "line 1: the module 'triage_nodes' has no attribute 'Missing'": (
+        GATE % 'response: "triage_nodes:Missing"'
+    ),
+    "line 2: the state 5 is no pydantic model": NODE + 'state: "triage_nodes:number"',
+    # the graph
+    "line 1: the graph name '1st' must start with a letter or underscore and have at most 100 "
+    "letters, digits, '_', '-' or '.'": "id: 1st\n" + NODE,
+    "line 2: the field 'copy' is a name that pydantic's models need themselves: take another": (
+        NODE + "state: {copy: str}"
+    ),
+    "line 1: the interrupt 'a' says on_timeout, but has no timeout": GATE
+    % "on_timeout: 'goto:END'",
+    "line 1: the interrupt 'a' has no prompt: say what a person is to decide": (
+        "nodes: [{id: a, kind: interrupt}]"
+    ),
+    "line 4: finally names an unknown node 'c'": TWO + "finally: [c]",
+    "line 3: the node 'b' cannot be reached from START": TWO + "edges: [[START, a]]",
+    "line 5: the rule 'r' looks at an unknown node 'c'": RULE
+    % "when: {node: c}, then: [{kind: halt}]",
+    "line 5: the rule 'r', goto, leads to an unknown node 'c'": (
+        RULE % "when: {node: a}, then: [{kind: goto, node: c}]"
+    ),
+    "line 6: two rules are named 'r'": (
+        RULE % "when: {node: a}, then: [{kind: halt}]"
+        + "  - {id: r, when: {node: b}, then: [{kind: halt}]}\n"
+    ),
+    "line 5: the rule 'r', when=: 5 is no name of a node, which is a text": (
+        RULE % "when: {node: 5}, then: [{kind: halt}]"
+    ),
+    "line 5: the rule 'r' has an empty condition": RULE % "when: {}, then: [{kind: halt}]",
+    "line 5: the rule 'r' does nothing: name its actions": RULE % "when: {node: a}, then: []",
+}
+
+
+@pytest.mark.parametrize("fault", ONE_FAULT)
+def test_a_fault_is_told_with_its_line_and_nothing_else_is(faults: Faults, fault: str) -> None:
+    assert faults(ONE_FAULT[fault]) == [fault]
+
+
+def test_clips_is_refused_with_its_line_and_the_way_out(faults: Faults) -> None:
+    (told,) = faults(
+        "nodes: [{id: a, kind: 'triage_nodes:nothing'}]\n"
+        "rules:\n"
+        "  - id: r\n"
+        "    when: (risk (value high))\n"
+        "    then: [{kind: halt}]\n"
+    )
+
+    assert told.startswith("line 4: the rule 'r', when=: '(risk (value high))' is CLIPS")
+    assert "needs the extra `rules`" in told
+    assert "{node: work, verdict: refine}" in told
+
+
+def test_a_module_that_cannot_be_imported_is_told_with_the_reason(faults: Faults) -> None:
+    missing, broken = faults(
+        "nodes:\n"
+        "  - {id: a, kind: 'no_such_module_anywhere:f'}\n"
+        "  - {id: b, kind: 'lame_nodes:f'}\n"
+    )
+
+    assert missing.startswith("line 2: the module 'no_such_module_anywhere' cannot be imported")
+    assert broken.startswith(
+        "line 3: 'lame_nodes:f' cannot be imported: RuntimeError: out of order (line 2 of "
+    )
+
+
+def test_what_a_rule_and_its_gate_both_say_is_told(faults: Faults) -> None:
+    told = faults(
+        "nodes:\n"
+        "  - id: gate\n"
+        "    kind: interrupt\n"
+        "    config: {requested_capability: pay, timeout: 1h, answer_to: ok}\n"
+        "rules:\n"
+        "  - id: r\n"
+        "    when: {node: gate}\n"
+        "    then: [{kind: interrupt, prompt: Go, requested_capability: see, timeout: 1h,\n"
+        "            answer_to: no}]\n"
+    )
+
+    both = "line 2: the interrupt 'gate' and the rule 'r', which asks for it, both say "
+    assert told == [both + "requested_capability", both + "answer_to"]
+
+
+def test_a_default_of_a_gate_is_held_against_the_schema_that_a_rule_supplies(
+    faults: Faults,
+) -> None:
+    (told,) = faults(
+        "nodes:\n"
+        "  - {id: gate, kind: interrupt, config: {timeout: 1h, on_timeout: {default: 5}}}\n"
+        "rules:\n"
+        "  - id: r\n"
+        "    when: {node: gate}\n"
+        "    then: [{kind: interrupt, prompt: Go, response: {type: boolean}}]\n"
+    )
+
+    assert told.startswith("line 2: the interrupt 'gate' has a default answer that does not fit")
+
+
+def test_what_only_follows_from_another_fault_is_not_told(faults: Faults) -> None:
+    told = faults(
+        "nodes:\n"
+        "  - {id: a, kind: wrong}\n"
+        "  - {id: b, kind: 'triage_nodes:nothing'}\n"
+        "edges: [[START, a], [a]]\n"
+    )
+
+    assert [fault.split(":")[0] for fault in told] == ["line 2", "line 4"]
+
+
+def test_a_document_that_its_anchors_multiply_is_refused_quickly(faults: Faults) -> None:
+    lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    for name, before in zip("bcdefghi", "abcdefgh", strict=True):
+        lines.append(f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]")
+
+    assert faults("\n".join(lines)) == [
+        "line 1: the document has more than 100000 values: its anchors multiply"
+    ]
+
+
+def test_a_document_that_is_too_large_is_not_read(faults: Faults) -> None:
+    assert faults("x" * 1_000_001) == [
+        "line 1: the document has 1000001 characters, and may have 1000000"
+    ]
+
+
+def test_a_file_that_is_no_text_is_told_with_the_line(folder: Path) -> None:
+    (folder / "binary.yaml").write_bytes(b"id: a\nname: \xff\xfe\n")
+
+    with pytest.raises(GraphError, match="line 2: no UTF-8: invalid start byte"):
+        load("binary.yaml")
+
+
+def test_a_file_that_is_not_there_is_an_os_error(folder: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"missing\.yaml"):
+        load("missing.yaml")
+
+
+def test_the_error_names_the_file_and_counts(loaded: Load) -> None:
+    with pytest.raises(GraphError) as caught:
+        loaded("nodes: 5\nid: 6")
+
+    first, *listed = str(caught.value).splitlines()
+    assert first.endswith("triage.yaml' has 2 faults:")
+    assert [line.split(": ")[0] for line in listed] == ["  1. line 1", "  2. line 2"]

@@ -1,0 +1,347 @@
+"""A document is the graph that Python would have declared."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+from yaml_documents import Load
+
+from abeyance import START, Graph, Refusal, testing
+from abeyance.core.canonical import Json
+from abeyance.core.model import Default, GraphSpec
+
+TRIAGE = """
+    id: triage
+    state: {record_id: str, verdict: str}
+    nodes:
+      - {id: classify, kind: "triage_nodes:classify"}
+      - id: human_gate
+        kind: interrupt
+        config: {prompt: "Approve remediation for {record_id}?", requested_capability: "runs:respond", timeout: PT5M, on_timeout: halt}
+      - {id: act, kind: "triage_nodes:nothing"}
+    edges: [[START, classify], [classify, human_gate], [human_gate, act]]
+    rules:
+      - {id: r1, when: {node: classify, verdict: benign}, then: [{kind: halt, reason: benign}]}
+"""  # noqa: E501
+
+
+class Triage(BaseModel):
+    model_config = ConfigDict(title="triage")
+
+    record_id: str | None = None
+    verdict: str | None = None
+
+
+def nodes() -> Any:
+    return importlib.import_module("triage_nodes")
+
+
+def in_python() -> Graph:
+    graph = Graph("triage", state=Triage)
+    graph.node(name="classify")(nodes().classify)
+    graph.interrupt(
+        "human_gate",
+        prompt="Approve remediation for {record_id}?",
+        requested_capability="runs:respond",
+        timeout="5m",
+    )
+    graph.node(name="act")(nodes().nothing)
+    graph.edge(START, "classify")
+    graph.edge("classify", "human_gate")
+    graph.edge("human_gate", "act")
+    graph.rule(
+        "r1",
+        when={"node": "classify", "verdict": "benign"},
+        then=[{"kind": "halt", "reason": "benign"}],
+    )
+    return graph
+
+
+def test_it_is_the_graph_that_python_would_have_declared(loaded: Load) -> None:
+    assert loaded(TRIAGE).build() == in_python().build()
+
+
+async def test_it_runs(loaded: Load) -> None:
+    graph = loaded(TRIAGE)
+    benign = await testing.run(graph, {"record_id": "ok-1"})
+    asked = await testing.run(graph, {"record_id": "R-7"}, answers={"human_gate": None})
+
+    assert (benign.status, benign.reason) == ("halted", "benign")
+    assert (asked.status, asked.values["verdict"]) == ("completed", "suspicious")
+
+
+def nodes_only(loaded: Load, *nodes: str, **more: str) -> GraphSpec:
+    lines = ["nodes:", *(f"  - {node}" for node in nodes)]
+    lines += [f"{key.rstrip('_')}: {value}" for key, value in more.items()]
+    return loaded("\n".join(lines)).build()
+
+
+A, B, C = ('{id: %s, kind: "triage_nodes:nothing"}' % name for name in "abc")
+
+
+# The whole
+
+
+def test_without_edges_the_order_is_the_way_and_finally_nodes_stand_aside(loaded: Load) -> None:
+    spec = nodes_only(loaded, A, B, C, finally_="[b]")
+
+    assert [edge.key for edge in spec.edges] == ["START>a", "a>c"]
+    assert spec.finally_nodes == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("edge", "key"),
+    [
+        ("[a, b]", "a>b"),
+        ("{from: a, to: b}", "a>b"),
+        ("{from: [a, c], to: b, join: arrived}", "a+c>b"),
+        ("[[a, c], b]", "a+c>b"),
+    ],
+)
+def test_an_edge_is_a_pair_or_a_mapping(loaded: Load, edge: str, key: str) -> None:
+    spec = nodes_only(loaded, A, B, C, edges=f"[[START, a], [START, b], [START, c], {edge}]")
+
+    assert spec.edges[-1].key == key
+    assert spec.edges[-1].join == ("arrived" if "arrived" in edge else "all")
+
+
+async def test_conditions_decide(loaded: Load) -> None:
+    graph = loaded(
+        """
+        nodes:
+          - {id: classify, kind: "triage_nodes:classify"}
+          - {id: act, kind: "triage_nodes:act"}
+        edges:
+          - [START, classify]
+          - {from: classify, to: act, when: {verdict: suspicious}}
+          - {from: classify, to: END, when: else}
+        """
+    )
+    acted = await testing.run(graph, {"record_id": "R-7"})
+    left = await testing.run(graph, {"record_id": "ok-7"})
+
+    assert ("acted" in acted.values, "acted" in left.values) == (True, False)
+
+
+def test_a_graph_has_the_name_that_it_says_or_that_of_its_file(loaded: Load) -> None:
+    named = loaded(f"id: other\nnodes: [{A}]", "one.yaml")
+    unnamed = loaded(f"nodes: [{A}]", "one.yml")
+
+    assert (named.name, unnamed.name) == ("other", "one")
+
+
+def test_a_graph_says_what_it_is_for_and_what_happens_on_errors(loaded: Load) -> None:
+    spec = nodes_only(loaded, A, B, description="Looks at records.", on_error="goto:b")
+
+    assert spec.description == "Looks at records."
+    assert spec.successors("a") == {"b"}
+
+
+# The state
+
+
+async def test_fields_are_of_their_types_and_null_until_they_are_set(loaded: Load) -> None:
+    graph = loaded(
+        """
+        state:
+          {text: str, whole: int, number: float, flag: bool, items: list, mapping: dict, thing: any}
+        nodes: [{id: a, kind: "triage_nodes:nothing"}]
+        """
+    )
+    given: dict[str, Json] = {
+        "text": "x", "whole": 1, "number": 1.5, "flag": True,
+        "items": [1, "a"], "mapping": {"a": 1}, "thing": [None],
+    }  # fmt: skip
+    full, empty = await testing.run(graph, given), await testing.run(graph, {})
+
+    assert full.values == given
+    assert empty.values == dict.fromkeys(given)
+    for wrong in ({"text": 1}, {"whole": "x"}, {"items": {}}, {"mapping": []}, {"unknown": 1}):
+        with pytest.raises(Refusal, match=next(iter(wrong))):
+            await testing.run(graph, wrong)
+
+
+async def test_a_field_may_be_a_json_schema(loaded: Load) -> None:
+    graph = loaded(
+        """
+        state: {risk: {type: string, enum: [low, high]}}
+        nodes: [{id: ask, kind: interrupt, config: {prompt: "Which?", answer_to: risk}}]
+        """
+    )
+    run = testing.InMemoryRun(graph)
+    await run.start()
+    assert run.interrupts[0].response_schema == {"type": "string", "enum": ["low", "high"]}
+    with pytest.raises(Refusal, match="medium"):
+        await run.respond("ask", "medium")
+    await run.respond("ask", "high")
+
+    assert run.values == {"risk": "high"}
+    with pytest.raises(Refusal, match="risk"):
+        await testing.run(graph, {"risk": "medium"})
+
+
+async def test_a_state_may_be_a_pydantic_model(loaded: Load) -> None:
+    graph = loaded(
+        'state: "triage_nodes:State"\nnodes: [{id: classify, kind: "triage_nodes:classify"}]'
+    )
+
+    assert graph.states.model is nodes().State
+    ended = await testing.run(graph, {"record_id": "ok-1"})
+    assert ended.values == {"record_id": "ok-1", "verdict": "benign"}
+
+
+# Nodes
+
+
+def test_the_options_of_a_function_are_those_of_a_node_in_python(loaded: Load) -> None:
+    spec = nodes_only(
+        loaded,
+        '{id: a, kind: "triage_nodes:act", config: {timeout: 1m, retries: 0, heartbeat: 7, '
+        'local: true, on_error: "goto:b", to: b}}',
+        B,
+        edges="[[START, a]]",
+    )
+    graph = Graph("triage")
+    graph.node(
+        name="a", timeout="1m", retries=0, heartbeat=7, local=True, on_error="goto:b", to=["b"]
+    )(nodes().act)
+    graph.node(name="b")(nodes().nothing)
+    graph.edge(START, "a")
+
+    assert spec == graph.build()
+
+
+@pytest.mark.parametrize("payload", ["payload", "interrupt_payload"])
+def test_the_options_of_an_interrupt_are_those_of_an_interrupt_in_python(
+    loaded: Load, payload: str
+) -> None:
+    spec = nodes_only(
+        loaded,
+        f"{{id: ask, kind: interrupt, config: {{prompt: 'Go?', reason: {{why: '{{x}}'}}, {payload}: "
+        "[1], response: 'triage_nodes:Decision', answer_to: x, requested_capability: a:b, timeout: "
+        "1d, on_timeout: {default: {approved: false}}}}",
+    )
+    graph = Graph("triage")
+    graph.interrupt(
+        "ask",
+        prompt="Go?",
+        reason={"why": "{x}"},
+        payload=[1],
+        response=nodes().Decision,
+        answer_to="x",
+        requested_capability="a:b",
+        timeout="1d",
+        on_timeout={"default": {"approved": False}},
+    )
+    graph.edge(START, "ask")
+
+    assert spec == graph.build()
+
+
+def test_a_deadline_may_go_to_a_node_and_an_answer_have_a_schema(loaded: Load) -> None:
+    spec = nodes_only(
+        loaded,
+        "{id: ask, kind: interrupt, config: {prompt: 'Go?', response: {type: boolean}, timeout: 60, "
+        "on_timeout: 'goto:b'}}",
+        B,
+        edges="[[START, ask]]",
+    )
+    (question,) = spec.questions
+
+    assert (question.response_schema, question.timeout) == ({"type": "boolean"}, 60)
+    assert spec.successors("ask") == {"b"}
+
+
+# Rules
+
+
+async def test_every_action_of_a_rule_can_be_written(loaded: Load) -> None:
+    graph = loaded(
+        """
+        nodes:
+          - {id: classify, kind: "triage_nodes:classify"}
+          - {id: act, kind: "triage_nodes:act"}
+          - {id: b, kind: "triage_nodes:nothing"}
+        rules:
+          - id: large
+            when: {node: classify, size: large}
+            then:
+              - {kind: interrupt, prompt: "Sure of {record_id}?", answer_to: sure, timeout: 2d,
+                 on_timeout: {default: no}, response: {type: string}}
+              - {kind: goto, node: b}
+          - {id: again, when: {node: b, again: true}, then: [{kind: retry}]}
+          - {id: both, when: {node: b, "deep.both": true}, then: [{kind: parallel, nodes: [act, b]}]}
+          - {id: over, when: {verdict: suspicious}, then: [{kind: halt}]}
+        """
+    )
+    run = testing.InMemoryRun(graph, {"record_id": "ok", "size": "large"})
+    await run.start()
+    (asked,) = run.interrupts
+    assert (asked.kind, asked.name, asked.prompt) == ("rule", "large", "Sure of ok?")
+    assert asked.on_timeout == Default(answer="no")
+    await run.advance("2d")
+
+    assert (run.status, run.values["sure"], "acted" in run.values) == ("completed", "no", False)
+    halted = await testing.run(graph, {"record_id": "R-7"})
+    assert (halted.status, halted.reason) == ("halted", "over")
+
+
+def test_a_rule_supplies_what_a_gate_leaves_out_and_keeps_its_other_actions(loaded: Load) -> None:
+    spec = loaded(
+        """
+        nodes:
+          - {id: gate, kind: interrupt, config: {answer_to: ok, requested_capability: pay}}
+          - {id: a, kind: "triage_nodes:nothing"}
+        rules:
+          - id: r
+            when: "(node-id (id gate))"
+            then:
+              - {kind: interrupt, prompt: "Pay?", timeout: 1h, on_timeout: {default: false}}
+              - {kind: goto, node: a}
+          - {id: second, when: {node: gate}, then: [{kind: interrupt, prompt: "Really?"}]}
+        """
+    ).build()
+
+    first, *others = spec.questions
+    assert (first.name, first.prompt, first.requested_capability) == ("gate", "Pay?", "pay")
+    assert (first.timeout, first.on_timeout) == (3600, Default(answer=False))
+    assert [question.name for question in others] == ["second"]
+    assert [(rule.id, len(rule.actions)) for rule in spec.rules] == [("r", 1), ("second", 1)]
+
+
+# The text
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("no", "no"), ("12:30", "12:30"), ("2026-01-01", "2026-01-01"), ("null", None),
+        ("~", None), ("true", True), ("0x1F", 31), ("1e3", 1000), ("-1.5", -1.5), ("'5'", "5"),
+        ("!!str 5", "5"), ("!!float 5", 5.0), ("|\n      two\n      lines", "two\nlines\n"),
+    ],
+)  # fmt: skip
+def test_a_scalar_means_what_an_editor_shows(loaded: Load, written: str, meant: Json) -> None:
+    spec = loaded(
+        "nodes:\n- id: ask\n  kind: interrupt\n  config:\n"
+        f"    prompt: Go?\n    payload: {written}\n"
+    ).build()
+
+    assert spec.questions[0].payload == meant
+
+
+def test_an_anchor_stands_for_what_it_names(loaded: Load) -> None:
+    spec = nodes_only(
+        loaded,
+        "{id: a, kind: 'triage_nodes:nothing', config: &patient {retries: 9, timeout: 1h}}",
+        "{id: b, kind: 'triage_nodes:nothing', config: *patient}",
+    )
+
+    assert {getattr(node, "retries", None) for node in spec.nodes.values()} == {9}
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(folder: Path, loaded: Load) -> None:
+    assert loaded(f"\ufeffnodes: [{A}]").name == "triage"

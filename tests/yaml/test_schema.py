@@ -1,0 +1,144 @@
+"""The published JSON Schema says what the loader says."""
+
+from __future__ import annotations
+
+import copy
+import importlib.resources
+import json
+from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from yaml_documents import Faults, Load
+
+from abeyance import yamltext
+from abeyance.ruleform import ACTION_KEYS
+from abeyance.yamlschema import json_schema, published
+
+PUBLISHED = importlib.resources.files("abeyance").joinpath("yaml-schema.json").read_text()
+SCHEMA = jsonschema_rs.Draft202012Validator(json.loads(PUBLISHED))
+
+FULL = """
+id: full
+description: Everything that may be written.
+state: {record_id: str, verdict: str, risk: {type: string}, ok: any}
+on_error: fail
+nodes:
+  - {id: classify, kind: "triage_nodes:classify", config: {timeout: 30s, retries: 1, heartbeat: 5,
+     local: false, on_error: "goto:act", to: [act]}}
+  - id: gate
+    kind: interrupt
+    config: {prompt: Go, reason: {a: 1}, payload: [1], response: "triage_nodes:Decision",
+             answer_to: ok, requested_capability: pay, timeout: PT5M,
+             on_timeout: {default: {approved: true}}}
+  - {id: bare, kind: interrupt, config: {interrupt_payload: {a: 1}, response: {type: boolean}}}
+  - {id: act, kind: "triage_nodes:act", config: {to: gate, timeout: null}}
+  - {id: report, kind: "triage_nodes:report"}
+edges:
+  - [START, classify]
+  - {from: classify, to: gate, when: {verdict: benign}}
+  - {from: classify, to: bare, when: else, join: all}
+  - [[gate, bare], act]
+rules:
+  - id: ask
+    when: "?n <- (node-id (id bare))"
+    then: [{kind: interrupt, prompt: Go, timeout: 60, on_timeout: "goto:act"}]
+  - {id: all, when: {node: act, "ok.approved": true},
+     then: [{kind: goto, node: gate}, {kind: halt, reason: done}, {kind: retry},
+            {kind: parallel, nodes: [gate, act]}]}
+finally: [report]
+"""
+SMALL = 'state: "triage_nodes:State"\nnodes: [{id: a, kind: "triage_nodes:nothing"}]\n'
+
+
+def read(text: str) -> dict[str, Any]:
+    document = yamltext.read(text)
+    assert document.faults == []
+    assert isinstance(document.data, dict)
+    return document.data
+
+
+def forms(schema: dict[str, Any], value: Any, place: tuple[str | int, ...] = ()) -> Iterator[Any]:
+    """The places of a document at which only certain keys may stand."""
+    if isinstance(value, dict):
+        marked = {**value, "surplus": 1}
+        if not free(place):
+            yield place, marked
+        for key, item in value.items():
+            yield from forms(schema, item, (*place, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from forms(schema, item, (*place, number))
+
+
+def free(place: tuple[str | int, ...]) -> bool:
+    """Whether an author's own keys stand here: fields, values of the run, schemas, payloads."""
+    own = {"state", "when", "payload", "interrupt_payload", "reason", "response", "default"}
+    return any(part in own for part in place)
+
+
+PLACES = [place for place, _ in forms(json_schema(), read(FULL))]
+
+
+def test_what_is_published_is_what_the_models_say() -> None:
+    assert published() == PUBLISHED, (
+        "write abeyance/yaml-schema.json anew, with what abeyance.yamlschema.published() returns"
+    )
+
+
+def test_it_is_a_json_schema() -> None:
+    assert jsonschema_rs.meta.is_valid(json.loads(PUBLISHED))
+
+
+@pytest.mark.parametrize("text", [FULL, SMALL])
+def test_what_the_loader_accepts_fits_the_schema(loaded: Load, text: str) -> None:
+    loaded(text)
+
+    assert [error.message for error in SCHEMA.iter_errors(read(text))] == []
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: "/".join(map(str, place)) or "whole")
+def test_an_unknown_key_is_refused_by_both(faults: Faults, place: tuple[str | int, ...]) -> None:
+    data = copy.deepcopy(read(FULL))
+    reduce(getitem, place, data)["surplus"] = 1
+
+    assert not SCHEMA.is_valid(data)
+    told = faults(json.dumps(data))
+    assert any("'surplus' is no key that may stand here" in fault for fault in told)
+
+
+def test_every_sort_of_mapping_was_tried() -> None:
+    assert len(PLACES) > 15
+    definitions = json_schema()["$defs"]
+    assert all(form["additionalProperties"] is False for form in definitions.values())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("retries", "3"), ("retries", -1), ("local", "yes"), ("timeout", True), ("to", 5),
+     ("on_error", "ignore"), ("heartbeat", None)],
+)  # fmt: skip
+def test_a_wrong_option_is_refused_by_both(faults: Faults, key: str, value: Any) -> None:
+    node = {"id": "a", "kind": "triage_nodes:nothing", "config": {key: value}}
+
+    assert not SCHEMA.is_valid({"nodes": [node]})
+    assert len(faults(json.dumps({"nodes": [node]}))) == 1
+
+
+def test_the_actions_of_rules_have_the_same_keys_in_yaml_and_in_python() -> None:
+    definitions = json_schema()["$defs"]
+    found = {
+        form["properties"]["kind"]["const"]: {*form["properties"]} - {"kind"}
+        for name, form in definitions.items()
+        if "const" in form["properties"].get("kind", {}) and name != "InterruptNodeForm"
+    }
+
+    assert found == ACTION_KEYS
+
+
+def test_the_schema_is_part_of_the_package() -> None:
+    assert (Path(yamltext.__file__).parent / "yaml-schema.json").is_file()
