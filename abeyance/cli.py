@@ -18,7 +18,7 @@ import typer
 
 from abeyance.calls import calls
 from abeyance.errors import AbeyanceError, GraphError, Refusal, SettingsError, Unavailable
-from abeyance.leaving import leave
+from abeyance.exit import leave
 
 if TYPE_CHECKING:
     from abeyance.graph import Graph

@@ -8,28 +8,33 @@ yesterday can still be replayed by one of tomorrow.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from itertools import chain
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
-    JsonValue,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
 
 from abeyance.core.ledger import Receipt
-from abeyance.core.mailbox import Rejected, Undelivered
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.duration import OptionalSeconds
+from abeyance.shapes import DEEPEST as DEEPEST
+from abeyance.shapes import Moment as Moment
+from abeyance.shapes import Record as Record
+from abeyance.shapes import Request as Request
+from abeyance.shapes import Value as Value
+from abeyance.shapes import refuse_too_deep as refuse_too_deep
+from abeyance.shown import TERMINAL_EVENTS as TERMINAL_EVENTS
+from abeyance.shown import ClosingRecord as ClosingRecord
+from abeyance.shown import ErrorView as ErrorView
+from abeyance.shown import Event as Event
+from abeyance.shown import InterruptView as InterruptView
+from abeyance.shown import Metrics as Metrics
+from abeyance.shown import PauseView as PauseView
+from abeyance.shown import RunView as RunView
 
 WORKFLOW = "AgentRun"
 TASK_QUEUE = "abeyance"
@@ -67,65 +72,7 @@ before: a rejected update leaves nothing in the history."""
 EMPTY = "queue_empty"
 """The type of the error by which `take_messages` is turned away when there is nothing to take."""
 
-DEEPEST = 100
-"""How many levels lists and mappings may be nested in a value. Whoever reads JSON gives up at 200, and
-a run that cannot be read is stuck for ever: so there has to be room for what a value is put into."""
-
-_LATEST = 2200
-"""The year from which on no timer can be set: Temporal's server counts at most 292 years."""
-
 RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
-
-
-def refuse_too_deep(value: JsonValue) -> JsonValue:
-    """The value itself. Raises ValueError if it is nested deeper than `DEEPEST`."""
-    nesting = (dict, list, tuple)
-    level = [value] if isinstance(value, nesting) else []
-    for _ in range(DEEPEST):
-        if not level:
-            return value
-        inside = (outer.values() if isinstance(outer, dict) else outer for outer in level)
-        level = [item for item in chain.from_iterable(inside) if isinstance(item, nesting)]
-    if not level:
-        return value
-    message = f"lists and mappings are nested in it deeper than {DEEPEST} levels"
-    raise ValueError(message)
-
-
-Value: TypeAlias = Annotated[JsonValue, AfterValidator(refuse_too_deep)]
-"""A JSON value that somebody sends."""
-
-
-def _moment(given: Any) -> Any:
-    if isinstance(given, (str, datetime)):
-        return given
-    message = "a time is text such as 2026-03-02T09:00:00Z"
-    raise ValueError(message)
-
-
-def _in_utc(moment: datetime) -> datetime:
-    if moment.year >= _LATEST:
-        message = (
-            f"{moment.isoformat()} is after the year {_LATEST - 1}: what never ends needs no time"
-        )
-        raise ValueError(message)
-    return moment.astimezone(UTC) if moment.year > 1 else moment
-
-
-Moment: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_moment), AfterValidator(_in_utc)]
-"""A time that somebody sends: RFC 3339, with its offset from UTC."""
-
-
-class Request(BaseModel):
-    """A request by a person or a program: nothing unknown in it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Record(BaseModel):
-    """Something that our own code wrote and reads again."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class StartRun(Record):
@@ -368,130 +315,3 @@ class Receipts(Record):
     """What became of the answers of one call."""
 
     receipts: list[Receipt]
-
-
-class InterruptView(Record):
-    """An interrupt as people and programs see it."""
-
-    id: str
-    run_id: str
-    graph: str
-    name: str
-    kind: str
-    address: str
-    prompt: str
-    reason: Any = None
-    payload: Any = None
-    response_schema: Any = None
-    requested_capability: str | None = None
-    created_at: datetime
-    deadline: datetime | None = None
-    on_timeout: Any = None
-    status: str
-    parents: list[dict[str, Any]] = Field(default_factory=list)
-    is_root_cause: bool = True
-    digest: str | None = None
-    answered_by: str | None = None
-    answered_at: datetime | None = None
-    answer_sha256: str | None = None
-    answer: Any = None
-    settled_at: datetime | None = None
-    settled_reason: str | None = None
-
-
-class Metrics(Record):
-    """What is counted over a run's life."""
-
-    messages_queued: int
-    messages_delivered: int
-    pause_count: int
-    resume_count: int
-    cancel_count: int
-    max_queue_depth: int
-    last_activity_at: datetime
-    visits: int
-
-
-class ErrorView(Record):
-    """What failed, and where."""
-
-    code: str
-    message: str
-    address: str | None = None
-
-
-class PauseView(Record):
-    """Why, by whom and for how long a run is paused."""
-
-    since: datetime
-    actor: str
-    reason: str | None
-    mode: str
-    deadline: datetime | None
-    on_timeout: str
-
-
-class RunView(Record):
-    """A run as people and programs see it."""
-
-    run_id: str
-    graph: str
-    graph_version: str
-    status: str
-    outcome: str | None = None
-    reason: str | None = None
-    paused: bool = False
-    pause: PauseView | None = None
-    conversation_id: str | None = None
-    session_type: str = "agent"
-    labels: dict[str, str] = Field(default_factory=dict)
-    started_by: str | None = None
-    created_at: datetime
-    updated_at: datetime
-    ended_at: datetime | None = None
-    running: list[str] = Field(default_factory=list)
-    interrupts: list[InterruptView] = Field(default_factory=list)
-    queue_depth: int = 0
-    max_queue_size: int = 0
-    todos: list[Any] = Field(default_factory=list)
-    metrics: Metrics | None = None
-    values: dict[str, Any] = Field(default_factory=dict)
-    version: int = 0
-    result: dict[str, Any] | None = None
-    undelivered: list[Undelivered] = Field(default_factory=list)
-    rejected: list[Rejected] = Field(default_factory=list)
-    blocked: list[dict[str, Any]] = Field(default_factory=list)
-    error: ErrorView | None = None
-    beside: list[ErrorView] = Field(default_factory=list)
-    cancelled_by: str | None = None
-    degraded: bool = False
-
-
-class ClosingRecord(Record):
-    """What a run leaves behind: enough to read it, and to answer for it, without a worker."""
-
-    outcome: str
-    reason: str | None = None
-    values: dict[str, Any] = Field(default_factory=dict)
-    undelivered: list[Undelivered] = Field(default_factory=list)
-    view: RunView
-    interrupts: list[InterruptView] = Field(default_factory=list)
-
-
-class Event(Record):
-    """Something that happened in a run, as its feed tells it; never values, never an answer.
-
-    `id` is the cursor right after it: opaque, and larger as text than those of earlier events.
-    """
-
-    id: str
-    time: datetime
-    type: str
-    run_id: str
-    address: str | None = None
-    actor: str | None = None
-    data: dict[str, Any] = Field(default_factory=dict)
-
-
-TERMINAL_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.halted"})
-"""The types of the last event of a run."""

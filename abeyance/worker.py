@@ -19,8 +19,8 @@ from abeyance.activities.node import BEAT_SECONDS, NodeActivities
 from abeyance.app import load_graphs
 from abeyance.connection import connect_temporal
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
+from abeyance.exit import leave
 from abeyance.graph import Graph
-from abeyance.leaving import leave
 from abeyance.settings import Settings, load_settings
 from abeyance.telemetry import quiet_the_sdk
 from abeyance.workflows.run import AgentRun
@@ -31,6 +31,7 @@ _SHARED: Final = (
     # What is decoded outside the sandbox and matched inside has to be of the same classes in both.
     *(f"abeyance.{name}" for name in ("core", "duration", "errors", "schema", "views", "wire")),
     *(f"abeyance.{name}" for name in ("context", "graph", "reducers", "statemodel")),
+    *(f"abeyance.{name}" for name in ("shapes", "shown")),
     *("annotated_types", "jsonschema_rs", "pydantic", "pydantic_core", "typing_extensions"),
 )
 _logger = logging.getLogger("abeyance.worker")

@@ -118,17 +118,28 @@ def _items(document: Document, part: str, faults: Faults) -> Iterator[Item]:
 def _mended(
     document: Document, place: tuple[str, int], given: Json, error: ValidationError
 ) -> Item:
-    """An item without the keys that it should not have, if it can be read then."""
+    """An item without the keys at which it has faults, if it can be read then.
+
+    Of an edge or a rule only surplus keys are left out: without its condition it would be another.
+    """
+    surplus = {"extra_forbidden"}
+    kinds = {entry["type"] for entry in error.errors()}
     rest = copy.deepcopy(given)
-    for entry in error.errors():
-        if entry["type"] == "extra_forbidden":
-            *steps, key = document.found([*place, *entry["loc"]])[len(place) :]
-            del reduce(getitem, steps, rest)[key]
+    if place[0] == "nodes" or kinds == surplus:
+        for entry in error.errors():
+            inside = document.found([*place, *entry["loc"]])[len(place) :]
+            around = reduce(getitem, inside[:-1], rest)
+            if inside and isinstance(around, dict):
+                around.pop(inside[-1], None)
     name = given.get("id") if isinstance(given, dict) else None
     try:
         form = _PARTS[place[0]].validate_python(rest)
     except ValidationError:
         form = None
     return Item(
-        place=place, form=form, name=name if isinstance(name, str) else None, is_spoilt=True
+        place=place,
+        form=form,
+        name=name if isinstance(name, str) else None,
+        is_spoilt=True,
+        has_lost_ways=kinds != surplus,
     )

@@ -21,6 +21,9 @@ _FOLLOWS: Final = re.compile(
 )
 """What may be said of a graph because one of its ways could not be read."""
 
+_FOLLOWS_HERE: Final = re.compile(r"has no prompt|says on_timeout, but has no timeout")
+"""What may be said of a thing because one of its own keys could not be read."""
+
 _SHOWN: Final = 60
 
 _ASPECTS: Final[Mapping[str, str]] = {
@@ -71,7 +74,7 @@ class Faults:
         self._subjects[told] = place
 
     def spoilt(self, told: str) -> None:
-        """What the graph says of this thing is left out: it was not read as it stands."""
+        """This thing was not read as it stands, but without some of its keys."""
         self._spoilt.add(told)
 
     def keys(self, told: str, place: Place, keys: Iterable[str]) -> None:
@@ -91,8 +94,9 @@ class Faults:
             )
             is_spoilt = any(text.startswith(spoilt) for spoilt in self._spoilt)
             follows = is_cut and _FOLLOWS.search(text)
+            follows_here = is_spoilt and _FOLLOWS_HERE.search(text)
             misses = self._has_lost_nodes and "unknown node" in text
-            if not (is_spoilt or follows or misses):
+            if not (follows or follows_here or misses):
                 self.note(self._subjects.get(told, ()), text)
 
     def listed(self) -> list[str]:

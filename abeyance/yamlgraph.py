@@ -39,13 +39,14 @@ from abeyance.yamltext import Place
 class Item:
     """An item of a list: its form, or None where it could not be read, and the name that it has.
 
-    A spoilt one has faults that were told already.
+    A spoilt one has faults that were told already, and was read without some of its keys.
     """
 
     place: Place
     form: Any
     name: str | None = None
     is_spoilt: bool = False
+    has_lost_ways: bool = False
 
 
 class Declaration:
@@ -80,6 +81,8 @@ class Declaration:
 
     def node(self, item: Item) -> None:
         """Declare a node. One that has only a name is there too, so that ways may lead to it."""
+        if item.has_lost_ways:
+            self._faults.lost(node=item.form is None and item.name is None)
         match item.form:
             case FunctionNodeForm() as form:
                 name, told = form.id, f"the node {form.id!r}"
@@ -89,7 +92,6 @@ class Declaration:
                 said = self._question(form.config, (*item.place, "config"))
                 self._graph.interrupt(name, **said)
             case _:
-                self._faults.lost(node=item.name is None)
                 if item.name is None:
                     return
                 name, told = item.name, f"the node {item.name!r}"
@@ -97,9 +99,9 @@ class Declaration:
         self._order[name] = None
         if item.is_spoilt:
             self._faults.spoilt(told)
-            self._faults.spoilt(f"the finally node {name!r}")
-        else:
-            self._faults.keys(told, (*item.place, "config"), form.config.model_fields_set)
+        if item.form is not None:
+            keys = item.form.config.model_fields_set
+            self._faults.keys(told, (*item.place, "config"), keys)
         self._faults.repeated(f"two nodes are named {name!r}", item.place)
         for each in (told, f"the node {name!r}", f"the finally node {name!r}"):
             self._faults.subject(each, item.place)

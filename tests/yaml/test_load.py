@@ -80,7 +80,7 @@ def nodes_only(loaded: Load, *nodes: str, **more: str) -> GraphSpec:
     return loaded("\n".join(lines)).build()
 
 
-A, B, C = ('{id: %s, kind: "triage_nodes:nothing"}' % name for name in "abc")
+A, B, C = (f'{{id: {name}, kind: "triage_nodes:nothing"}}' for name in "abc")
 
 
 # The whole
@@ -160,7 +160,10 @@ async def test_fields_are_of_their_types_and_null_until_they_are_set(loaded: Loa
 
     assert full.values == given
     assert empty.values == dict.fromkeys(given)
-    for wrong in ({"text": 1}, {"whole": "x"}, {"items": {}}, {"mapping": []}, {"unknown": 1}):
+    wrongs: list[dict[str, Json]] = [
+        {"text": 1}, {"whole": "x"}, {"items": {}}, {"mapping": []}, {"unknown": 1},
+    ]  # fmt: skip
+    for wrong in wrongs:
         with pytest.raises(Refusal, match=next(iter(wrong))):
             await testing.run(graph, wrong)
 

@@ -1,0 +1,74 @@
+"""What every shape that crosses a process boundary is made of: bases, values and times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    JsonValue,
+)
+
+DEEPEST = 100
+"""How many levels lists and mappings may be nested in a value. Whoever reads JSON gives up at 200, and
+a run that cannot be read is stuck for ever: so there has to be room for what a value is put into."""
+
+_LATEST = 2200
+"""The year from which on no timer can be set: Temporal's server counts at most 292 years."""
+
+
+def refuse_too_deep(value: JsonValue) -> JsonValue:
+    """The value itself. Raises ValueError if it is nested deeper than `DEEPEST`."""
+    nesting = (dict, list, tuple)
+    level = [value] if isinstance(value, nesting) else []
+    for _ in range(DEEPEST):
+        if not level:
+            return value
+        inside = (outer.values() if isinstance(outer, dict) else outer for outer in level)
+        level = [item for item in chain.from_iterable(inside) if isinstance(item, nesting)]
+    if not level:
+        return value
+    message = f"lists and mappings are nested in it deeper than {DEEPEST} levels"
+    raise ValueError(message)
+
+
+Value: TypeAlias = Annotated[JsonValue, AfterValidator(refuse_too_deep)]
+"""A JSON value that somebody sends."""
+
+
+def _moment(given: Any) -> Any:
+    if isinstance(given, (str, datetime)):
+        return given
+    message = "a time is text such as 2026-03-02T09:00:00Z"
+    raise ValueError(message)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    if moment.year >= _LATEST:
+        message = (
+            f"{moment.isoformat()} is after the year {_LATEST - 1}: what never ends needs no time"
+        )
+        raise ValueError(message)
+    return moment.astimezone(UTC) if moment.year > 1 else moment
+
+
+Moment: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_moment), AfterValidator(_in_utc)]
+"""A time that somebody sends: RFC 3339, with its offset from UTC."""
+
+
+class Request(BaseModel):
+    """A request by a person or a program: nothing unknown in it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Record(BaseModel):
+    """Something that our own code wrote and reads again."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)

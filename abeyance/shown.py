@@ -1,0 +1,138 @@
+"""What people and programs are shown of a run: views, the closing record, events."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from abeyance.core.mailbox import Rejected, Undelivered
+from abeyance.shapes import Record
+
+
+class InterruptView(Record):
+    """An interrupt as people and programs see it."""
+
+    id: str
+    run_id: str
+    graph: str
+    name: str
+    kind: str
+    address: str
+    prompt: str
+    reason: Any = None
+    payload: Any = None
+    response_schema: Any = None
+    requested_capability: str | None = None
+    created_at: datetime
+    deadline: datetime | None = None
+    on_timeout: Any = None
+    status: str
+    parents: list[dict[str, Any]] = Field(default_factory=list)
+    is_root_cause: bool = True
+    digest: str | None = None
+    answered_by: str | None = None
+    answered_at: datetime | None = None
+    answer_sha256: str | None = None
+    answer: Any = None
+    settled_at: datetime | None = None
+    settled_reason: str | None = None
+
+
+class Metrics(Record):
+    """What is counted over a run's life."""
+
+    messages_queued: int
+    messages_delivered: int
+    pause_count: int
+    resume_count: int
+    cancel_count: int
+    max_queue_depth: int
+    last_activity_at: datetime
+    visits: int
+
+
+class ErrorView(Record):
+    """What failed, and where."""
+
+    code: str
+    message: str
+    address: str | None = None
+
+
+class PauseView(Record):
+    """Why, by whom and for how long a run is paused."""
+
+    since: datetime
+    actor: str
+    reason: str | None
+    mode: str
+    deadline: datetime | None
+    on_timeout: str
+
+
+class RunView(Record):
+    """A run as people and programs see it."""
+
+    run_id: str
+    graph: str
+    graph_version: str
+    status: str
+    outcome: str | None = None
+    reason: str | None = None
+    paused: bool = False
+    pause: PauseView | None = None
+    conversation_id: str | None = None
+    session_type: str = "agent"
+    labels: dict[str, str] = Field(default_factory=dict)
+    started_by: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None = None
+    running: list[str] = Field(default_factory=list)
+    interrupts: list[InterruptView] = Field(default_factory=list)
+    queue_depth: int = 0
+    max_queue_size: int = 0
+    todos: list[Any] = Field(default_factory=list)
+    metrics: Metrics | None = None
+    values: dict[str, Any] = Field(default_factory=dict)
+    version: int = 0
+    result: dict[str, Any] | None = None
+    undelivered: list[Undelivered] = Field(default_factory=list)
+    rejected: list[Rejected] = Field(default_factory=list)
+    blocked: list[dict[str, Any]] = Field(default_factory=list)
+    error: ErrorView | None = None
+    beside: list[ErrorView] = Field(default_factory=list)
+    cancelled_by: str | None = None
+    degraded: bool = False
+
+
+class ClosingRecord(Record):
+    """What a run leaves behind: enough to read it, and to answer for it, without a worker."""
+
+    outcome: str
+    reason: str | None = None
+    values: dict[str, Any] = Field(default_factory=dict)
+    undelivered: list[Undelivered] = Field(default_factory=list)
+    view: RunView
+    interrupts: list[InterruptView] = Field(default_factory=list)
+
+
+class Event(Record):
+    """Something that happened in a run, as its feed tells it; never values, never an answer.
+
+    `id` is the cursor right after it: opaque, and larger as text than those of earlier events.
+    """
+
+    id: str
+    time: datetime
+    type: str
+    run_id: str
+    address: str | None = None
+    actor: str | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+TERMINAL_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.halted"})
+"""The types of the last event of a run."""

@@ -1,0 +1,101 @@
+"""A graph as a Mermaid flowchart."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from abeyance import END, START, Graph
+from abeyance.diagram import mermaid
+
+WHOLE = """\
+flowchart TD
+    e0(["START"])
+    e1(["END"])
+    e2(["any node"])
+    e3(["halted: too risky"])
+    n0["check"]
+    n1["pay"]
+    n2["hold"]
+    n3["end"]
+    n6{{"approve"}}
+    n7{{"sign"}}
+    e0 --> n0
+    n0 -->|"deep.size = large, n = 1"| n6
+    n0 -->|"else"| n7
+    j0(("arrived"))
+    n1 --- j0
+    n7 --- j0
+    j0 --> n3
+    n6 -->|"decide()"| n1
+    n6 -->|"decide()"| e1
+    n0 -.->|"Goto"| n1
+    n1 -.->|"on error"| n2
+    n6 -.->|"after 2d"| n2
+    r0{{"big"}}
+    n1 -.->|"big: amount = 9"| r0
+    r0 -.->|"after 90s"| n2
+    r0 -.-> n2
+    n7 -.->|"again: x = null"| n7
+    e2 -.->|"stop: risk = high"| e3
+    e2 -.->|"stop: risk = high"| n2
+    e2 -.->|"stop: risk = high"| n1
+    subgraph after ["after every kind of end"]
+        n4["cleanup"]
+        n5["report"]
+        n4 --> n5
+    end
+"""
+
+
+def test_everything_that_may_lead_somewhere_is_drawn() -> None:
+    graph = Graph("g")
+    graph.node(name="check", to=["pay"])(lambda: None)
+    graph.node(name="pay", on_error="goto:hold")(lambda: None)
+    for name in ("hold", "end", "cleanup", "report"):
+        graph.node(name=name)(lambda: None)
+    graph.interrupt("approve", prompt="?", timeout="P2D", on_timeout="goto:hold")
+    graph.interrupt("sign", prompt="?", timeout="P2D")
+    graph.edge(START, "check")
+    graph.edge("check", "approve", when={"deep.size": "large", "n": 1})
+    graph.edge("check", "sign", when="else")
+    graph.route("approve", lambda state: "pay", to=["pay", END], name="decide")
+    graph.edge(["pay", "sign"], "end", join="arrived")
+    ask = {"kind": "interrupt", "prompt": "?", "timeout": 90, "on_timeout": "goto:hold"}
+    graph.rule(
+        "big", when={"node": "pay", "amount": 9}, then=[ask, {"kind": "goto", "node": "hold"}]
+    )
+    graph.rule("again", when={"node": "sign", "x": None}, then=[{"kind": "retry"}])
+    graph.rule(
+        "stop",
+        when={"risk": "high"},
+        then=[
+            {"kind": "halt", "reason": "too risky"},
+            {"kind": "parallel", "nodes": ["hold", "pay"]},
+        ],
+    )
+    graph.finally_("cleanup", "report")
+
+    assert mermaid(graph.build()) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ('"] --> x; click n0 "javascript:alert(1)"',
+         "#34;#93; --#62; x#59; click n0 #34;javascript:alert(1)#34;"),
+        ("<b>&#`|{}", "#60;b#62;#38;#35;#96;#124;#123;#125;"),
+        ("1. one", "1#46; one"),
+        ("a\nb", "a b"),
+        ("größer", "größer"),
+        ("x" * 100, "x" * 72 + "..."),
+    ],
+)  # fmt: skip
+def test_what_an_author_wrote_is_text(value: str, shown: str) -> None:
+    graph = Graph("g")
+    graph.node(name="a")(lambda: None)
+    graph.edge(START, "a", when={"field": value})
+
+    (label,) = re.findall(r'\|"(.*)"\|', mermaid(graph.build()))
+    assert label == f"field = {shown}"

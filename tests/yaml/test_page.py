@@ -1,0 +1,41 @@
+"""What docs/yaml.md shows is what happens."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from abeyance import load, testing
+from abeyance.yamlschema import FunctionForm, GraphForm, QuestionForm
+
+PAGE = (Path(__file__).parents[2] / "docs" / "yaml.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"```\w+\n# ([\w.]+)\n(.*?)```", PAGE, re.DOTALL))
+
+
+def test_the_first_example_loads_and_does_what_the_page_says(folder: Path) -> None:
+    for name in ("triage_nodes.py", "triage.yaml"):
+        (folder / name).write_text(FILES[name])
+
+    exec(compile(FILES["try_it.py"], "try_it.py", "exec"), {})
+
+
+async def test_the_second_example_asks_when_the_amount_is_large(folder: Path) -> None:
+    (folder / "purchase_nodes.py").write_text(
+        "def price(state): return {'size': 'large' if state['amount'] > 9 else 'small'}\n"
+        "def order(state): return {'ordered': True}\n"
+        "def refuse(state): return {'ordered': False}\n"
+    )
+    (folder / "purchase.yaml").write_text(FILES["purchase.yaml"])
+    graph = load("purchase.yaml")
+
+    small = await testing.run(graph, {"amount": 5})
+    yes = await testing.run(graph, {"amount": 50}, answers={"large": True})
+    no = await testing.run(graph, {"amount": 50}, answers={"large": False})
+
+    assert [ended.values["ordered"] for ended in (small, yes, no)] == [True, True, False]
+
+
+def test_the_page_names_every_key() -> None:
+    for form in (GraphForm, FunctionForm, QuestionForm):
+        for name, field in form.model_fields.items():
+            assert re.search(rf"\b{field.alias or name}\b", PAGE), name

@@ -1,0 +1,160 @@
+"""Rules that are declared in Python have the shape that they have in YAML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from abeyance import START, Graph, GraphError, testing
+from abeyance.core.model import Ask, GoTo, Halt, HaltRun, Matches, Parallel, Retry, Rule
+
+
+class State(BaseModel):
+    amount: int = 0
+    ok: bool | None = None
+
+
+def shop() -> Graph:
+    graph = Graph("shop", state=State)
+    for name in ("price", "order"):
+        graph.node(name=name)(lambda: None)
+    graph.edge(START, "price")
+    graph.edge("price", "order")
+    return graph
+
+
+def test_a_rule_is_a_condition_and_actions() -> None:
+    graph = shop()
+    graph.rule(
+        "large",
+        when={"node": "price", "amount": 9},
+        then=[
+            {"kind": "interrupt", "prompt": "Spend {amount}?", "answer_to": "ok", "timeout": "2d"},
+            {"kind": "goto", "node": "order"},
+            {"kind": "halt"},
+            {"kind": "retry"},
+            {"kind": "parallel", "nodes": ["order", "price"]},
+        ],
+    )
+
+    (rule,) = graph.build().rules
+    ask, *others = rule.actions
+    assert (rule.id, rule.condition) == ("large", Matches(node="price", equals={"amount": 9}))
+    assert isinstance(ask, Ask)
+    assert (ask.question.name, ask.question.timeout, ask.question.on_timeout, ask.answer_to) == (
+        "large", 172_800, Halt(), "ok",
+    )  # fmt: skip
+    assert ask.question.response_schema == {"type": "boolean"}, "as the field that it answers to"
+    assert others == [
+        GoTo(node="order"),
+        HaltRun(reason="large"),
+        Retry(),
+        Parallel(nodes=("order", "price")),
+    ]
+
+
+async def test_a_rule_asks_and_the_edges_see_the_answer() -> None:
+    graph = shop()
+    graph.node(name="refuse")(lambda: None)
+    graph.edge("price", "refuse", when={"ok": False})
+    graph.rule(
+        "sure",
+        when={"node": "price"},
+        then=[{"kind": "interrupt", "prompt": "?", "answer_to": "ok"}],
+    )
+    ended = await testing.run(graph, answers={"sure": False})
+
+    visited = [event.address for event in ended.events if event.type == "node.started"]
+    assert visited == [f"graph:shop;node:{name}" for name in ("price", "order", "refuse")]
+
+
+def test_a_gate_without_a_prompt_is_asked_by_its_rule_whichever_comes_first() -> None:
+    first, last = Graph("g"), Graph("g")
+    last.interrupt("gate")
+    for graph in (first, last):
+        graph.rule("r", when={"node": "gate"}, then=[{"kind": "interrupt", "prompt": "Go?"}])
+        graph.edge(START, "gate")
+    first.interrupt("gate")
+
+    assert first.build() == last.build()
+    assert first.build().rules == ()
+    assert [question.prompt for question in first.build().questions] == ["Go?"]
+
+
+@pytest.mark.parametrize(
+    ("when", "then", "fault"),
+    [
+        (5, [], "the rule 'r': when=5 is neither a mapping nor a text"),
+        ({"node": 5}, [{"kind": "halt"}], "the rule 'r', when=: 5 is no name of a node"),
+        ({"x": {1}}, [{"kind": "halt"}], "the rule 'r', when=: set is not a JSON value"),
+        ("(x (value 1))", [{"kind": "halt"}], "is CLIPS, which needs the extra `rules`"),
+        ({"node": "price"}, {"kind": "halt"}, "the rule 'r': then={'kind': 'halt'} is no list"),
+        ({"node": "price"}, 5, "the rule 'r': then=5 is no list of actions"),
+        ({"node": "price"}, ["halt"], "the rule 'r', then[0]: 'halt' is no action"),
+        ({"node": "price"}, [{"node": "a"}], "then[0]: {'node': 'a'} is no action, which is a mapping"),
+        (
+            {"node": "price"},
+            [{"kind": "assert"}],
+            "then[0]: there is no action of the kind 'assert'; there are 'goto', 'halt', 'interrupt',",
+        ),
+        (
+            {"node": "price"},
+            [{"kind": "goto", "target": "a"}],
+            "the rule 'r', then[0]: 'goto' has no 'target'; it has 'node'",
+        ),
+        (
+            {"node": "price"},
+            [{"kind": "retry", "times": 3}],
+            "the rule 'r', then[0]: 'retry' has no 'times'; it has nothing more",
+        ),
+        ({"node": "price"}, [{"kind": "goto"}], "then[0], node=: None is no name of a node"),
+        ({"node": "price"}, [{"kind": "parallel"}], "the rule 'r', parallel, names no nodes"),
+        (
+            {"node": "price"},
+            [{"kind": "parallel", "nodes": ["price", 5]}],
+            "the rule 'r', then[0], nodes=: 5 is no name of a node",
+        ),
+        ({"node": "price"}, [{"kind": "halt", "reason": 5}], "then[0], reason=: 5 is no text"),
+        (
+            {"node": "price"},
+            [{"kind": "interrupt", "prompt": "?", "timeout": "soon"}],
+            "the rule 'r', timeout=: 'soon' is not a duration",
+        ),
+        (
+            {"node": "price"},
+            [{"kind": "interrupt", "prompt": "?", "payload": 1, "interrupt_payload": 1}],
+            "the rule 'r' says payload and interrupt_payload, which are one thing",
+        ),
+        (
+            {"node": "price"},
+            [{"kind": "interrupt", "prompt": "?", "timeout": 5, "on_timeout": {"default": "x"},
+              "answer_to": "ok"}],
+            "the rule 'r' has a default answer that does not fit",
+        ),
+    ],
+)  # fmt: skip
+def test_a_rule_that_cannot_be_read_is_a_fault(when: Any, then: Any, fault: str) -> None:
+    graph = shop()
+    graph.rule("r", when=when, then=then)
+
+    with pytest.raises(GraphError) as caught:
+        graph.build()
+    assert len(caught.value.faults) == 1
+    assert fault in caught.value.faults[0]
+
+
+def test_what_an_author_changes_afterwards_changes_no_rule() -> None:
+    graph, when = shop(), {"node": "price", "amount": 1}
+    graph.rule("r", when=when, then=[{"kind": "halt"}])
+    when["amount"] = 2
+
+    assert graph.build().rules == (
+        Rule(
+            id="r",
+            condition=Matches(node="price", equals={"amount": 1}),
+            actions=(HaltRun(reason="r"),),
+        ),
+    )
+    assert when == {"node": "price", "amount": 2}
