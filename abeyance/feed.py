@@ -104,6 +104,7 @@ class Feed:
         try:
             if follower is not None:
                 await follower.tail.is_level.wait()
+                follower.tail.raise_error()
             while follower is None or not follower.join(walk):
                 # From before the step, so that nothing that comes during it is waited for again.
                 moved = None if follower is None else follower.tail.moved

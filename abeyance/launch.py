@@ -118,7 +118,7 @@ class Launch:
     @property
     def memo(self) -> dict[str, Json]:
         """What a list shows of the run, and what decides whether a second start is the same."""
-        about = self.start.model_dump(mode="json", exclude={"run_id", "limits"})
+        about = self.start.model_dump(mode="json", exclude={"run_id", "limits", "generation"})
         return {
             wire.MEMO_START: {**about, "graph": self.spec.name},
             wire.MEMO_SUMMARY: {"status": str(Status.RUNNING), "open": 0, "paused": False},

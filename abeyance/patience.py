@@ -23,6 +23,8 @@ _AGAIN: Final = frozenset(
         RPCStatusCode.FAILED_PRECONDITION,
         RPCStatusCode.RESOURCE_EXHAUSTED,
         RPCStatusCode.UNAVAILABLE,
+        # What a call gets whose server was killed under it.
+        RPCStatusCode.UNKNOWN,
     }
 )
 

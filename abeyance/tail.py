@@ -60,9 +60,9 @@ class Recent:
 class Tail:
     """The tail of one run, from the beginning of its newest execution on.
 
-    `kept` is how many events a follower may fall behind.
-    `is_level` is set when it has read what there was when it began. `moved` is set, and replaced, when it
-    has read more. `on_over` is called when it will read no more, for whatever reason.
+    `kept` is how many events a follower may fall behind. `is_level` is set when it has read what there
+    was when it began. `moved` is set, and replaced, when it has read more. `on_over` is called when it
+    will read no more, for whatever reason.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Tail:
 
     def raise_error(self) -> None:
         """Raise what has ended the tail before the run ended, if anything has."""
-        error = self._task.exception()
+        error = self._task.exception() if self.is_over else None
         if isinstance(error, Unavailable):
             # Each follower gets an error of their own, because raising one adds to its traceback.
             raise Unavailable(str(error), retry_after=error.retry_after) from error

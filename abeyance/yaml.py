@@ -8,8 +8,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +20,7 @@ from abeyance.graph import Graph
 from abeyance.yamlfaults import Faults
 from abeyance.yamlgraph import Declaration, Item
 from abeyance.yamlschema import GraphForm, NodeForm, RuleForm, WayForm
-from abeyance.yamltext import Document
+from abeyance.yamltext import Document, Place
 
 _PARTS: Final[dict[str, TypeAdapter[Any]]] = {
     "nodes": TypeAdapter(NodeForm),
@@ -93,14 +91,12 @@ def _state_of(head: dict[str, Json], error: ValidationError) -> dict[str, Json]:
     """The fields of the state: any value may stand in one whose type is wrong."""
     given = head.get("state")
     fields = dict(given) if isinstance(given, dict) else {}
-    for entry in error.errors():
-        match entry["loc"]:
-            case ("state", _, name, "[key]"):
-                fields.pop(name, None)
-            case ("state", _, name, *_):
-                fields[name] = "any"
-            case _:
-                pass
+    places = [entry["loc"] for entry in error.errors() if entry["loc"][0] == "state"]
+    for place in places:
+        fields.update(dict.fromkeys(place[2:3], "any"))
+    for place in places:
+        if place[-1] == "[key]":
+            fields.pop(place[2], None)
     return {"state": fields} if fields else {}
 
 
@@ -127,10 +123,8 @@ def _mended(
     rest = copy.deepcopy(given)
     if place[0] == "nodes" or kinds == surplus:
         for entry in error.errors():
-            inside = document.found([*place, *entry["loc"]])[len(place) :]
-            around = reduce(getitem, inside[:-1], rest)
-            if inside and isinstance(around, dict):
-                around.pop(inside[-1], None)
+            if inside := document.found([*place, *entry["loc"]])[len(place) :]:
+                _drop(rest, inside)
     name = given.get("id") if isinstance(given, dict) else None
     try:
         form = _PARTS[place[0]].validate_python(rest)
@@ -143,3 +137,14 @@ def _mended(
         is_spoilt=True,
         has_lost_ways=kinds != surplus,
     )
+
+
+def _drop(here: Json, place: Place) -> None:
+    """Take a key out of a mapping, unless what it is in has been taken out before."""
+    *steps, key = place
+    for step in steps:
+        if isinstance(here, dict) and step not in here:
+            return
+        here = here[step]
+    if isinstance(here, dict):
+        here.pop(key, None)

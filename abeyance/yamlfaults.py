@@ -126,12 +126,9 @@ def _said(entry: ErrorDetails, place: Place) -> str:
 
 def _named(place: Sequence[str | int]) -> str:
     """The last key of a place, with the indexes behind it."""
-    indexes = ""
-    for part in reversed(place):
-        if isinstance(part, str):
-            return f"{part}{indexes}" if indexes else repr(part)
-        indexes = f"[{part}]{indexes}"
-    return "the document"
+    key = max(number for number, part in enumerate(place) if isinstance(part, str))
+    indexes = "".join(f"[{part}]" for part in place[key + 1 :])
+    return f"{place[key]}{indexes}" if indexes else repr(place[key])
 
 
 def _shown(given: Any) -> str:

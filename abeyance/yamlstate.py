@@ -41,10 +41,10 @@ def fault_of(name: str, what: FieldType) -> str | None:
         return "is a name that pydantic's models need themselves: take another"
     if isinstance(what, str):
         return None
-    if '"$ref":' in canonical(what):
+    if any(f'"{word}":' in canonical(what) for word in ("$ref", "$dynamicRef")):
         return (
-            "has a schema with a $ref, which would lead out of it: write the state as a pydantic model, "
-            "and name that (state: module:Class)"
+            "has a schema with a reference, which would lead out of it: write the state as a pydantic "
+            "model, and name that (state: module:Class)"
         )
     try:
         schema.schema_of(what)

@@ -78,8 +78,10 @@ def read(text: str) -> Document:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        told = " ".join(filter(None, [error.context, error.problem]))
-        document.faults.append(Fault(1 if mark is None else mark.line + 1, f"no YAML: {told}"))
+        told = " ".join(filter(None, ["no YAML:", error.context, error.problem]))
+        if told.endswith("got '?'"):
+            told += "; within { } and [ ] a text with a question mark has to stand in quotes"
+        document.faults.append(Fault(1 if mark is None else mark.line + 1, told))
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         document.faults.append(Fault(line, f"no YAML: {error.reason} (U+{error.character:04X})"))

@@ -16,7 +16,6 @@ from abeyance.api.auth import CONTROL, Who, demand
 from abeyance.api.backend import Backend, Behind, Runs
 from abeyance.api.ids import RunId
 from abeyance.client import Client
-from abeyance.core.model import InterruptNode
 from abeyance.core.policy import Principal
 from abeyance.errors import Code
 
@@ -87,10 +86,6 @@ async def _demand_gates(run_id: str, who: Principal, behind: Backend, runs: Clie
     view = await runs.view(run_id)
     wanted = {entry.requested_capability for entry in view.interrupts}
     if (graph := behind.graphs.get(view.graph)) is not None:
-        wanted |= {
-            node.question.requested_capability
-            for node in graph.build().nodes.values()
-            if isinstance(node, InterruptNode)
-        }
+        wanted |= {question.requested_capability for question in graph.build().questions}
     for capability in sorted(name for name in wanted if name is not None):
         demand(who, capability)

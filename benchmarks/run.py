@@ -110,7 +110,7 @@ def _versions(contenders: Sequence[Contender]) -> str:
     names = dict.fromkeys(
         ["abeyance", "temporalio", *(name for found in contenders for name in found.packages)]
     )
-    packages = ", ".join(f"{name} {version_of(name) or '(not installed)'}" for name in names)
+    packages = ", ".join(f"{name} {version_of(name) or 'of this checkout'}" for name in names)
     python = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     return f"{python}, {packages}, {server}."
 

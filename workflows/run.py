@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
@@ -58,6 +59,7 @@ class AgentRun:
         self._base = rotation.Growth(
             events=self._task, bytes=info.get_current_history_size(), updates=0
         )
+        self._growth = rotation.Growth(events=0, bytes=0, updates=0)
         self._updates = 0
         event: events.Event
         if carried is None:
@@ -208,22 +210,34 @@ class AgentRun:
     def messages(self) -> list[events.Message]:
         return list(self._state.mailbox.queue)
 
-    def _feed(self, event: events.Event) -> None:
-        info = workflow.info()
-        length = info.get_current_history_length()
-        if length != self._task:
-            self._task = length
-            self._advance(events.TaskBegan(now=event.now))
-        growth = rotation.Growth(
-            events=length - self._base.events,
-            bytes=info.get_current_history_size() - self._base.bytes,
-            updates=self._updates,
+    def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
+        self._measure(event, is_local=is_local)
+        due = rotation.due(
+            replace(self._growth, updates=self._updates),
+            soft_events=self._state.limits.continue_as_new_after,
         )
-        due = rotation.due(growth, soft_events=self._state.limits.continue_as_new_after)
         # Before the event: what it makes ready then waits for the hand-over, if nothing else runs.
         if due is not None and due != self._state.rotation:
             self._advance(events.RotationDue(now=event.now, hard=due == "hard"))
         self._advance(event)
+
+    def _measure(self, event: events.Event, *, is_local: bool) -> None:
+        if is_local:
+            # The result of a local activity may come in one workflow task and be replayed in the one
+            # before, where the history is shorter (tried). So it is counted, not looked up.
+            self._growth = replace(self._growth, events=self._growth.events + 1)
+            return
+        info = workflow.info()
+        length = info.get_current_history_length()
+        if length == self._task:
+            return
+        self._task = length
+        self._growth = rotation.Growth(
+            events=max(length - self._base.events, self._growth.events),
+            bytes=info.get_current_history_size() - self._base.bytes,
+            updates=0,
+        )
+        self._advance(events.TaskBegan(now=event.now))
 
     def _feed_update(self, event: events.Event) -> None:
         self._feed(event)
@@ -266,10 +280,10 @@ class AgentRun:
             case effects.RunNode():
                 handle = visits.start_node(effect, self._start.run_id, graph)
                 self._running[effect.visit] = handle
-                self._spawn(self._follow(effect.visit, handle))
+                self._spawn(self._follow(effect.visit, handle, is_local=effect.node.local))
             case effects.DecideRoutes():
                 handle = visits.start_routes(effect, self._start.run_id, graph)
-                self._spawn(self._follow(effect.visit, handle))
+                self._spawn(self._follow(effect.visit, handle, is_local=True))
             case effects.StopNode():
                 if (running := self._running.get(effect.visit)) is not None:
                     running.cancel()
@@ -295,10 +309,11 @@ class AgentRun:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crash = error
 
-    async def _follow(self, visit: str, handle: visits.VisitHandle) -> None:
+    async def _follow(self, visit: str, handle: visits.VisitHandle, *, is_local: bool) -> None:
         outcome = await visits.outcome_of(handle)
         self._running.pop(visit, None)
-        self._feed(arrivals.visit_ended(visit, outcome, workflow.now()))
+        event = arrivals.visit_ended(visit, outcome, workflow.now())
+        self._feed(event, is_local=is_local)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)

@@ -77,7 +77,7 @@ def finish(
         return
     verdict = rules.judge(spec, visit.node, values)
     way = Way(decision=verdict.decision, goto=goto, routed=routed)
-    asking = replace(visit, held=way, journal=None, stopping=False)
+    asking = replace(visit, way=way, journal=None, stopping=False)
     for question in verdict.questions:
         gate.open_question(draft, asking, question, "rule")
     if not verdict.questions:

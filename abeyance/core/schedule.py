@@ -46,8 +46,8 @@ def _is_held(state: RunState, visit: Visit, running: int) -> bool:
 
 
 def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
-    if visit.held is not None:
-        leaving.go_on(draft, visit, visit.held)
+    if visit.way is not None:
+        leaving.go_on(draft, visit, visit.way)
         return True
     spec = draft.state.spec
     match spec.nodes[visit.node]:

@@ -80,7 +80,7 @@ class Way:
 class Visit:
     """One execution of a node. `starts` counts how often its code was started (stops, re-entries).
 
-    A visit that has finished and waits for the answer to a rule's question has its way on in `held`.
+    A visit that has finished and waits for the answer to a rule's question has it in `way`.
     """
 
     address: str
@@ -94,7 +94,7 @@ class Visit:
     journal: Json = None
     answers: Mapping[str, Json] = field(default_factory=dict)
     stopping: bool = False
-    held: Way | None = None
+    way: Way | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

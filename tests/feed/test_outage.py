@@ -43,5 +43,8 @@ async def test_a_server_that_is_killed_is_waited_for_and_then_given_up(tmp_path:
         assert read == [events] * 3
         assert (cursor, feed.tails) == (None, 0)
         server.kill()
-        with pytest.raises(Unavailable, match=r"did not answer for 0\.1 s"):
-            await Feed(client.temporal, patience=0.1).page(run_id, None, 1)
+        hasty_feed = Feed(client.temporal, patience=0.1)
+        for ask in (hasty_feed.page(run_id, None, 1), hasty_feed.opened(run_id, None)):
+            with pytest.raises(Unavailable, match=r"did not answer for 0\.1 s"):
+                await ask
+        assert hasty_feed.tails == 0

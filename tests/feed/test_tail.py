@@ -81,6 +81,39 @@ async def test_followers_from_anywhere_in_a_long_history_share_its_reading_too(
     assert counter.most_polls[run_id] == 1
 
 
+async def test_a_reader_who_has_heard_of_more_than_the_tail_hears_none_of_it_twice(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(1))
+    client, counter = counted(temporal)
+    feed = Feed(client)
+
+    async def follow(run_id: str, after: str) -> list[str]:
+        return [event.type async for event in feed.follow(run_id, after)]
+
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        first = await feed.opened(run_id, None)
+        before = [await anext(first) for _ in range(3)]
+        counter.lets_through.clear()
+        await site.client.pause(run_id)
+        # Through another process, say.
+        (paused,), _ = await Feed(temporal).page(run_id, before[-1].id, 10)
+        ahead = asyncio.create_task(follow(run_id, paused.id))
+        level = asyncio.create_task(follow(run_id, before[-1].id))
+        await site.client.resume(run_id)
+        await site.client.cancel(run_id)
+        await site.ended(run_id)
+        counter.lets_through.set()
+        heard = await asyncio.wait_for(asyncio.gather(ahead, level), 10)
+        await first.aclose()
+
+    assert heard[0][:1] == ["run.resumed"]
+    assert heard[0][-1:] == ["run.cancelled"]
+    assert heard[1] == ["run.paused", *heard[0]]
+
+
 async def test_a_tail_stops_with_its_last_follower_and_leaves_no_task(
     temporal: TemporalClient,
 ) -> None:
@@ -120,7 +153,7 @@ async def test_of_more_than_a_tail_keeps_only_who_does_not_read_loses_their_plac
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(30))
-    feed = Feed(temporal, kept=20)
+    feed, idle = Feed(temporal, kept=20), Feed(temporal, kept=20)
 
     async def follow(run_id: str) -> list[wire.Event]:
         return [event async for event in feed.follow(run_id, None)]
@@ -128,20 +161,25 @@ async def test_of_more_than_a_tail_keeps_only_who_does_not_read_loses_their_plac
     run_id = await site.start()
     quick = asyncio.create_task(follow(run_id))
     slow = feed.follow(run_id, None)
+    alone = idle.follow(run_id, None)
     read = [await anext(slow)]
-    coming = asyncio.create_task(anext(slow))
+    assert [await anext(alone)] == read
+    coming = [asyncio.create_task(anext(slow)), asyncio.create_task(anext(alone))]
     async with site.worker():
         await site.until(run_id, "awaiting-input")
-        read.append(await coming)
+        read.append((await asyncio.gather(*coming))[0])
         late = await feed.opened(run_id, None)
         past = [await asyncio.wait_for(anext(late), 10) for _ in range(30)]
+        await site.client.pause(run_id)
+        # Nobody reads there any more, though the reader has not gone.
+        await eventually(lambda: idle.tails == 0)
         await site.client.cancel(run_id)
         await site.ended(run_id)
     everything = await asyncio.wait_for(quick, 20)
     with pytest.raises(Unavailable, match=r"too slow.*more than 20 events behind.*last id"):
         await anext(slow)
 
-    assert len(everything) == 1 + 31 + 30 + 1
+    assert len(everything) == 1 + 31 + 1 + 30 + 1
     assert everything[-1].type == "run.cancelled"
     assert [*past, *[event async for event in late]] == everything
     assert read + [event async for event in feed.follow(run_id, read[-1].id)] == everything

@@ -1,7 +1,8 @@
-"""A Temporal client that counts what it asks the server, and the long polls that are under way."""
+"""A Temporal client that counts what it asks the server, and can be made to hear of news late."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
@@ -21,6 +22,9 @@ class RpcCounter(ServiceClient):
         self.polls: Counter[str] = Counter()
         """Long polls that are under way, by the id of the run."""
         self.most_polls: Counter[str] = Counter()
+        self.lets_through = asyncio.Event()
+        """While it is not set, the answers of long polls are held back, as by a slow network."""
+        self.lets_through.set()
 
     @property
     def worker_service_client(self) -> Any:
@@ -49,7 +53,7 @@ class RpcCounter(ServiceClient):
             self.polls[polled] += 1
             self.most_polls[polled] = max(self.most_polls[polled], self.polls[polled])
         try:
-            return await self.inner._rpc_call(
+            answer = await self.inner._rpc_call(
                 rpc,
                 req,
                 resp_type,
@@ -58,6 +62,9 @@ class RpcCounter(ServiceClient):
                 metadata=metadata,
                 timeout=timeout,
             )
+            if polled is not None:
+                await self.lets_through.wait()
+            return answer
         finally:
             if polled is not None:
                 self.polls[polled] -= 1

@@ -150,6 +150,14 @@ ONE_FAULT = {
     "line 2: the field 'copy' is a name that pydantic's models need themselves: take another": (
         NODE + "state: {copy: str}"
     ),
+    "line 2: the field 'f' has a schema with a reference, which would lead out of it: write the state "
+    "as a pydantic model, and name that (state: module:Class)": (
+        NODE + "state: {f: {$ref: '#/$defs/x'}}"
+    ),
+    "line 2: the field 'f' has no usable schema: {'minimum': 'x'} is not a JSON Schema that can be "
+    'used: "x" is not of type "number"': NODE + "state: {f: {minimum: x}}",
+    "line 1: no YAML: while parsing a flow mapping expected ',' or '}', but got '?'; within { } and [ "
+    "] a text with a question mark has to stand in quotes": "nodes: [{id: a, prompt: Go?, kind: b}]",
     "line 1: the interrupt 'a' says on_timeout, but has no timeout": GATE
     % "on_timeout: 'goto:END'",
     "line 1: the interrupt 'a' has no prompt: say what a person is to decide": (

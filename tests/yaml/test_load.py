@@ -183,6 +183,8 @@ async def test_a_field_may_be_a_json_schema(loaded: Load) -> None:
     await run.respond("ask", "high")
 
     assert run.values == {"risk": "high"}
+    low = await testing.run(graph, {"risk": "low"}, skip_time=False)
+    assert low.values == {"risk": "low"}
     with pytest.raises(Refusal, match="risk"):
         await testing.run(graph, {"risk": "medium"})
 

@@ -145,6 +145,14 @@ def test_a_rule_that_cannot_be_read_is_a_fault(when: Any, then: Any, fault: str)
     assert fault in caught.value.faults[0]
 
 
+def test_a_payload_has_the_name_that_stargraph_gives_it_too() -> None:
+    graph = shop()
+    ask = {"kind": "interrupt", "prompt": "?", "interrupt_payload": {"a": 1}}
+    graph.rule("r", when={"node": "price"}, then=[ask])
+
+    assert [question.payload for question in graph.build().questions] == [{"a": 1}]
+
+
 def test_what_an_author_changes_afterwards_changes_no_rule() -> None:
     graph, when = shop(), {"node": "price", "amount": 1}
     graph.rule("r", when=when, then=[{"kind": "halt"}])

@@ -1,0 +1,258 @@
+"""Reading the values of a run, and taking in what a node returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any
+
+import pytest
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    computed_field,
+    model_validator,
+)
+
+from abeyance import Refusal, add, append, merge, union
+from abeyance.errors import Code
+from abeyance.statemodel import StateModel, ValuesError
+from abeyance.wire import DEEPEST
+
+NAN = float("nan")
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Line(BaseModel):
+    article: str
+    quantity: int = Field(default=1, alias="qty")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def label(self) -> str:
+        return f"{self.quantity} x {self.article}"
+
+
+class Order(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    total: Decimal = Decimal("0.00")
+    placed: datetime | None = None
+    colour: Colour = Colour.RED
+    lines: list[Line] = []
+    notes: dict[str, int | list[int]] = {}
+
+
+ORDER = StateModel(Order)
+OPEN = StateModel(None)
+
+
+def nested(levels: int) -> Any:
+    value: Any = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def refusal(states: StateModel, given: Mapping[Any, Any]) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        states.initial(given)
+    assert caught.value.code is Code.INVALID_INPUT
+    return caught.value
+
+
+def pointers(states: StateModel, given: Mapping[Any, Any]) -> list[str]:
+    return [error["pointer"] for error in refusal(states, given).details["errors"]]
+
+
+def patch_error(states: StateModel, changes: Mapping[Any, Any]) -> str:
+    with pytest.raises(ValuesError) as caught:
+        states.patch(changes)
+    return str(caught.value)
+
+
+# Reading
+
+
+def test_values_that_todays_model_refuses_are_told_by_field() -> None:
+    with pytest.raises(ValuesError) as caught:
+        ORDER.read({"id": "o1", "total": "much", "lines": [{"qty": 1}], "gone": 1})
+
+    assert str(caught.value) == (
+        "the run's values do not fit Order as it is now: "
+        "/total: Input should be a valid decimal; /lines/0/article: Field required; "
+        "/gone: Extra inputs are not permitted"
+    )
+
+
+def test_a_rule_over_several_fields_is_told_without_a_place() -> None:
+    class Span(BaseModel):
+        start: int = 0
+        end: int = 0
+
+        @model_validator(mode="after")
+        def _forwards(self) -> Span:
+            if self.end < self.start:
+                raise ValueError("it ends before it starts")
+            return self
+
+    with pytest.raises(ValuesError, match="/: Value error, it ends before it starts"):
+        StateModel(Span).read({"start": 2, "end": 1})
+    assert pointers(StateModel(Span), {"start": 2}) == [""]
+
+
+@pytest.mark.parametrize("states", [OPEN, StateModel(None)])
+def test_what_a_node_does_to_its_state_stays_its_own(states: StateModel) -> None:
+    values = {"log": ["a"], "deep": {"x": [1]}}
+    state = states.read(values)
+    state["log"].append("b")
+    state["deep"]["x"].append(2)
+
+    assert values == {"log": ["a"], "deep": {"x": [1]}}
+
+
+def test_a_field_of_any_type_is_the_nodes_own_too() -> None:
+    class Holder(BaseModel):
+        anything: Any = None
+
+    values = {"anything": {"x": [1]}}
+    StateModel(Holder).read(values).anything["x"].append(2)
+
+    assert values == {"anything": {"x": [1]}}
+
+
+# Patches
+
+
+@dataclass
+class Pair:
+    left: int
+    right: Line
+
+
+@pytest.mark.parametrize(
+    ("changes", "patch"),
+    [
+        ({}, {}),
+        ({"total": 5}, {"total": "5"}),
+        ({"total": Decimal("1.50")}, {"total": "1.50"}),
+        ({"placed": datetime(2026, 3, 2, tzinfo=UTC)}, {"placed": "2026-03-02T00:00:00Z"}),
+        ({"placed": None, "colour": "red"}, {"placed": None, "colour": "red"}),
+        ({"notes": {"a": 1, "b": [1, 2]}}, {"notes": {"a": 1, "b": [1, 2]}}),
+    ],
+)
+def test_a_patch_is_held_against_its_fields_and_becomes_json(
+    changes: dict[str, Any], patch: dict[str, Any]
+) -> None:
+    assert ORDER.patch(changes) == patch
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, None),
+        (0, 0),
+        ("", ""),
+        (False, False),
+        ((1, 2), [1, 2]),
+        (Line(article="a"), {"article": "a", "quantity": 1}),
+        (Pair(1, Line(article="a")), {"left": 1, "right": {"article": "a", "quantity": 1}}),
+        (Decimal("1.5"), "1.5"),
+        (timedelta(minutes=5), "PT5M"),
+        (Colour.RED, "red"),
+        (b"text", "text"),
+        ({"b", "a"}, ["a", "b"]),
+    ],
+)
+def test_an_open_state_takes_what_can_be_written_as_json(value: Any, written: Any) -> None:
+    assert OPEN.patch({"x": value}) == {"x": written}
+    assert OPEN.initial({"x": value}) == {"x": written}
+
+
+@pytest.mark.parametrize(
+    ("states", "changes", "told"),
+    [
+        (ORDER, {"total": "much"}, "/total: Input should be a valid decimal"),
+        (ORDER, {"lines": [{"article": "a", "qty": "x"}]}, "/lines/0/qty: Input should be"),
+        (ORDER, {"nope": 1}, "sets 'nope', which Order does not have; it has 'id', 'total'"),
+        (ORDER, {5: 1}, "5 is none"),
+        (OPEN, {5: 1}, "5 is none"),
+        (OPEN, {"x": NAN}, "'x' cannot be written as JSON: Out of range float"),
+        (OPEN, {"x": {"deep": [float("inf")]}}, "'x' cannot be written as JSON: Out of range"),
+        (OPEN, {"x": {1: 2}}, "'x' has the key 1; in JSON a key is text"),
+        (OPEN, {"x": [{"y": {None: 2}}]}, "'x' has the key None; in JSON"),
+        (OPEN, {"x": object()}, "'x' cannot be written as JSON: Unable to serialize unknown type"),
+        (OPEN, {"x": lambda: None}, "'x' cannot be written as JSON"),
+        (OPEN, {"x": b"\xff"}, "'x' cannot be written as JSON"),
+        (OPEN, {"x": "\ud800"}, "'x' cannot be written as JSON"),
+        (OPEN, {"x": nested(DEEPEST + 1)}, "nested in it deeper than 100 levels"),
+        (OPEN, {"x": nested(5_000)}, "'x' cannot be written as JSON"),
+    ],
+)
+def test_a_patch_that_cannot_be_kept_is_told_by_field(
+    states: StateModel, changes: Any, told: str
+) -> None:
+    assert told in patch_error(states, changes)
+
+
+def test_a_value_may_be_nested_a_hundred_levels() -> None:
+    assert OPEN.patch({"x": nested(DEEPEST)}) == {"x": nested(DEEPEST)}
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    itself: list[Any] = []
+    itself.append(itself)
+
+    assert "Circular reference" in patch_error(OPEN, {"x": itself})
+    assert pointers(OPEN, {"x": itself}) == ["/x"]
+
+
+class Reduced(BaseModel):
+    log: Annotated[list[str], append] = Field(default=[], max_length=2)
+    names: Annotated[set[str], union] = set()
+    facts: Annotated[dict[str, int], merge] = {}
+    balance: Annotated[int, add] = Field(default=0, ge=0)
+
+
+def test_a_field_with_a_reducer_takes_what_is_put_to_it() -> None:
+    states = StateModel(Reduced)
+
+    assert states.patch({"balance": -5, "log": ["a"], "names": {"b"}, "facts": {"x": "1"}}) == {
+        "balance": -5,
+        "log": ["a"],
+        "names": ["b"],
+        "facts": {"x": 1},
+    }
+    assert "/log" in patch_error(states, {"log": "a"})
+    assert "/log/0" in patch_error(states, {"log": [1]})
+    assert "/facts/x" in patch_error(states, {"facts": {"x": "many"}})
+
+
+def test_the_bounds_of_a_field_with_a_reducer_hold_for_what_becomes_of_it() -> None:
+    states = StateModel(Reduced)
+
+    states.check_merged({"balance": 0, "log": ["a", "b"]}, {"balance": -5, "log": ["b"]})
+    with pytest.raises(ValuesError, match="/balance: Input should be greater than or equal to 0"):
+        states.check_merged({"balance": -1}, {"balance": -5})
+    with pytest.raises(ValuesError, match="/log: List should have at most 2 items"):
+        states.check_merged({"log": ["a", "b", "c"]}, {"log": ["c"]})
+
+
+def test_a_default_that_is_made_anew_is_made_for_each_start() -> None:
+    made = iter(range(10))
+    next_number: Callable[[], int] = lambda: next(made)  # noqa: E731
+
+    class Numbered(BaseModel):
+        number: int = Field(default_factory=next_number)
+
+    states = StateModel(Numbered)
+
+    assert [states.initial({})["number"] for _ in range(2)] == [0, 1]
