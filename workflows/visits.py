@@ -17,6 +17,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
     from abeyance.core import effects
+    from abeyance.core.model import GraphSpec
     from abeyance.errors import FailureCode
 
 VisitHandle: TypeAlias = workflow.ActivityHandle[wire.VisitReport]
@@ -31,14 +32,14 @@ _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """Without a bound: the activity itself counts what the node's `retries` allow."""
 
 
-def start_node(effect: effects.RunNode, run_id: str, graph: str) -> VisitHandle:
+def start_node(effect: effects.RunNode, run_id: str, spec: GraphSpec) -> VisitHandle:
     """Start a visit's code in an activity, or in a local one if its node says so."""
     node = effect.node
     order = wire.VisitOrder(
         kind="visit",
         run_id=run_id,
         execution=workflow.info().first_execution_run_id,
-        graph=graph,
+        graph=spec.name,
         node=node.id,
         address=effect.visit,
         values=dict(effect.values),
@@ -48,12 +49,13 @@ def start_node(effect: effects.RunNode, run_id: str, graph: str) -> VisitHandle:
         timeout=node.timeout,
         journal=effect.journal,
         outcome=effect.outcome,
+        routes=_routes(spec, node.id),
     )
     if node.local:
-        return _start_locally(f"{graph}.{node.id}", order)
+        return _start_locally(f"{spec.name}.{node.id}", order)
     timeout = None if node.timeout is None else timedelta(seconds=node.timeout)
     return workflow.start_activity(
-        f"{graph}.{node.id}",
+        f"{spec.name}.{node.id}",
         order,
         result_type=wire.VisitReport,
         # A finally node may not hold up the end, however often it is tried.
@@ -66,20 +68,21 @@ def start_node(effect: effects.RunNode, run_id: str, graph: str) -> VisitHandle:
     )
 
 
-def start_routes(effect: effects.DecideRoutes, run_id: str, graph: str) -> VisitHandle:
+def start_routes(effect: effects.DecideRoutes, run_id: str, spec: GraphSpec) -> VisitHandle:
     """Ask the route functions of an answered interrupt node, in a local activity."""
     order = wire.VisitOrder(
         kind="routes",
         run_id=run_id,
         execution=workflow.info().first_execution_run_id,
-        graph=graph,
+        graph=spec.name,
         node=effect.node.id,
         address=effect.visit,
         values=dict(effect.values),
         answers=dict(effect.answers),
         retries=3,
+        routes=_routes(spec, effect.node.id),
     )
-    return _start_locally(f"{graph}.{effect.node.id}.route", order)
+    return _start_locally(f"{spec.name}.{effect.node.id}.route", order)
 
 
 async def outcome_of(handle: VisitHandle) -> wire.VisitOutcome:
@@ -91,6 +94,11 @@ async def outcome_of(handle: VisitHandle) -> wire.VisitOutcome:
             return wire.Stopped()
         cause = error.__cause__ or error
         return wire.Failed(code=FailureCode.NODE_FAILED, message=f"{type(cause).__name__}: {cause}")
+
+
+def _routes(spec: GraphSpec, node: str) -> tuple[str, ...]:
+    # The run's own graph says which routes there are; today's code may have others.
+    return tuple(route.name for route in spec.routes_from(node))
 
 
 def _start_locally(name: str, order: wire.VisitOrder) -> VisitHandle:
