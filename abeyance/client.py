@@ -344,7 +344,8 @@ class Client:
                 message,
                 wire.MessageReceipt,
                 Turn.SEND_MESSAGE,
-                key=key or message.message_id,
+                # Not the message's own id: the mailbox knows that one, and says so.
+                key=key,
             )
         except RunEnded as ended:
             raise ended.described.not_running() from ended

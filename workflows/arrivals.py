@@ -77,6 +77,11 @@ def message_sent(
     return events.MessageSent(now=now, message=message, signalled=signalled)
 
 
+def messages_taken(order: wire.TakeMessages, now: datetime) -> events.MessagesTaken:
+    """A visit takes messages."""
+    return events.MessagesTaken(now=now, visit=order.visit, most=order.most)
+
+
 def values_edited(order: wire.EditValues, now: datetime) -> events.ValuesEdited:
     """An edit of the values."""
     return events.ValuesEdited(

@@ -182,6 +182,21 @@ class AgentRun:
         except Refusal as refusal:
             raise _application_error(refusal) from refusal
 
+    @workflow.update(description="A visit takes the oldest messages.")
+    async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
+        taken = self._state.mailbox.queue[: order.most]
+        event = arrivals.messages_taken(order, workflow.now())
+        self._feed_update(event)
+        return list(taken)
+
+    @take_messages.validator
+    def _check_take_messages(self, order: wire.TakeMessages) -> None:
+        if order.visit in self._state.visits and self._state.mailbox.queue:
+            return
+        raise ApplicationError(
+            f"there is nothing for {order.visit!r} to take", type=wire.EMPTY, non_retryable=True
+        )
+
     @workflow.update(description="Set fields of the values while the run has stopped.")
     async def edit_values(self, order: wire.EditValues) -> None:
         self._feed_edit(arrivals.values_edited(order, workflow.now()))
