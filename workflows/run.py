@@ -135,13 +135,13 @@ class AgentRun:
             self._feed_update(event)
         except Refusal as refusal:
             raise _application_error(refusal) from refusal
-        settled = self._state.ledger.settled
-        return wire.Receipts(
-            receipts=[
-                replays.get(id_) or ledger.receipt_of(settled[id_], replayed=False)
-                for id_ in event.answers
-            ]
-        )
+        accepted = {
+            id_: ledger.Receipt(
+                interrupt_id=id_, answered_by=event.principal.subject, accepted_at=event.now
+            )
+            for id_ in event.answers
+        }
+        return wire.Receipts(receipts=list({**accepted, **replays}.values()))
 
     @respond.validator
     def _check_respond(self, order: wire.Respond) -> None:
