@@ -2,83 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_drive import Drive, Ways, edge, gate, graph, restored
+from core_drive import Drive, edge, gate, restored
+from core_rules import BOSS, GO, STOP, WORK, after_work, ask, rule, ruled
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.faults import faults_of
 from abeyance.core.model import (
     END,
     START,
-    Ask,
     Default,
     FunctionNode,
     GoTo,
-    GraphSpec,
     Halt,
     HaltRun,
-    Matches,
-    Node,
     OnTimeout,
     Parallel,
-    Question,
     Retry,
     Route,
     Rule,
     RuleAction,
 )
-from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
-
-BOSS = Principal(subject="boss", capabilities=("approve",))
-WORK = "graph:g;node:work"
-
-
-def rule(id_: str, node: str | None, *actions: RuleAction, **equals: Json) -> Rule:
-    """A rule on a node; `x__y` is the path `x.y`."""
-    paths = {name.replace("__", "."): value for name, value in equals.items()}
-    return Rule(id=id_, condition=Matches(node=node, equals=paths), actions=actions)
-
-
-def ask(
-    name: str,
-    *,
-    prompt: str = "Sure?",
-    timeout: float | None = None,
-    on_timeout: OnTimeout | None = None,
-    capability: str | None = None,
-    answer_to: str | None = None,
-) -> Ask:
-    question = Question(
-        name=name,
-        prompt=prompt,
-        requested_capability=capability,
-        timeout=timeout,
-        on_timeout=on_timeout or Halt(),
-    )
-    return Ask(question=question, answer_to=answer_to)
-
-
-def ruled(
-    *rules: Rule,
-    nodes: tuple[str | Node, ...] = ("work", "next", "other"),
-    ways: Ways = ((START, "work"), (START, "idle"), ("work", "next"), ("next", "other")),
-    routes: tuple[Route, ...] = (),
-) -> GraphSpec:
-    """`work` leads to `next` and that to `other`, unless rules say else; `idle` goes on beside."""
-    return graph("idle", *nodes, ways=ways, routes=routes, rules=rules)
-
-
-def after_work(run: Drive) -> list[str]:
-    return [node for node in run.running if node != "idle"]
-
-
-GO, STOP = GoTo(node="other"), HaltRun(reason="enough")
-
 
 # What fires
 
@@ -415,104 +361,3 @@ def test_cancelling_withdraws_what_a_rule_asked() -> None:
         "cancelled",
         {"x": 1},
     )
-
-
-# What a graph says of its rules
-
-
-def test_a_graph_knows_every_question_that_it_asks() -> None:
-    spec = ruled(
-        rule("sure", "work", ask("sure"), GO),
-        nodes=("work", gate("next"), "other"),
-    )
-
-    assert [question.name for question in spec.questions] == ["next", "sure"]
-
-
-def test_the_targets_of_rules_are_reached() -> None:
-    spec = ruled(
-        rule("a", "work", ask("a", timeout=1, on_timeout=GoTo(node="late"))),
-        rule("b", None, GoTo(node="other"), x=1),
-        rule("c", "other", Parallel(nodes=("next", END))),
-        rule("d", "next", Retry(), STOP, ask("d")),
-        nodes=("work", "next", "other", "late"),
-        ways=[(START, "work"), (START, "idle")],
-    )
-
-    assert spec.successors("work") == {"late", "other"}
-    assert spec.successors("next") == {"next", "other"}
-    assert spec.successors(START) == {"work", "idle"}
-
-
-def test_the_rules_are_part_of_what_a_graph_is() -> None:
-    assert ruled().version != ruled(rule("r", "work", GO)).version
-
-
-AFTER = FunctionNode(id="after")
-
-FAULTY = {
-    "the rule name 'no way' must start with a letter or underscore and have at most 100 letters, "
-    "digits, '_', '-' or '.'": [rule("no way", "work", GO)],
-    "two rules are named 'r'": [rule("r", "work", GO), rule("r", "next", GO)],
-    "the rule 'r' has an empty condition": [rule("r", None, GO)],
-    "the rule 'r' looks at an unknown node 'nowhere'": [rule("r", "nowhere", GO)],
-    "the rule 'r' looks at 'after', which runs only after the end": [rule("r", "after", Retry())],
-    "the rule 'r' looks at 'y.z', which is no field of the state": [
-        Rule(id="r", condition=Matches(equals={"y.z": 1}), actions=(GO,))
-    ],
-    "the rule 'r' does nothing: name its actions": [rule("r", "work")],
-    "the rule 'r', goto, leads to an unknown node 'nowhere'": [
-        rule("r", "work", GoTo(node="nowhere"))
-    ],
-    "the rule 'r', goto, leads to 'after', which runs only after the end": [
-        rule("r", "work", GoTo(node="after"))
-    ],
-    "the rule 'r', parallel, leads to an unknown node 'nowhere'": [
-        rule("r", "work", Parallel(nodes=("next", "nowhere")))
-    ],
-    "the rule 'r', parallel, names no nodes": [rule("r", "work", Parallel(nodes=()))],
-    "the rule 'r', parallel, names a node twice": [
-        rule("r", "work", Parallel(nodes=("next", "next")))
-    ],
-    "the rule 'r' asks 2 questions of the same name; a rule asks one": [
-        rule("r", "work", ask("r"), ask("r"))
-    ],
-    "the rule 'asked' asks under the name of the interrupt 'asked': give it another": [
-        rule("asked", "work", ask("asked"))
-    ],
-    "the rule 'r' has no prompt: say what a person is to decide": [
-        rule("r", "work", ask("r", prompt=" "))
-    ],
-    "the rule 'r' has a timeout of 0 s; it must be above zero, and finite": [
-        rule("r", "work", ask("r", timeout=0))
-    ],
-    "the rule 'r' says on_timeout, but has no timeout": [
-        rule("r", "work", ask("r", on_timeout=Default(answer=1)))
-    ],
-    "the rule 'r', on_timeout, leads to an unknown node 'nowhere'": [
-        rule("r", "work", ask("r", timeout=1, on_timeout=GoTo(node="nowhere")))
-    ],
-    "the rule 'r' answers to 'y', which is no field of the state": [
-        rule("r", "work", ask("r", answer_to="y"))
-    ],
-}
-
-
-@pytest.mark.parametrize("fault", FAULTY)
-def test_a_fault_of_a_rule_is_told_and_nothing_else_is(fault: str) -> None:
-    spec = graph(
-        "work",
-        "next",
-        "other",
-        gate("asked"),
-        ways=[(START, "work"), ("work", "next"), ("next", "other"), ("other", "asked")],
-        finally_=["after"],
-    )
-
-    assert faults_of(replace(spec, rules=tuple(FAULTY[fault]))) == (fault,)
-
-
-def test_a_gate_that_nobody_gave_a_prompt_is_a_fault() -> None:
-    spec = GraphSpec(name="g", nodes={"ask": gate("ask", prompt="")}, edges=(edge(START, "ask"),))
-
-    assert faults_of(spec) == ("the interrupt 'ask' has no prompt: say what a person is to decide",)
