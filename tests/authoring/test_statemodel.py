@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -18,41 +17,11 @@ from pydantic import (
     Field,
     computed_field,
 )
+from sample_states import NAN, ORDER, Colour, Line
 
 from abeyance import Refusal
 from abeyance.errors import Code
 from abeyance.statemodel import StateModel, ValuesError
-
-NAN = float("nan")
-
-
-class Colour(StrEnum):
-    RED = "red"
-
-
-class Line(BaseModel):
-    article: str
-    quantity: int = Field(default=1, alias="qty")
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def label(self) -> str:
-        return f"{self.quantity} x {self.article}"
-
-
-class Order(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    id: str
-    total: Decimal = Decimal("0.00")
-    placed: datetime | None = None
-    colour: Colour = Colour.RED
-    lines: list[Line] = []
-    notes: dict[str, int | list[int]] = {}
-
-
-ORDER = StateModel(Order)
-OPEN = StateModel(None)
 
 
 def refusal(states: StateModel, given: Mapping[Any, Any]) -> Refusal:

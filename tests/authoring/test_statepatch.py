@@ -6,53 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from enum import StrEnum
 from typing import Annotated, Any
 
 import pytest
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
-    computed_field,
     model_validator,
 )
+from sample_states import NAN, OPEN, ORDER, Colour, Line
 
 from abeyance import Refusal, add, append, merge, union
 from abeyance.errors import Code
 from abeyance.statemodel import StateModel, ValuesError
 from abeyance.wire import DEEPEST
-
-NAN = float("nan")
-
-
-class Colour(StrEnum):
-    RED = "red"
-
-
-class Line(BaseModel):
-    article: str
-    quantity: int = Field(default=1, alias="qty")
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def label(self) -> str:
-        return f"{self.quantity} x {self.article}"
-
-
-class Order(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    id: str
-    total: Decimal = Decimal("0.00")
-    placed: datetime | None = None
-    colour: Colour = Colour.RED
-    lines: list[Line] = []
-    notes: dict[str, int | list[int]] = {}
-
-
-ORDER = StateModel(Order)
-OPEN = StateModel(None)
 
 
 def nested(levels: int) -> Any:

@@ -262,6 +262,32 @@ async def test_a_pause_that_would_go_nowhere_is_refused(temporal: TemporalClient
         assert (await site.client.view(run_id)).status == "awaiting-input"
 
 
+async def test_a_pause_that_is_over_before_it_is_looked_at_is_no_refusal(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        handle = temporal.get_workflow_handle(run_id)
+        stop = asyncio.Event()
+
+        async def resume_at_once() -> None:
+            for _ in range(500):
+                if not stop.is_set():
+                    await handle.signal("resume")
+
+        resuming = asyncio.create_task(resume_at_once())
+        views = [await site.client.pause(run_id) for _ in range(10)]
+        stop.set()
+        await resuming
+        after = await site.client.view(run_id)
+
+        assert {view.status for view in views} <= {"paused", "awaiting-input"}
+        assert after.metrics is not None
+        assert after.metrics.pause_count > 0
+
+
 async def test_a_failing_finally_node_is_reported_and_hides_nothing(
     temporal: TemporalClient,
 ) -> None:
