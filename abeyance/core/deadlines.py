@@ -47,14 +47,10 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
             ending.begin(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
         case GoTo(node=node):
             gate.expire(draft, interrupt)
-            gate.withdraw(
-                draft,
-                gate.of_visit(draft, interrupt.visit),
-                f"the deadline of {interrupt.name!r} left this visit",
-                by=TIMEOUT,
-            )
-            draft.drop_visit(interrupt.visit)
-            flow.go(draft, interrupt.scope, node)
+            visit = draft.state.visits[interrupt.visit]
+            reason = f"the deadline of {interrupt.name!r} left this visit"
+            flow.leave_unit(draft, visit, reason, by=TIMEOUT)
+            flow.go_instead(draft, visit, node)
         case Default(answer=answer):
             gate.answer(draft, interrupt, answer, TIMEOUT)
         case _:
@@ -98,4 +94,4 @@ def _withdraw_everything(draft: Draft) -> None:
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
         draft.want(StopNode(visit=visit.address, reason="ending", abandon=True))
     root = draft.state.root
-    draft.change(visits={}, scopes={root.address: replace(root, tokens={})})
+    draft.change(visits={}, scopes={root.address: replace(root, tokens={}, fans={})})

@@ -13,6 +13,7 @@ from typing import Any
 
 from abeyance.core.canonical import Json
 from abeyance.core.effects import Effect, Publish
+from abeyance.core.model import GraphSpec
 from abeyance.core.state import Counters, RunState, Scope, Visit
 
 _FARTHEST = 100 * 365 * 24 * 3600.0
@@ -49,6 +50,10 @@ class Draft:
         """Set one scope."""
         self.change(scopes={**self.state.scopes, scope.address: scope})
 
+    def drop_scope(self, address: str) -> None:
+        """Forget one scope."""
+        self.change(scopes={key: s for key, s in self.state.scopes.items() if key != address})
+
     def put_visit(self, visit: Visit) -> None:
         """Set one visit; a new one comes after all others."""
         self.change(visits={**self.state.visits, visit.address: visit})
@@ -56,6 +61,10 @@ class Draft:
     def drop_visit(self, address: str) -> None:
         """Forget a visit."""
         self.change(visits={key: v for key, v in self.state.visits.items() if key != address})
+
+    def graph(self, scope: str) -> GraphSpec:
+        """The graph that is walked in a scope."""
+        return self.state.graph_of(scope)
 
     def want(self, effect: Effect) -> None:
         """Ask for an effect."""

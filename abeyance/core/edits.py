@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from abeyance.core import events, flow
+from abeyance.core import events, items
 from abeyance.core.canonical import why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.ledger import Interrupt
@@ -63,7 +63,7 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
 def edit_values(draft: Draft, event: events.ValuesEdited) -> None:
     """Set fields of the values: as they are given, whatever their reducers."""
     root = draft.state.root
-    flow.put_values(draft, root.address, {**root.values, **event.patch})
+    items.put_values(draft, root.address, {**root.values, **event.patch})
     draft.change(last_activity_at=draft.now)
     draft.tell(
         "run.values_edited",
@@ -77,6 +77,7 @@ def edit_values(draft: Draft, event: events.ValuesEdited) -> None:
 def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
     """Raise the Refusal of an edit of a deadline that may not be made."""
     interrupt = _open(state, event.interrupt_id)
+    graph = state.graph_of(interrupt.scope)
     deadline = event.deadline if event.moves else interrupt.deadline
     if event.moves and deadline is not None and deadline <= event.now:
         raise _invalid(f"The deadline {deadline.isoformat()} has passed; it must be in the future.")
@@ -84,12 +85,12 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
         case Default():
             raise _invalid("An answer by default can only be declared in the graph.")
         case GoTo(node=node) if node != END and (
-            node not in state.spec.nodes or node in state.spec.finally_nodes
+            node not in graph.nodes or node in graph.finally_nodes
         ):
             raise Refusal(
                 Code.UNKNOWN_NODE,
-                f"{node!r} is no node of {state.spec.name!r} that can be gone to; there are "
-                f"{', '.join(map(repr, state.spec.nodes))}.",
+                f"{node!r} is no node of {graph.name!r} that can be gone to; there are "
+                f"{', '.join(map(repr, graph.nodes))}.",
             )
         case _:
             pass

@@ -12,32 +12,47 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
-from abeyance.core.model import FunctionNode, Node
+from abeyance.core.model import FunctionNode, GraphSpec, Node
 
 StopReason: TypeAlias = Literal["pause", "rotation", "ending"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunNode:
-    """Run a visit's code, and tell how it ended by NodeFinished, NodeStopped or NodeFailed.
+    """Run a visit's code; how it ended is NodeFinished, NodeInterrupted, NodeStopped or NodeFailed.
 
-    `start` counts the times that this visit was started; `outcome` is the run's for a finally node.
+    `graph` is the one that the node is of, and `path` the nodes through which nested graphs lead to
+    it. `start` counts the times that this visit was started. `answers` are those of the scope, `own`
+    those to the visit's own questions by their keys; `interrupted`: it has asked before, and kept
+    `saved`. `item` is that of a fan-out, `results` what came together at the join before the node.
+    `outcome` is the run's, for a finally node.
     """
 
     visit: str
+    graph: GraphSpec
+    path: tuple[str, ...]
     node: FunctionNode
     start: int
     values: Mapping[str, Json]
     answers: Mapping[str, Json]
+    own: Mapping[str, Json]
     journal: Json
+    saved: Json
+    interrupted: bool
+    item: Json
+    results: Json
     outcome: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecideRoutes:
-    """Ask the route functions of an answered interrupt node; tell it by NodeFinished with `routed`."""
+    """Ask the route functions and rules of a node that ran no code; tell it by NodeFinished with
+    `routed` and `fired`.
+    """
 
     visit: str
+    graph: GraphSpec
+    path: tuple[str, ...]
     node: Node
     values: Mapping[str, Json]
     answers: Mapping[str, Json]

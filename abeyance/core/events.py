@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
-from abeyance.core.model import OnPauseTimeout, OnTimeout, ResumeRun
+from abeyance.core.model import OnPauseTimeout, OnTimeout, Question, ResumeRun
 from abeyance.core.policy import Principal
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
@@ -53,17 +53,61 @@ class RotationDue(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """One item of a fan-out: a visit of `node` that reads `item`."""
+
+    node: str
+    item: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFinished(_Event):
     """A visit's code returned.
 
-    `patch` is what it changes, `goto` replaces its edges, `routed` are the targets that its route
-    functions chose (None where they have not been asked).
+    `patch` is what it changes; `goto` or `sends` replace its edges (no sends at all is None, and an
+    empty fan-out is one without items); `routed` are the targets that its route functions chose (None
+    where they have not been asked); `fired` are the ids of the rules with CLIPS text that fired.
     """
 
     visit: str
     patch: Mapping[str, Json] = field(default_factory=dict)
     goto: str | None = None
     routed: tuple[str, ...] | None = None
+    sends: tuple[Send, ...] | None = None
+    fired: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question that code asks. `process` is the part of the visit that asks it, if it has parts.
+
+    `deadline` is a moment, in place of the question's `timeout`. A name is unique in its process.
+    """
+
+    question: Question
+    process: str | None = None
+    deadline: datetime | None = None
+
+    @property
+    def key(self) -> str:
+        """What tells it from the other questions of its visit, and finds its answer again."""
+        return self.question.name if self.process is None else f"{self.process}/{self.question.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInterrupted(_Event):
+    """A visit's code asks people, and has ended until they answer.
+
+    `composite`: it runs several processes, so every answer re-enters it, not only the last. `reason`
+    is then what it says of itself. `saved` is the visit's private state.
+    """
+
+    visit: str
+    asked: tuple[Asked, ...]
+    journal: Json = None
+    saved: Json = None
+    composite: bool = False
+    reason: Json = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +125,7 @@ class NodeFailed(_Event):
     visit: str
     code: str
     message: str
+    journal: Json = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +238,7 @@ Event: TypeAlias = (
     | TaskBegan
     | RotationDue
     | NodeFinished
+    | NodeInterrupted
     | NodeStopped
     | NodeFailed
     | Responded

@@ -15,6 +15,9 @@ from abeyance.core.model import (
     END,
     START,
     Ask,
+    Assert,
+    AskOperator,
+    Clips,
     Edge,
     Else,
     FunctionNode,
@@ -24,8 +27,10 @@ from abeyance.core.model import (
     InterruptNode,
     Parallel,
     Question,
+    Retract,
     Retry,
     Rule,
+    SubgraphNode,
     When,
 )
 
@@ -43,6 +48,7 @@ def faults_of(spec: GraphSpec) -> tuple[str, ...]:
                 *_node_faults(spec),
                 *_rule_faults(spec),
                 *_finally_faults(spec),
+                *_static_faults(spec),
                 *_reach_faults(spec),
             ]
         )
@@ -79,10 +85,10 @@ def _edge_faults(spec: GraphSpec) -> Iterator[str]:
             yield f"{told} names a source twice"
         if not edge.sources:
             yield f"an edge to {edge.target!r} has no source"
-        if len(edge.sources) > 1 and edge.target == END:
+        if edge.is_join and edge.target == END:
             yield f"{told} is a join that nothing follows: a run ends by itself when all is done"
         yield from _condition_faults(spec, edge, told)
-    keys = [edge.key for edge in spec.edges if len(edge.sources) > 1]
+    keys = [edge.key for edge in spec.edges if edge.is_join]
     for key in sorted({key for key in keys if keys.count(key) > 1}):
         yield f"the join {key!r} is declared twice"
 
@@ -131,6 +137,8 @@ def _node_faults(spec: GraphSpec) -> Iterator[str]:
             case InterruptNode(question=question, answer_to=field):
                 told = f"the interrupt {node.id!r}"
                 yield from _question_faults(spec, told, question, field)
+            case SubgraphNode():
+                yield from _subgraph_faults(spec, node)
             case _:
                 assert_never(node)
 
@@ -145,6 +153,39 @@ def _function_faults(spec: GraphSpec, node: FunctionNode) -> Iterator[str]:
         yield from _target_fault(spec, f"{told}, to=,", target)
     if isinstance(node.on_error, GoTo):
         yield from _target_fault(spec, f"{told}, on_error,", node.on_error.node)
+
+
+def _subgraph_faults(spec: GraphSpec, node: SubgraphNode) -> Iterator[str]:
+    inner = node.graph
+    told = f"the nested graph {node.id!r}"
+    for fault in faults_of(inner):
+        yield f"{told}: {fault}"
+    if inner.finally_nodes:
+        yield f"{told} has finally nodes, which run after the end of a run: declare them in {spec.name!r}"
+    for target, source in (node.input or {}).items():
+        if not _knows(inner, target):
+            yield f"{told}, input=: {target!r} is no field of the state of {inner.name!r}"
+        if not _knows(spec, source):
+            yield f"{told}, input=: {source!r} is no field of the state"
+    for target, source in (node.output or {}).items():
+        if not _knows(spec, target):
+            yield f"{told}, output=: {target!r} is no field of the state"
+        if not _knows(inner, source):
+            yield f"{told}, output=: {source!r} is no field of the state of {inner.name!r}"
+    if isinstance(node.on_error, GoTo):
+        yield from _target_fault(spec, f"{told}, on_error,", node.on_error.node)
+
+
+def _static_faults(spec: GraphSpec) -> Iterator[str]:
+    for what, names in (
+        ("interrupt_before", spec.interrupt_before),
+        ("interrupt_after", spec.interrupt_after),
+    ):
+        for name in names:
+            if name not in spec.nodes:
+                yield f"{what} names an unknown node {name!r}"
+            elif name in spec.finally_nodes:
+                yield f"{what} names {name!r}, which runs only after the end, when nobody is asked"
 
 
 def _question_faults(
@@ -183,15 +224,16 @@ def _rule_faults(spec: GraphSpec) -> Iterator[str]:
                     yield from _target_fault(spec, f"{told}, goto,", node)
                 case Parallel(nodes=nodes):
                     yield from _parallel_faults(spec, told, nodes)
-                case HaltRun() | Retry():
+                case HaltRun() | Retry() | Assert() | Retract():
                     pass
                 case _:
                     assert_never(action)
 
 
 def _rule_condition_faults(spec: GraphSpec, rule: Rule, told: str) -> Iterator[str]:
-    node, equals = rule.condition.node, rule.condition.equals
-    if node is None and not equals:
+    node = rule.condition.node
+    equals = {} if isinstance(rule.condition, Clips) else rule.condition.equals
+    if node is None and not equals and not isinstance(rule.condition, Clips):
         yield f"{told} has an empty condition"
     if node in spec.finally_nodes:
         yield f"{told} looks at {node!r}, which runs only after the end"
@@ -233,7 +275,7 @@ def _finally_faults(spec: GraphSpec) -> Iterator[str]:
             yield f"the finally node {name!r} may not ask a person: the run is over by then"
         elif (
             node.to
-            or isinstance(node.on_error, GoTo)
+            or isinstance(node.on_error, GoTo | AskOperator)
             or spec.routes_from(name)
             or spec.edges_from(name)
         ):

@@ -3,7 +3,10 @@
 Dataflow without supersteps: a node is entered as soon as an edge to it fires, whatever other branches
 are doing. An edge with several sources is a join: it keeps a queue of tokens for each source and fires
 when every source has one, taking the oldest of each, so that loops pair up. How a visit finds its way
-out of its node is told in `leaving`.
+out of its node is told in `leaving`, what a fan-out does at a join in `fanout`.
+
+What fails in a nested graph, and is dealt with by nobody there, fails the visit that the graph is walked
+for; only at the root does it end the run.
 """
 
 from __future__ import annotations
@@ -11,78 +14,176 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from abeyance.core import ending
+from abeyance.core import ending, gate, items, recourse
 from abeyance.core.address import Address
-from abeyance.core.canonical import Json, size
+from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
-from abeyance.core.model import END, Edge, FunctionNode, GoTo
-from abeyance.core.state import Failure, Scope, Visit
+from abeyance.core.effects import StopNode
+from abeyance.core.model import END, AskOperator, Edge, GoTo, GraphSpec, InterruptNode
+from abeyance.core.state import Failure, Member, Phase, Scope, Visit
 from abeyance.errors import FailureCode
 
 
-def enter(draft: Draft, scope_address: str, node: str, *, is_finally: bool = False) -> None:
-    """Make a visit of a node, ready to start. Too many of one node end the run."""
+def enter(
+    draft: Draft,
+    scope_address: str,
+    node: str,
+    *,
+    members: tuple[Member, ...] = (),
+    results: Json = None,
+    is_finally: bool = False,
+) -> None:
+    """Make a visit of a node, ready to start. Too many of one node fail the graph."""
+    if scope_address not in draft.state.scopes:
+        # Its graph has failed, and is gone, because of what was entered just before.
+        return
     scope = draft.state.scopes[scope_address]
     ordinal = scope.ordinals.get(node, 0) + 1
-    count = scope.visit_counts.get(node, 0) + 1
-    address = Address.parse(scope_address).child("node", node, ordinal)
-    bound = draft.state.limits.max_visits
-    if count > bound and not is_finally:
-        message = (
-            f"the node {node!r} has been visited {bound} times since a person last answered or "
-            "wrote, and max_visits allows no more: give its loop a way out, or raise max_visits"
-        )
-        error = Failure(code=FailureCode.MAX_VISITS, message=message, address=str(address))
-        ending.begin(draft, "failed", message, error=error)
+    address = str(Address.parse(scope_address).child("node", node, ordinal))
+    if not is_finally and not count(draft, scope_address, node, members, address):
         return
-    draft.put_scope(
-        replace(
-            scope,
-            ordinals={**scope.ordinals, node: ordinal},
-            visit_counts={**scope.visit_counts, node: count},
-        )
-    )
+    scope = draft.state.scopes[scope_address]
+    draft.put_scope(replace(scope, ordinals={**scope.ordinals, node: ordinal}))
     draft.put_visit(
         Visit(
-            address=str(address),
+            address=address,
             scope=scope_address,
             node=node,
             created_at=draft.now,
             is_finally=is_finally,
+            members=members,
+            results=results,
         )
     )
     draft.count(visits=1)
 
 
+def count(
+    draft: Draft, scope_address: str, node: str, members: tuple[Member, ...], address: str
+) -> bool:
+    """Count one more visit of a node. False, and its graph has failed, if that is one too many.
+
+    Within a fan-out each item counts its own visits: five hundred items are no loop.
+    """
+    if members:
+        item = items.item_of(draft.state, scope_address, members[-1])
+        found = item.visit_counts.get(node, 0) + 1
+        counts = {**item.visit_counts, node: found}
+        items.put_item(draft, scope_address, members[-1], replace(item, visit_counts=counts))
+    else:
+        scope = draft.state.scopes[scope_address]
+        found = scope.visit_counts.get(node, 0) + 1
+        draft.put_scope(replace(scope, visit_counts={**scope.visit_counts, node: found}))
+    bound = draft.state.limits.max_visits
+    if found <= bound:
+        return True
+    message = (
+        f"the node {node!r} has been visited {bound} times since a person last answered or "
+        "wrote, and max_visits allows no more: give its loop a way out, or raise max_visits"
+    )
+    failure = Failure(code=FailureCode.MAX_VISITS, message=message, address=address)
+    fail_scope(draft, scope_address, failure)
+    return False
+
+
 def fail(draft: Draft, visit: Visit, failure: Failure) -> None:
-    """A visit failed: go where its node's `on_error` says, else end the run."""
-    failure = replace(failure, address=visit.address)
-    node = draft.state.spec.nodes[visit.node]
-    draft.drop_visit(visit.address)
+    """A visit failed: do what its node's `on_error` says, else fail the graph that it is in."""
+    if failure.address is None:
+        failure = replace(failure, address=visit.address)
+    graph = draft.graph(visit.scope)
+    node = graph.nodes[visit.node]
+    drop_unit(draft, visit, "the visit failed")
     if visit.is_finally or draft.state.ending is not None:
         ending.begin(draft, "failed", failure.message, error=failure)
         return
-    match node:
-        case FunctionNode(on_error=GoTo(node=target)):
-            go(draft, visit.scope, target)
+    on_error = None if isinstance(node, InterruptNode) else node.on_error
+    match on_error:
+        case GoTo(node=target):
+            go_instead(draft, visit, target)
+        case AskOperator():
+            recourse.ask(draft, visit, failure)
         case _:
-            ending.begin(draft, "failed", failure.message, error=failure)
+            fail_scope(draft, visit.scope, failure)
 
 
-def put_values(draft: Draft, scope_address: str, values: Mapping[str, Json]) -> None:
-    """Replace the values of a scope by a new version of them."""
+def fail_scope(draft: Draft, scope_address: str, failure: Failure) -> None:
+    """A graph cannot go on: the visit that it is walked for fails, or, at the root, the run."""
     scope = draft.state.scopes[scope_address]
-    draft.put_scope(replace(scope, values=values, version=scope.version + 1, size=size(values)))
+    if scope.visit is None:
+        ending.begin(draft, "failed", failure.message, error=failure)
+        return
+    fail(draft, draft.state.visits[scope.visit], failure)
 
 
-def go(draft: Draft, scope_address: str, target: str) -> None:
+def leave_unit(draft: Draft, visit: Visit, reason: str, *, by: str | None = None) -> None:
+    """Forget a visit that is not over: its code, if it runs, is not waited for."""
+    if visit.phase is Phase.RUNNING:
+        draft.want(StopNode(visit=visit.address, reason="ending", abandon=True))
+    drop_unit(draft, visit, reason, by=by)
+
+
+def drop_unit(draft: Draft, visit: Visit, reason: str, *, by: str | None = None) -> None:
+    """Forget a visit, with what it asks and all that is inside it."""
+    gate.withdraw(draft, gate.of_visit(draft, visit.address), reason, by=by)
+    draft.drop_visit(visit.address)
+    inner = next((s for s in draft.state.scopes.values() if s.visit == visit.address), None)
+    if inner is None:
+        return
+    for each in [v for v in draft.state.visits.values() if v.scope == inner.address]:
+        leave_unit(draft, each, reason, by=by)
+    draft.drop_scope(inner.address)
+
+
+def go(
+    draft: Draft,
+    scope_address: str,
+    target: str,
+    *,
+    members: tuple[Member, ...] = (),
+    results: Json = None,
+) -> None:
     """Enter a target, unless it is END or the run is ending."""
     if target != END and draft.state.ending is None:
-        enter(draft, scope_address, target)
+        enter(draft, scope_address, target, members=members, results=results)
+
+
+def go_instead(draft: Draft, visit: Visit, target: str) -> None:
+    """Go where a goto says, in place of what would follow a visit that is over.
+
+    From inside a fan-out it leads out of it, if from the target there is no way to where the fan-out is
+    gathered.
+    """
+    members = visit.members
+    graph = draft.graph(visit.scope)
+    while members and target != END:
+        fan = draft.state.scopes[visit.scope].fans[members[-1].fan]
+        if not fan.joins or _leads_to(graph, target, fan.joins):
+            break
+        item = items.item_of(draft.state, visit.scope, members[-1])
+        items.put_item(draft, visit.scope, members[-1], replace(item, left=True))
+        members = members[:-1]
+    go(draft, visit.scope, target, members=members)
+
+
+def _leads_to(graph: GraphSpec, node: str, joins: tuple[str, ...]) -> bool:
+    goals = {edge.target for edge in graph.edges if edge.key in joins}
+    sources = {name for edge in graph.edges if edge.key in joins for name in edge.sources}
+    reached, waiting = {node}, [node]
+    while waiting:
+        name = waiting.pop()
+        if name in sources:
+            return True
+        if name not in goals:
+            fresh = graph.successors(name) - reached
+            reached |= fresh
+            waiting += sorted(fresh)
+    return False
 
 
 def put_token(draft: Draft, scope_address: str, edge: Edge, source: str, visit: str) -> None:
     """Leave a visit's token at a join, and enter its target if no other is missing."""
+    if scope_address not in draft.state.scopes:
+        return
     scope = draft.state.scopes[scope_address]
     come = scope.tokens.get(edge.key, {})
     come = {**come, source: (*come.get(source, ()), visit)}
@@ -97,9 +198,10 @@ def put_token(draft: Draft, scope_address: str, edge: Edge, source: str, visit: 
 def release_starved(draft: Draft, scope: Scope) -> bool:
     """Deal with the joins of a scope in which nothing else can happen. False if there are none.
 
-    A join that takes what has arrived starts with that; any other fails the run.
+    A join that takes what has arrived starts with that; any other fails the graph.
     """
-    starved = [edge for edge in draft.state.spec.edges if edge.key in scope.tokens]
+    graph = draft.graph(scope.address)
+    starved = [edge for edge in graph.edges if edge.key in scope.tokens]
     if not starved:
         return False
     edge = next((edge for edge in starved if edge.join == "arrived"), starved[0])
@@ -114,8 +216,8 @@ def release_starved(draft: Draft, scope: Scope) -> bool:
         f"{', '.join(map(repr, missing))}, which cannot come any more; "
         f"{', '.join(map(repr, come))} did. Use join='arrived' if that is enough"
     )
-    error = Failure(code=FailureCode.JOIN_STARVED, message=message, address=scope.address)
-    ending.begin(draft, "failed", message, error=error)
+    failure = Failure(code=FailureCode.JOIN_STARVED, message=message, address=scope.address)
+    fail_scope(draft, scope.address, failure)
     return True
 
 

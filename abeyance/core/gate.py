@@ -1,18 +1,20 @@
 """Opening and settling interrupts in a run: what the ledger records, and what follows for the unit.
 
-A *unit* is the visit that waits. It goes on when all interrupts of its own are settled; what other
-units wait for does not concern it.
+A *unit* is the visit that waits. It goes on when all interrupts of its own are settled, or, if it is
+composite, at every answer; what other units wait for does not concern it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from abeyance.core import ledger, template
+from abeyance.core import items, ledger, template
+from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
-from abeyance.core.ledger import Interrupt, Kind, SettledStatus
+from abeyance.core.events import Asked
+from abeyance.core.ledger import Interrupt, Kind, Parent, SettledStatus
 from abeyance.core.model import Question
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Phase, Visit
@@ -21,17 +23,55 @@ _LONGEST_PROMPT = 10_000
 """In characters: a template may show a field that holds a whole document."""
 
 
-def open_question(draft: Draft, visit: Visit, question: Question, kind: Kind = "question") -> None:
-    """Ask a person on behalf of a visit, which waits from now on. What is shown is frozen here."""
+def open_question(
+    draft: Draft,
+    visit: Visit,
+    question: Question,
+    kind: Kind = "question",
+    *,
+    ordinal: int = 1,
+) -> None:
+    """Ask a person on behalf of a visit, which waits from now on. What is shown is frozen here.
+
+    `{field}` in the prompt and the reason is filled. `ordinal` tells this question from earlier ones of
+    the same name at the same visit.
+    """
+    values = items.values_of(draft.state, visit)
+    shown = replace(
+        question,
+        prompt=template.fill(question.prompt, values),
+        reason=template.fill_all(question.reason, values),
+    )
+    ask(draft, visit, Asked(question=shown), kind, ordinal=ordinal)
+    draft.put_visit(
+        replace(draft.state.visits[visit.address], phase=Phase.WAITING, started_at=draft.now)
+    )
+
+
+def ask(
+    draft: Draft,
+    visit: Visit,
+    asked: Asked,
+    kind: Kind = "question",
+    *,
+    ordinal: int = 1,
+    parents: tuple[Parent, ...] = (),
+) -> None:
+    """Open an interrupt of a visit, with a question that is shown as it is."""
     state = draft.state
-    values = state.scopes[visit.scope].values
-    prompt = template.fill(question.prompt, values)[:_LONGEST_PROMPT]
-    reason = template.fill_all(question.reason, values)
-    deadline = None if question.timeout is None else draft.after(question.timeout)
-    id_ = ledger.interrupt_id(state.run_id, visit.address, question.name)
+    question = asked.question
+    address = visit.address
+    if asked.process is not None:
+        address = str(Address.parse(address).child("process", asked.process))
+    prompt = question.prompt[:_LONGEST_PROMPT]
+    deadline = asked.deadline
+    if deadline is None and question.timeout is not None:
+        deadline = draft.after(question.timeout)
+    id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind)
+    draft.put_visit(visit)
     number = draft.tell(
         "interrupt.opened",
-        visit.address,
+        address,
         id=id_,
         name=question.name,
         kind=kind,
@@ -44,9 +84,9 @@ def open_question(draft: Draft, visit: Visit, question: Question, kind: Kind = "
         scope=visit.scope,
         name=question.name,
         kind=kind,
-        address=visit.address,
+        address=address,
         prompt=prompt,
-        reason=reason,
+        reason=question.reason,
         payload=question.payload,
         response_schema=question.response_schema,
         requested_capability=question.requested_capability,
@@ -54,12 +94,25 @@ def open_question(draft: Draft, visit: Visit, question: Question, kind: Kind = "
         deadline=deadline,
         on_timeout=question.on_timeout,
         digest=ledger.digest_of(
-            question.name, visit.address, prompt, reason, question.response_schema
+            question.name, address, prompt, question.reason, question.response_schema
         ),
         number=number,
+        key=ledger.key_of(kind, asked.key),
+        parents=(*parents, *_units_around(draft, visit.scope)),
     )
-    draft.change(ledger=state.ledger.with_opened(opened))
-    draft.put_visit(replace(visit, phase=Phase.WAITING, started_at=draft.now))
+    draft.change(ledger=draft.state.ledger.with_opened(opened))
+
+
+def unit(run_id: str, address: str, reason: Json = None) -> Parent:
+    """A unit as a parent of what is asked inside it."""
+    return Parent(id=ledger.interrupt_id(run_id, address, ""), address=address, reason=reason)
+
+
+def _units_around(draft: Draft, scope_address: str) -> Iterator[Parent]:
+    scope = draft.state.scopes[scope_address]
+    while scope.visit is not None:
+        yield unit(draft.state.run_id, scope.visit)
+        scope = draft.state.scopes[draft.state.visits[scope.visit].scope]
 
 
 def answer(
@@ -78,16 +131,18 @@ def answer(
         answer_sha256=settled.answer_sha256,
         **({} if note is None else {"note": note}),
     )
-    scope = draft.state.scopes[interrupt.scope]
-    # A loop that a person steers is no runaway loop, so their answer starts the count anew.
-    counts = scope.visit_counts if by == TIMEOUT else {}
-    draft.put_scope(
-        replace(scope, answers={**scope.answers, interrupt.name: value}, visit_counts=counts)
-    )
     visit = draft.state.visits[interrupt.visit]
-    visit = replace(visit, answers={**visit.answers, interrupt.name: value})
+    # What a person says about a visit that failed, or before it runs, is no answer of the graph's.
+    if interrupt.kind not in {"static", "error"}:
+        items.put_answer(draft, visit, interrupt.name, value)
+    if by != TIMEOUT:
+        # A loop that a person steers is no runaway loop.
+        items.forget_counts(draft, visit)
+    visit = replace(visit, answers={**visit.answers, interrupt.key: value})
     waits = any(entry.visit == visit.address for entry in draft.state.ledger.open.values())
-    draft.put_visit(visit if waits else replace(visit, phase=Phase.READY))
+    if visit.phase is Phase.WAITING and (visit.composite or not waits):
+        visit = replace(visit, phase=Phase.READY)
+    draft.put_visit(visit)
 
 
 def expire(draft: Draft, interrupt: Interrupt) -> None:

@@ -1,9 +1,9 @@
-"""How a visit ends: its patch is merged, the rules are asked, and one way out of its node is taken.
+"""How a visit ends: its patch is merged, people and rules are asked, and one way out of its node is taken.
 
-A visit that finishes merges its patch. Then the graph's rules say what they say, once. If they ask
-people something, the visit waits with its way on held until they have answered. The way is the rules'
-decision; without one the target of a returned Goto; without that all edges whose condition holds on the
-merged values, and those that route functions chose.
+A visit that finishes merges its patch. If its graph says `interrupt_after`, a person looks at it first.
+Then the graph's rules say what they say, once. While somebody is asked, the visit waits with its way on
+held. The way is the rules' decision; without one what its code returned, a Goto or a fan-out; without
+that all edges whose condition holds on the merged values, and those that route functions chose.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from abeyance.core import ending, flow, gate, patch, rules
+from abeyance.core import ending, fanout, flow, gate, items, looks, patch, rules
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
+from abeyance.core.effects import DecideRoutes
+from abeyance.core.events import NodeFinished
 from abeyance.core.model import (
     END,
     Always,
@@ -23,98 +25,154 @@ from abeyance.core.model import (
     Else,
     FunctionNode,
     GoTo,
+    GraphSpec,
     HaltRun,
     Parallel,
     Retry,
     When,
 )
-from abeyance.core.state import Failure, RunState, Visit, Way
+from abeyance.core.state import Failure, Phase, Visit, Way
 from abeyance.errors import FailureCode
 
 
 def start_scope(draft: Draft, scope_address: str, source: str) -> None:
-    """Fire the edges out of START. If no condition holds, the run fails."""
-    fired = _fired(draft.state, scope_address, source, ())
+    """Fire the edges out of START. If no condition holds, the graph fails."""
+    graph = draft.graph(scope_address)
+    fired = _fired(graph, source, draft.state.scopes[scope_address].values, ())
     if fired is None:
         message = "none of the conditions on the edges from START holds for this input"
-        error = Failure(code=FailureCode.NO_WAY_OUT, message=message, address=scope_address)
-        ending.begin(draft, "failed", message, error=error)
+        failure = Failure(code=FailureCode.NO_WAY_OUT, message=message, address=scope_address)
+        flow.fail_scope(draft, scope_address, failure)
         return
-    _fire(draft, scope_address, source, scope_address, fired=fired, routed=())
+    for edge in fired:
+        if len(edge.sources) > 1:
+            flow.put_token(draft, scope_address, edge, source, scope_address)
+        else:
+            flow.go(draft, scope_address, edge.target)
 
 
-def finish(
-    draft: Draft,
-    visit: Visit,
-    changes: Mapping[str, Json],
-    *,
-    goto: str | None = None,
-    routed: tuple[str, ...] = (),
-) -> None:
+def finish(draft: Draft, visit: Visit, event: NodeFinished) -> None:
     """A visit is done: merge its patch, and leave its node or ask what has to be asked before."""
-    spec = draft.state.spec
-    values = _merged(draft, visit, changes)
-    if values is None:
+    graph = draft.graph(visit.scope)
+    if not _merge(draft, visit, event.patch):
         return
-    node = spec.nodes[visit.node]
-    declared = node.to if isinstance(node, FunctionNode) else ()
-    chosen = (goto,) if goto is not None else routed
-    allowed = (
-        {*declared, END}
-        if goto is not None
-        else {target for route in spec.routes_from(visit.node) for target in route.targets}
-    )
-    for target in chosen:
-        if target not in allowed:
-            message = (
-                f"the node {visit.node!r} chose to go to {target!r}; it may go to "
-                f"{', '.join(map(repr, sorted(allowed)))}: declare its targets with to=[...]"
-            )
-            flow.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=message))
-            return
+    if (fault := _unknown_target(graph, visit.node, event)) is not None:
+        flow.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
+        return
     if draft.state.ending is not None:
         draft.drop_visit(visit.address)
         return
-    verdict = rules.judge(spec, visit.node, values)
-    way = Way(decision=verdict.decision, goto=goto, routed=routed)
-    asking = replace(visit, way=way, journal=None, stopping=False)
+    gate.withdraw(
+        draft,
+        gate.of_visit(draft, visit.address),
+        "the visit finished without it",
+        status="superseded",
+    )
+    way = Way(goto=event.goto, routed=event.routed or (), sends=event.sends, fired=event.fired)
+    done = replace(visit, way=way, journal=None, saved=None, composite=False, stopping=False)
+    if visit.node in graph.interrupt_after and not visit.is_finally:
+        looks.ask(draft, replace(done, stage="after"))
+    else:
+        _judge(draft, done, way)
+
+
+def go_on(draft: Draft, visit: Visit, way: Way) -> None:
+    """What was asked after a visit is answered: it goes on by the way that was held."""
+    if visit.stage == "after":
+        visit, is_edited = looks.apply(draft, visit)
+        graph = draft.graph(visit.scope)
+        decides = graph.routes_from(visit.node) and way.goto is None and way.sends is None
+        if is_edited and (decides or graph.has_clips_on(visit.node)):
+            # Code chose on the values as they were before a person edited them.
+            visit = replace(visit, way=replace(way, is_stale=True))
+            decide(draft, visit)
+            return
+        _judge(draft, visit, way)
+        return
+    for changes in rules.answers_to(draft.graph(visit.scope), visit.node, visit.answers):
+        if not _merge(draft, visit, changes):
+            return
+    _leave(draft, visit, way)
+
+
+def decided(draft: Draft, visit: Visit, way: Way, event: NodeFinished) -> None:
+    """Code was asked again for the way of a visit whose values a person has edited."""
+    routed = () if way.goto is not None or way.sends is not None else event.routed or ()
+    fault = _unknown_target(draft.graph(visit.scope), visit.node, replace(event, routed=routed))
+    if fault is not None:
+        flow.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
+        return
+    _judge(draft, visit, replace(way, routed=routed, fired=event.fired, is_stale=False))
+
+
+def decide(draft: Draft, visit: Visit) -> None:
+    """Ask the code of routes and rules where a visit leads that ran none itself."""
+    draft.put_visit(replace(visit, phase=Phase.RUNNING, starts=visit.starts + 1))
+    draft.want(
+        DecideRoutes(
+            visit=visit.address,
+            graph=draft.graph(visit.scope),
+            path=draft.state.scopes[visit.scope].path,
+            node=draft.graph(visit.scope).nodes[visit.node],
+            values=items.values_of(draft.state, visit),
+            answers=items.answers_of(draft.state, visit),
+        )
+    )
+
+
+def _unknown_target(graph: GraphSpec, name: str, event: NodeFinished) -> str | None:
+    node = graph.nodes[name]
+    declared = set(node.to) if isinstance(node, FunctionNode) else set()
+    if event.sends is not None:
+        chosen, allowed = {each.node for each in event.sends}, declared
+    elif event.goto is not None:
+        chosen, allowed = {event.goto}, {*declared, END}
+    else:
+        chosen = set(event.routed or ())
+        allowed = {target for route in graph.routes_from(name) for target in route.targets}
+    for target in sorted(chosen - allowed):
+        return (
+            f"the node {name!r} chose to go to {target!r}; it may go to "
+            f"{', '.join(map(repr, sorted(allowed)))}: declare its targets with to=[...]"
+        )
+    return None
+
+
+def _judge(draft: Draft, visit: Visit, way: Way) -> None:
+    values = items.values_of(draft.state, visit)
+    verdict = rules.judge(draft.graph(visit.scope), visit.node, values, way.fired)
+    way = replace(way, decision=verdict.decision)
+    asking = replace(visit, way=way, stage="rules")
     for question in verdict.questions:
         gate.open_question(draft, asking, question, "rule")
     if not verdict.questions:
         _leave(draft, visit, way)
 
 
-def go_on(draft: Draft, visit: Visit, way: Way) -> None:
-    """What the rules asked after a visit is answered: it leaves by the way that was held."""
-    for changes in rules.answers_to(draft.state.spec, visit.node, visit.answers):
-        if _merged(draft, visit, changes) is None:
-            return
-    _leave(draft, visit, way)
-
-
-def _merged(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> Mapping[str, Json] | None:
-    values = draft.state.scopes[visit.scope].values
-    if not changes:
-        return values
+def _merge(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> bool:
     try:
-        values = patch.merged(draft.state.spec, values, changes)
+        items.put_patch(draft, visit.scope, visit.members, changes)
     except patch.PatchError as error:
         flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
-        return None
-    flow.put_values(draft, visit.scope, values)
-    return values
+        return False
+    return True
 
 
 def _leave(draft: Draft, visit: Visit, way: Way) -> None:
+    graph = draft.graph(visit.scope)
+    values = items.values_of(draft.state, visit)
     if way.decision is not None:
         draft.drop_visit(visit.address)
         _obey(draft, visit, way.decision)
+    elif way.sends is not None:
+        draft.drop_visit(visit.address)
+        fanout.send(draft, visit, way.sends)
     elif way.goto is not None:
         draft.drop_visit(visit.address)
-        flow.go(draft, visit.scope, way.goto)
-    elif (fired := _fired(draft.state, visit.scope, visit.node, way.routed)) is not None:
+        flow.go_instead(draft, visit, way.goto)
+    elif (fired := _fired(graph, visit.node, values, way.routed)) is not None:
         draft.drop_visit(visit.address)
-        _fire(draft, visit.scope, visit.node, visit.address, fired=fired, routed=way.routed)
+        _fire(draft, visit, fired, way.routed)
     else:
         message = (
             f"none of the conditions on the ways out of {visit.node!r} holds; "
@@ -128,23 +186,22 @@ def _obey(draft: Draft, visit: Visit, decision: Decision) -> None:
         case HaltRun(reason=reason):
             ending.begin(draft, "halted", reason)
         case Retry():
-            flow.enter(draft, visit.scope, visit.node)
+            flow.enter(draft, visit.scope, visit.node, members=visit.members, results=visit.results)
         case GoTo(node=node):
-            flow.go(draft, visit.scope, node)
+            flow.go_instead(draft, visit, node)
         case Parallel(nodes=nodes):
             for node in nodes:
-                flow.go(draft, visit.scope, node)
+                flow.go(draft, visit.scope, node, members=visit.members)
         case _:
             assert_never(decision)
 
 
 def _fired(
-    state: RunState, scope_address: str, source: str, routed: tuple[str, ...]
+    graph: GraphSpec, source: str, values: Mapping[str, Json], routed: tuple[str, ...]
 ) -> tuple[Edge, ...] | None:
-    values = state.scopes[scope_address].values
-    edges = state.spec.edges_from(source)
+    edges = graph.edges_from(source)
     holding = [edge for edge in edges if _holds(edge, values)]
-    is_conditional = bool(state.spec.routes_from(source)) or any(
+    is_conditional = bool(graph.routes_from(source)) or any(
         isinstance(edge.condition, When) for edge in edges
     )
     if is_conditional and not routed and not any(isinstance(e.condition, When) for e in holding):
@@ -167,19 +224,13 @@ def _holds(edge: Edge, values: Mapping[str, Json]) -> bool:
             assert_never(edge.condition)
 
 
-def _fire(
-    draft: Draft,
-    scope_address: str,
-    source: str,
-    visit: str,
-    *,
-    fired: tuple[Edge, ...],
-    routed: tuple[str, ...],
-) -> None:
+def _fire(draft: Draft, visit: Visit, fired: tuple[Edge, ...], routed: tuple[str, ...]) -> None:
     for edge in fired:
-        if len(edge.sources) > 1:
-            flow.put_token(draft, scope_address, edge, source, visit)
+        if edge.is_join and visit.members:
+            fanout.reach(draft, visit, edge)
+        elif len(edge.sources) > 1:
+            flow.put_token(draft, visit.scope, edge, visit.node, visit.address)
         else:
-            flow.go(draft, scope_address, edge.target)
+            flow.go(draft, visit.scope, edge.target, members=visit.members)
     for target in dict.fromkeys(routed):
-        flow.go(draft, scope_address, target)
+        flow.go(draft, visit.scope, target, members=visit.members)

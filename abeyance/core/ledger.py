@@ -32,8 +32,20 @@ _KEPT_PROMPT_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """A unit that waits because of an interrupt inside it: a composite visit, or a nested graph."""
+
+    id: str
+    address: str
+    reason: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupt:
-    """An open question. `number` is that of the fact which opened it: it breaks ties of time."""
+    """An open question. `number` is that of the fact which opened it: it breaks ties of time.
+
+    `key` is the question's among those of its visit. `parents` go from the nearest to the outermost.
+    """
 
     id: str
     visit: str
@@ -51,6 +63,8 @@ class Interrupt:
     on_timeout: OnTimeout
     digest: str
     number: int
+    key: str = ""
+    parents: tuple[Parent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +118,20 @@ class Ledger:
         return Ledger(open=still, settled=kept)
 
 
-def interrupt_id(run_id: str, address: str, name: str, ordinal: int = 1) -> str:
-    """`<run_id>.<16 hex>`: the same question in the same place has the same id in every replay."""
-    place = canonical([address, name, ordinal])
+def interrupt_id(
+    run_id: str, address: str, name: str, ordinal: int = 1, kind: Kind = "question"
+) -> str:
+    """`<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
+
+    Code, rules and operators' questions may use one name at one visit: they are told apart by kind.
+    """
+    place = canonical([address, name, ordinal, *([] if kind == "question" else [kind])])
     return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"
+
+
+def key_of(kind: Kind, key: str) -> str:
+    """The key of an answer in its visit: those that code did not ask for are told apart by kind."""
+    return key if kind == "question" else f"{kind}:{key}"
 
 
 def digest_of(name: str, address: str, prompt: str, reason: Json, response_schema: Json) -> str:
@@ -217,6 +241,7 @@ def judge(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
 def _judge_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Receipt | None:
     entry = ledger.open.get(id_) or ledger.settled.get(id_)
     if entry is None:
+        _refuse_parent(ledger, id_)
         raise Refusal(
             Code.UNKNOWN_INTERRUPT,
             f"There is no interrupt {id_!r} in this run; list its interrupts to see their ids.",
@@ -241,6 +266,21 @@ def _judge_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Rece
         return _judge_settled(entry, answer)
     _judge_open(entry, event)
     return None
+
+
+def _refuse_parent(ledger: Ledger, id_: str) -> None:
+    causes = [
+        entry.id
+        for entry in ledger.open.values()
+        if any(parent.id == id_ for parent in entry.parents)
+    ]
+    if causes:
+        raise Refusal(
+            Code.NOT_ROOT_CAUSE,
+            f"{id_!r} waits because of what is asked inside it; answer that: {', '.join(causes[:10])}",
+            interrupt_id=id_,
+            root_causes=causes,
+        )
 
 
 def _judge_open(interrupt: Interrupt, event: Responded) -> None:

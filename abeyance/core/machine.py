@@ -24,21 +24,25 @@ from datetime import datetime
 from typing import Literal, assert_never
 
 from abeyance.core import (
+    asking,
     closing,
     deadlines,
     edits,
     ending,
     events,
+    fanout,
     flow,
     gate,
     leaving,
     ledger,
+    looks,
+    nesting,
     schedule,
 )
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import Effect, StopNode
-from abeyance.core.model import END, START, GoTo, GraphSpec
+from abeyance.core.model import END, START, GoTo, GraphSpec, InterruptNode, Node
 from abeyance.core.state import (
     Failure,
     Limits,
@@ -48,6 +52,7 @@ from abeyance.core.state import (
     RunState,
     Scope,
     Status,
+    Visit,
 )
 from abeyance.errors import Code, Refusal
 
@@ -107,6 +112,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
     match event:
         case events.Responded():
             ledger.judge(state.ledger, event)
+            looks.refuse_stale(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
             if node not in targets:
@@ -152,7 +158,12 @@ def _apply(draft: Draft, event: events.Event) -> None:
                 draft.change(task_bytes=0, yielding=False)
         case events.RotationDue():
             _rotation_due(draft, "hard" if event.hard else "soft")
-        case events.NodeFinished() | events.NodeStopped() | events.NodeFailed():
+        case (
+            events.NodeFinished()
+            | events.NodeInterrupted()
+            | events.NodeStopped()
+            | events.NodeFailed()
+        ):
             _visit_ended(draft, event)
         case events.Responded():
             _responded(draft, event)
@@ -177,15 +188,23 @@ def _apply(draft: Draft, event: events.Event) -> None:
 
 
 def _visit_ended(
-    draft: Draft, event: events.NodeFinished | events.NodeStopped | events.NodeFailed
+    draft: Draft,
+    event: events.NodeFinished | events.NodeInterrupted | events.NodeStopped | events.NodeFailed,
 ) -> None:
     visit = draft.state.visits.get(event.visit)
     if visit is None or visit.phase is not Phase.RUNNING:
         return
     draft.change(last_activity_at=event.now)
     match event:
-        case events.NodeFinished(patch=patch, goto=goto, routed=routed):
-            leaving.finish(draft, visit, patch, goto=goto, routed=routed or ())
+        case events.NodeFinished() if visit.way is not None:
+            leaving.decided(draft, visit, visit.way, event)
+        case events.NodeFinished():
+            if visit.returned is not None or isinstance(_node(draft, visit), InterruptNode):
+                # It was code of routes and rules; the answer itself was merged before it was asked.
+                event = replace(event, patch={})
+            leaving.finish(draft, visit, event)
+        case events.NodeInterrupted():
+            asking.interrupted(draft, visit, event)
         case events.NodeStopped(journal=journal):
             if draft.state.ending is not None:
                 draft.drop_visit(visit.address)
@@ -193,10 +212,16 @@ def _visit_ended(
             # Code that was stopped before it began brings no journal, and must not erase the last.
             kept = visit.journal if journal is None else journal
             draft.put_visit(replace(visit, phase=Phase.READY, journal=kept, stopping=False))
-        case events.NodeFailed(code=code, message=message):
-            flow.fail(draft, visit, Failure(code=code, message=message))
+        case events.NodeFailed(code=code, message=message, journal=journal):
+            kept = visit.journal if journal is None else journal
+            failed = replace(visit, journal=kept)
+            flow.fail(draft, failed, Failure(code=code, message=message))
         case _:
             assert_never(event)
+
+
+def _node(draft: Draft, visit: Visit) -> Node:
+    return draft.graph(visit.scope).nodes[visit.node]
 
 
 def _responded(draft: Draft, event: events.Responded) -> None:
@@ -321,7 +346,13 @@ def _close(draft: Draft) -> bool:
     state = draft.state
     if state.ending is not None:
         return closing.proceed(draft, state.ending)
-    if state.visits or state.pause is not None:
+    if fanout.gather(draft):
+        return True
+    if state.pause is not None:
+        return False
+    if nesting.close(draft):
+        return True
+    if state.visits:
         return False
     if flow.release_starved(draft, state.root):
         return True

@@ -68,9 +68,16 @@ class ResumeRun:
     kind: Literal["resume"] = "resume"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskOperator:
+    """When a visit fails: a person says whether to try again, to skip it with a patch, or to fail."""
+
+    kind: Literal["interrupt"] = "interrupt"
+
+
 OnTimeout: TypeAlias = Halt | GoTo | Default
 OnPauseTimeout: TypeAlias = ResumeRun | Halt | GoTo
-OnError: TypeAlias = Fail | GoTo
+OnError: TypeAlias = Fail | GoTo | AskOperator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +101,8 @@ class Question:
 class FunctionNode:
     """A node that is a Python function. Times are in seconds.
 
-    `retries` counts the attempts after the first. `to` names the targets that a returned `Goto` may
-    have.
+    `retries` counts the attempts after the first. `to` names the targets that a returned `Goto` or
+    `Send` may have.
     """
 
     kind: Literal["function"] = "function"
@@ -119,7 +126,25 @@ class InterruptNode:
     answer_to: str | None = None
 
 
-Node: TypeAlias = FunctionNode | InterruptNode
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphNode:
+    """A node that is a graph of its own, walked inside the run in a scope of its own.
+
+    `input` and `output` map fields of the target to fields of the source; None means all that both
+    have. `defaults` are the values with which the nested graph begins where `input` says nothing.
+    """
+
+    kind: Literal["subgraph"] = "subgraph"
+    id: str
+    graph: GraphSpec
+    description: str = ""
+    input: Mapping[str, str] | None = None
+    output: Mapping[str, str] | None = None
+    defaults: Mapping[str, Json] = field(default_factory=dict)
+    on_error: OnError = field(default_factory=Fail)
+
+
+Node: TypeAlias = FunctionNode | InterruptNode | SubgraphNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +174,22 @@ Condition: TypeAlias = Always | When | Else
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A way from one source, or a join of several, to a target."""
+    """A way from one source, or a join of several, to a target.
+
+    `gathers`: it was declared from a list, which makes it a join also where the list has one source:
+    behind a fan-out such an edge waits for every item.
+    """
 
     sources: tuple[str, ...]
     target: str
     condition: Condition = field(default_factory=Always)
     join: Join = "all"
+    gathers: bool = False
+
+    @property
+    def is_join(self) -> bool:
+        """Whether tokens meet here, rather than each entering the target."""
+        return self.gathers or len(self.sources) > 1
 
     @property
     def key(self) -> str:
@@ -180,7 +215,19 @@ class Matches:
     equals: Mapping[str, Json] = field(default_factory=dict)
 
 
-RuleCondition: TypeAlias = Matches
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clips:
+    """A rule fires if its CLIPS text does: that is evaluated where the code of nodes runs.
+
+    `node` None: it is looked at after a visit of any node.
+    """
+
+    kind: Literal["clips"] = "clips"
+    text: str
+    node: str | None = None
+
+
+RuleCondition: TypeAlias = Matches | Clips
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +265,23 @@ class Parallel:
 Decision: TypeAlias = HaltRun | Retry | GoTo | Parallel
 """What a rule does in place of the edges."""
 
-RuleAction: TypeAlias = Ask | Decision
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assert:
+    """A rule adds a fact, in CLIPS text, that other rules may look at in the same evaluation."""
+
+    kind: Literal["assert"] = "assert"
+    fact: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retract:
+    """A rule takes a fact away, in CLIPS text, for the rest of the evaluation."""
+
+    kind: Literal["retract"] = "retract"
+    fact: str
+
+
+RuleAction: TypeAlias = Ask | Assert | Retract | Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +303,7 @@ class Rule:
                     found.update(nodes)
                 case Retry():
                     found.add(source)
-                case Ask() | HaltRun():
+                case Ask() | HaltRun() | Assert() | Retract():
                     pass
                 case _:
                     assert_never(action)
@@ -261,6 +324,8 @@ class GraphSpec:
     routes: tuple[Route, ...] = ()
     rules: tuple[Rule, ...] = ()
     finally_nodes: tuple[str, ...] = ()
+    interrupt_before: tuple[str, ...] = ()
+    interrupt_after: tuple[str, ...] = ()
 
     @property
     def version(self) -> str:
@@ -275,6 +340,10 @@ class GraphSpec:
         """The routes that are decided when `source` finishes."""
         return tuple(route for route in self.routes if route.source == source)
 
+    def has_clips_on(self, node: str) -> bool:
+        """Whether a rule that is looked at after a visit of `node` needs CLIPS."""
+        return any(isinstance(rule.condition, Clips) for rule in self.rules_on(node))
+
     def rules_on(self, node: str) -> tuple[Rule, ...]:
         """The rules that are looked at after a visit of `node`: none where nothing follows it."""
         if node not in self.nodes or node in self.finally_nodes:
@@ -283,10 +352,14 @@ class GraphSpec:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """Every question that the graph asks people by itself: those of its nodes and its rules."""
+        """Every question that the graph asks people by itself: those of its nodes and its rules, and
+        of the graphs in it.
+        """
         actions = [action for rule in self.rules for action in rule.actions]
         asking = [*self.nodes.values(), *actions]
-        return tuple(each.question for each in asking if isinstance(each, InterruptNode | Ask))
+        own = [each.question for each in asking if isinstance(each, InterruptNode | Ask)]
+        nested = [node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode)]
+        return (*own, *(question for graph in nested for question in graph.questions))
 
     def successors(self, source: str) -> frozenset[str]:
         """Every node that may run because of `source`, in whatever way."""
@@ -298,6 +371,8 @@ class GraphSpec:
                 found.update(to)
                 if isinstance(on_error, GoTo):
                     found.add(on_error.node)
+            case SubgraphNode(on_error=GoTo(node=node)):
+                found.add(node)
             case InterruptNode(question=Question(on_timeout=GoTo(node=node))):
                 found.add(node)
             case _:

@@ -39,6 +39,17 @@ def merged(
     return {**values, **changed}
 
 
+def contribution(spec: FieldSpec | None, before: Json, after: Json) -> Json:
+    """The patch of a field that makes `after` of `before`, as far as its reducer can do that."""
+    match (spec or _LAST).reducer:
+        case "append" if _are(list, before, after) and after[: len(before or [])] == (before or []):
+            return after[len(before or []) :]
+        case "add" if _is_number(after) and _is_number(before):
+            return after - before
+        case _:
+            return after
+
+
 def _reduced(reducer: Reducer, name: str, old: Json, new: Json) -> Json:
     match reducer:
         case "last":

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from abeyance.core.canonical import Json, canonical
+from abeyance.core.ledger import key_of
 from abeyance.core.model import (
     Ask,
+    Assert,
+    Clips,
     Decision,
     GoTo,
     GraphSpec,
@@ -22,6 +25,7 @@ from abeyance.core.model import (
     Matches,
     Parallel,
     Question,
+    Retract,
     Retry,
     Rule,
 )
@@ -38,16 +42,24 @@ class Verdict:
     decision: Decision | None = None
 
 
-def judge(spec: GraphSpec, node: str, values: Mapping[str, Json]) -> Verdict:
-    """What the rules say after a visit of `node` that left these values."""
+def judge(
+    spec: GraphSpec, node: str, values: Mapping[str, Json], fired: tuple[str, ...] = ()
+) -> Verdict:
+    """What the rules say after a visit of `node` that left these values.
+
+    `fired` are the rules with CLIPS text that fired, as was found out where code runs.
+    """
     questions: list[Question] = []
     decisions: list[Decision] = []
     for rule in spec.rules_on(node):
-        for action in rule.actions if _fires(rule, values) else ():
-            if isinstance(action, Ask):
-                questions.append(action.question)
-            else:
-                decisions.append(action)
+        for action in rule.actions if _fires(rule, values, fired) else ():
+            match action:
+                case Ask(question=question):
+                    questions.append(question)
+                case Assert() | Retract():
+                    pass
+                case _:
+                    decisions.append(action)
     decision = min(decisions, key=lambda each: _RANK[type(each)], default=None)
     return Verdict(questions=tuple(questions), decision=decision)
 
@@ -59,8 +71,8 @@ def answers_to(
     for rule in spec.rules_on(node):
         for action in rule.actions:
             match action:
-                case Ask(answer_to=str() as field) if rule.id in answers:
-                    yield {field: answers[rule.id]}
+                case Ask(answer_to=str() as field) if key_of("rule", rule.id) in answers:
+                    yield {field: answers[key_of("rule", rule.id)]}
                 case _:
                     pass
 
@@ -72,9 +84,11 @@ def hold(equals: Mapping[str, Json], values: Mapping[str, Json]) -> bool:
     )
 
 
-def _fires(rule: Rule, values: Mapping[str, Json]) -> bool:
+def _fires(rule: Rule, values: Mapping[str, Json], fired: tuple[str, ...]) -> bool:
     match rule.condition:
         case Matches(equals=equals):
             return hold(equals, values)
+        case Clips():
+            return rule.id in fired
         case _:
             assert_never(rule.condition)

@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from abeyance.core import flow, gate, leaving, patch
+from abeyance.core import flow, gate, items, leaving, looks, nesting, patch, recourse
 from abeyance.core.canonical import Json, size
 from abeyance.core.draft import Draft
-from abeyance.core.effects import DecideRoutes, RunNode, Yield
-from abeyance.core.model import FunctionNode, InterruptNode
+from abeyance.core.effects import RunNode, Yield
+from abeyance.core.events import NodeFinished
+from abeyance.core.ledger import key_of
+from abeyance.core.model import FunctionNode, InterruptNode, SubgraphNode
 from abeyance.core.state import Failure, Phase, RunState, Visit
 from abeyance.errors import FailureCode
 
@@ -30,8 +32,8 @@ def start_ready(draft: Draft) -> bool:
     running = sum(1 for _ in draft.state.in_phase(Phase.RUNNING))
     for visit in list(draft.state.in_phase(Phase.READY)):
         state = draft.state
-        # Starting one may end the run: the others are then held, and gone.
-        if not _is_held(state, visit, running):
+        # Starting one may end the run, or a graph in it: the others are then held, or gone.
+        if state.visits.get(visit.address) is visit and not _is_held(state, visit, running):
             has_place = running < state.limits.max_parallel_visits and not state.yielding
             moved = _start(draft, visit, has_place=has_place) or moved
             after = draft.state.visits.get(visit.address)
@@ -46,65 +48,146 @@ def _is_held(state: RunState, visit: Visit, running: int) -> bool:
 
 
 def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
-    if visit.way is not None:
-        leaving.go_on(draft, visit, visit.way)
-        return True
-    spec = draft.state.spec
-    match spec.nodes[visit.node]:
+    match visit.stage:
+        case "entered":
+            visit = replace(visit, stage="body")
+            if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
+                looks.ask(draft, replace(visit, stage="before"))
+                return True
+        case "before":
+            visit = replace(looks.apply(draft, visit)[0], stage="body")
+            draft.put_visit(visit)
+        case "error":
+            return _recover(draft, visit)
+        case "after" | "rules":
+            assert visit.way is not None  # noqa: S101 these stages come after the way is known
+            if not visit.way.is_stale:
+                leaving.go_on(draft, visit, visit.way)
+                return True
+            # The asking for routes was stopped, and begins anew.
+            return has_place and _decide(draft, visit)
+        case "body":
+            pass
+        case _:
+            assert_never(visit.stage)
+    return _run_body(draft, visit, has_place=has_place)
+
+
+def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
+    match draft.graph(visit.scope).nodes[visit.node]:
+        case _ if visit.returned is not None:
+            return _go_out(draft, visit, visit.returned, has_place=has_place)
         case FunctionNode() as node:
             return has_place and _run(draft, visit, node)
         case InterruptNode(question=question) if question.name not in visit.answers:
             gate.open_question(draft, visit, question)
             return True
-        case InterruptNode(question=question, answer_to=field) as node:
+        case InterruptNode(question=question, answer_to=field):
             changes = {} if field is None else {field: visit.answers[question.name]}
-            if not spec.routes_from(node.id):
-                leaving.finish(draft, visit, changes)
-                return True
-            return has_place and _decide(draft, visit, node, changes)
+            return _go_out(draft, visit, changes, has_place=has_place)
+        case SubgraphNode() as node:
+            nesting.begin(draft, visit, node)
+            return True
         case unknown:
             assert_never(unknown)
 
 
+def _recover(draft: Draft, visit: Visit) -> bool:
+    key = key_of("error", recourse.NAME)
+    answer = visit.answers[key]
+    rest = {name: value for name, value in visit.answers.items() if name != key}
+    visit = replace(visit, answers=rest, stage="body")
+    match answer["action"]:
+        case "retry" if isinstance(draft.graph(visit.scope).nodes[visit.node], SubgraphNode):
+            # Its graph begins anew, and what is asked in it has to have ids of its own.
+            draft.drop_visit(visit.address)
+            flow.enter(draft, visit.scope, visit.node, members=visit.members)
+        case "retry":
+            draft.put_visit(visit)
+        case "skip":
+            for member in visit.members[-1:]:
+                item = items.item_of(draft.state, visit.scope, member)
+                items.put_item(draft, visit.scope, member, replace(item, skipped=True))
+            draft.put_visit(replace(visit, returned=answer.get("patch", {}), starts=0))
+        case _:
+            failure = visit.failure
+            assert failure is not None  # noqa: S101 it is what the operator was asked about
+            draft.drop_visit(visit.address)
+            flow.fail_scope(draft, visit.scope, failure)
+    return True
+
+
 def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
+    values = items.values_of(draft.state, visit)
+    answers = items.answers_of(draft.state, visit)
     scope = draft.state.scopes[visit.scope]
-    if not _has_room(draft, scope.size + size(scope.answers) + size(visit.journal)):
+    carried = scope.size if values is scope.values else size(values)
+    rest = [answers, visit.answers, visit.journal, visit.saved, visit.results]
+    if not _has_room(draft, carried + sum(map(size, rest))):
         return False
-    started = replace(visit, phase=Phase.RUNNING, started_at=draft.now, starts=visit.starts + 1)
+    started = replace(
+        visit,
+        phase=Phase.RUNNING,
+        started_at=draft.now,
+        starts=visit.starts + 1,
+        given=tuple(visit.answers),
+    )
     draft.put_visit(started)
     if visit.is_finally and node.timeout is None:
         node = replace(node, timeout=draft.state.limits.finally_timeout)
+    item = None
+    if visit.members:
+        item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
     draft.want(
         RunNode(
             visit=visit.address,
+            graph=draft.graph(visit.scope),
+            path=scope.path,
             node=node,
             start=started.starts,
-            values=scope.values,
-            answers=scope.answers,
+            values=values,
+            answers=answers,
+            own=visit.answers,
             journal=visit.journal,
+            saved=visit.saved,
+            interrupted=visit.interrupted,
+            item=item,
+            results=visit.results,
             outcome=None if draft.state.ending is None else draft.state.ending.outcome,
         )
     )
     return True
 
 
-def _decide(draft: Draft, visit: Visit, node: InterruptNode, changes: Mapping[str, Json]) -> bool:
-    scope = draft.state.scopes[visit.scope]
-    values = scope.values
+def _go_out(draft: Draft, visit: Visit, changes: Mapping[str, Json], *, has_place: bool) -> bool:
+    """Leave a node that ran no code: code that has to say where to is asked first."""
+    graph = draft.graph(visit.scope)
+    if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
+        leaving.finish(draft, visit, NodeFinished(now=draft.now, visit=visit.address, patch=changes))
+        return True
+    if not has_place:
+        return False
     # A route looks at the values with the answer in them, so the answer is merged before it is
     # asked: once, also where the asking was stopped and begins anew.
     if changes and not visit.starts:
+        kept = draft.state
         try:
-            values = patch.merged(draft.state.spec, values, changes)
+            items.put_patch(draft, visit.scope, visit.members, changes)
         except patch.PatchError as error:
             flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
             return True
-    if not _has_room(draft, size(values) + size(scope.answers)):
+        if not _has_room(draft, size(items.values_of(draft.state, visit))):
+            draft.change(scopes=kept.scopes)
+            return False
+        leaving.decide(draft, visit)
+        return True
+    return _decide(draft, visit)
+
+
+def _decide(draft: Draft, visit: Visit) -> bool:
+    if not _has_room(draft, size(items.values_of(draft.state, visit))):
         return False
-    if values is not scope.values:
-        flow.put_values(draft, visit.scope, values)
-    draft.put_visit(replace(visit, phase=Phase.RUNNING, starts=visit.starts + 1))
-    draft.want(DecideRoutes(visit=visit.address, node=node, values=values, answers=scope.answers))
+    leaving.decide(draft, visit)
     return True
 
 

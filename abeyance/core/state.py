@@ -15,10 +15,10 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
-from abeyance.core.events import CancelMode, PauseMode
+from abeyance.core.events import CancelMode, PauseMode, Send
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
-from abeyance.core.model import Decision, GraphSpec, OnPauseTimeout
+from abeyance.core.model import Decision, GraphSpec, OnPauseTimeout, SubgraphNode
 
 FORMAT = 1
 """The version of a snapshot's form. A change that old code could not read raises it."""
@@ -41,11 +41,20 @@ Outcome: TypeAlias = Literal["completed", "failed", "cancelled", "halted"]
 
 
 class Phase(StrEnum):
-    """Where a visit is: about to start, running code, or waiting for people."""
+    """Where a visit is: about to start, running code, waiting for people, or walking a nested graph,
+    whose own visits say what it does.
+    """
 
     READY = "ready"
     RUNNING = "running"
     WAITING = "waiting"
+    NESTED = "nested"
+
+
+Stage: TypeAlias = Literal["entered", "before", "body", "error", "after", "rules"]
+"""How far a visit has come: the question before its node, the node itself, the question to an
+operator when it failed, the question after it, and those of the rules.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,19 +77,75 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What failed, and where."""
+
+    code: str
+    message: str
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Where a finished visit leads: what a rule decided, else what its code chose, else the edges."""
+    """Where a finished visit leads: what a rule decided, else what its code chose, else the edges.
+
+    `fired` are the rules with CLIPS text that fired; `is_stale`: a person has edited the values since
+    route functions chose `routed`, so they are asked again.
+    """
 
     decision: Decision | None = None
     goto: str | None = None
     routed: tuple[str, ...] = ()
+    sends: tuple[Send, ...] | None = None
+    fired: tuple[str, ...] = ()
+    is_stale: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Of which item of which fan-out a visit is a part; `fan` is the address of the visit that sent."""
+
+    fan: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One item of a fan-out: what its visits changed, said and reached so far.
+
+    `reached` are the joins that it came to; `left`: a goto led out of the fan-out; `skipped`: a person
+    skipped a visit that had failed.
+    """
+
+    item: Json
+    reached: tuple[str, ...] = ()
+    left: bool = False
+    skipped: bool = False
+    patch: Mapping[str, Json] = field(default_factory=dict)
+    answers: Mapping[str, Json] = field(default_factory=dict)
+    visit_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fan:
+    """A fan-out that is under way. `joins` are where the graph gathers it, by the keys of the edges;
+    `outer` is the membership of the visit that sent it.
+    """
+
+    outer: tuple[Member, ...]
+    joins: tuple[str, ...]
+    items: tuple[Item, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """One execution of a node. `starts` counts how often its code was started (stops, re-entries).
 
-    A visit that has finished and waits for the answer to a rule's question has it in `way`.
+    `answers` are those to its own questions, by their keys, and `given` the keys of those that its code
+    was last started with. `saved` is what it kept when it asked. `composite`: each answer re-enters it.
+    `returned` is what its nested graph changed, once that is over. `failure` is what an operator is
+    asked about, for the n-th time by `errors`. A visit that has finished and waits for answers has
+    in `way` where it leads.
     """
 
     address: str
@@ -95,6 +160,16 @@ class Visit:
     answers: Mapping[str, Json] = field(default_factory=dict)
     stopping: bool = False
     way: Way | None = None
+    stage: Stage = "entered"
+    members: tuple[Member, ...] = ()
+    results: Json = None
+    interrupted: bool = False
+    composite: bool = False
+    given: tuple[str, ...] = ()
+    saved: Json = None
+    returned: Mapping[str, Json] | None = None
+    errors: int = 0
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +177,9 @@ class Scope:
     """A graph that is being walked. `tokens` are, by join and source, the visits that have come.
 
     `ordinals` count a node's visits for its addresses; `visit_counts` for the bound on loops, and
-    start anew when a person answers. `size` is that of the values, in bytes.
+    start anew when a person answers. `size` is that of the values, in bytes. A nested graph's scope
+    has the `visit` that it is walked for, the `path` of nodes that leads to it from the root, and the
+    values that it was `given`. `fans` are the fan-outs under way, by the address of who sent them.
     """
 
     address: str
@@ -113,6 +190,10 @@ class Scope:
     ordinals: Mapping[str, int] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
     answers: Mapping[str, Json] = field(default_factory=dict)
+    visit: str | None = None
+    path: tuple[str, ...] = ()
+    given: Mapping[str, Json] = field(default_factory=dict)
+    fans: Mapping[str, Fan] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +206,6 @@ class Pause:
     mode: PauseMode
     deadline: datetime | None
     on_timeout: OnPauseTimeout
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """What failed, and where."""
-
-    code: str
-    message: str
-    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +276,17 @@ class RunState:
             return Status(self.ending.outcome) if self.finished else Status.ENDING
         if self.pause is not None:
             return Status.PAUSED
-        phases = {visit.phase for visit in self.visits.values()}
+        phases = {visit.phase for visit in self.visits.values()} - {Phase.NESTED}
         return Status.AWAITING_INPUT if phases == {Phase.WAITING} else Status.RUNNING
+
+    def graph_of(self, scope: str) -> GraphSpec:
+        """The graph that is walked in a scope."""
+        graph = self.spec
+        for node in self.scopes[scope].path:
+            inner = graph.nodes[node]
+            assert isinstance(inner, SubgraphNode)  # noqa: S101 a path leads through nothing else
+            graph = inner.graph
+        return graph
 
     def in_phase(self, phase: Phase) -> Iterator[Visit]:
         """The visits in one phase, oldest first."""

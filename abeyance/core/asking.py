@@ -1,0 +1,87 @@
+"""What becomes of a visit whose code asked people.
+
+The visit waits, with its journal and the state that it kept, until all that it asked is settled; a
+composite one is re-entered at every answer, with what is known. When its code then asks the same again,
+the question that is open stays as it was, with its id and deadline; what it asks no more is superseded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from abeyance.core import flow, gate
+from abeyance.core.draft import Draft
+from abeyance.core.events import Asked, NodeInterrupted
+from abeyance.core.ledger import Parent
+from abeyance.core.model import END, GoTo, GraphSpec
+from abeyance.core.state import Failure, Phase, Visit
+from abeyance.errors import FailureCode
+
+
+def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
+    """A visit's code asks people."""
+    if draft.state.ending is not None:
+        draft.drop_visit(visit.address)
+        return
+    if (failure := _fault(draft.graph(visit.scope), visit, event.asked)) is not None:
+        flow.fail(draft, visit, failure)
+        return
+    visit = replace(
+        visit,
+        phase=Phase.WAITING,
+        journal=event.journal,
+        saved=event.saved,
+        interrupted=True,
+        composite=event.composite,
+        stopping=False,
+    )
+    draft.put_visit(visit)
+    still = {entry.key: entry for entry in gate.of_visit(draft, visit.address)}
+    wanted = {asked.key for asked in event.asked}
+    gate.withdraw(
+        draft,
+        [entry for key, entry in still.items() if key not in wanted],
+        "the visit asks this no more",
+        status="superseded",
+    )
+    parents: tuple[Parent, ...] = ()
+    if event.composite:
+        parents = (gate.unit(draft.state.run_id, visit.address, event.reason),)
+    for asked in event.asked:
+        if asked.key not in still and asked.key not in visit.answers:
+            gate.ask(draft, draft.state.visits[visit.address], asked, parents=parents)
+    waits = gate.of_visit(draft, visit.address)
+    has_news = any(key not in visit.given for key in visit.answers)
+    if not waits or (event.composite and has_news):
+        draft.put_visit(replace(draft.state.visits[visit.address], phase=Phase.READY))
+
+
+def _fault(graph: GraphSpec, visit: Visit, asked: tuple[Asked, ...]) -> Failure | None:
+    counts = Counter(each.key for each in asked)
+    for each in asked:
+        name = each.question.name
+        if counts[each.key] > 1:
+            message = (
+                f"the node {visit.node!r} asks {name!r} twice in one pass: give each question of a "
+                "visit a name of its own"
+            )
+            return Failure(code=FailureCode.NODE_FAILED, message=message)
+        if each.key in visit.given:
+            message = (
+                f"the node {visit.node!r} raises the interrupt {name!r} again, which was answered: "
+                "look at ctx.answers before you raise it, or use `await ctx.interrupt(...)`"
+            )
+            return Failure(code=FailureCode.NODE_FAILED, message=message)
+        match each.question.on_timeout:
+            case GoTo(node=node) if node != END and (
+                node not in graph.nodes or node in graph.finally_nodes
+            ):
+                message = (
+                    f"the interrupt {name!r} of {visit.node!r} would go to {node!r} at its deadline, "
+                    f"which is no node of {graph.name!r} that can be gone to"
+                )
+                return Failure(code=FailureCode.UNKNOWN_NODE, message=message)
+            case _:
+                pass
+    return None

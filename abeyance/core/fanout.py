@@ -1,0 +1,142 @@
+"""One visit for each item of a list, and what they bring together again.
+
+A node that returns `[Send(node, item), ...]` fans out. Each item is a visit of its own; what follows it
+belongs to the same item. A join behind it gathers the fan-out: it waits until every item has come there,
+or has come to an end elsewhere, and then its target is entered once, outside the fan-out, with the
+items' patches merged in the order of the list. An empty list is gathered at once. An item that ended
+elsewhere brings no patch; where no join gathers the fan-out at all, what its items changed is merged
+when the last has ended. Fan-outs may stand in each other.
+
+Where a fan-out is gathered is known before it begins: the joins that can be reached from the targets of
+the node that sends, counting a sending node on the way as one more fan-out, and its join as the end of
+that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from abeyance.core import flow, items, patch
+from abeyance.core.canonical import Json
+from abeyance.core.draft import Draft
+from abeyance.core.events import Send
+from abeyance.core.model import Edge, FunctionNode, GraphSpec
+from abeyance.core.state import Failure, Fan, Item, Member, Visit
+from abeyance.errors import FailureCode
+
+
+def send(draft: Draft, visit: Visit, sends: tuple[Send, ...]) -> None:
+    """Begin a fan-out, in place of what would follow the visit that sends."""
+    graph = draft.graph(visit.scope)
+    node = graph.nodes[visit.node]
+    targets = node.to if isinstance(node, FunctionNode) and node.to else ()
+    fan = Fan(
+        outer=visit.members,
+        joins=_gathering(graph, targets or tuple(each.node for each in sends)),
+        items=tuple(Item(item=each.item) for each in sends),
+    )
+    items.put_fan(draft, visit.scope, visit.address, fan)
+    for name in dict.fromkeys(each.node for each in sends):
+        if not flow.count(draft, visit.scope, name, visit.members, visit.address):
+            return
+    for index, each in enumerate(sends):
+        member = Member(fan=visit.address, index=index)
+        flow.enter(draft, visit.scope, each.node, members=(*visit.members, member))
+
+
+def reach(draft: Draft, visit: Visit, edge: Edge) -> None:
+    """A visit of an item has come to a join."""
+    if visit.scope not in draft.state.scopes:
+        return
+    member = visit.members[-1]
+    item = items.item_of(draft.state, visit.scope, member)
+    if edge.key not in item.reached:
+        item = replace(item, reached=(*item.reached, edge.key))
+        items.put_item(draft, visit.scope, member, item)
+
+
+def gather(draft: Draft) -> bool:
+    """Gather a fan-out of which nothing is under way any more. False if there is none."""
+    for scope in draft.state.scopes.values():
+        if not scope.fans:
+            continue
+        alive = {
+            member
+            for visit in draft.state.visits.values()
+            if visit.scope == scope.address
+            for member in visit.members
+        }
+        alive.update(member for fan in scope.fans.values() for member in fan.outer)
+        for address, fan in scope.fans.items():
+            if not any(Member(fan=address, index=n) in alive for n in range(len(fan.items))):
+                _gather(draft, scope.address, address, fan)
+                return True
+    return False
+
+
+def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
+    scope = draft.state.scopes[scope_address]
+    draft.put_scope(
+        replace(scope, fans={key: each for key, each in scope.fans.items() if key != address})
+    )
+    reached = {key for item in fan.items for key in item.reached}
+    is_gathered = bool(reached or fan.joins)
+    for item in fan.items:
+        if item.reached or not (is_gathered or item.left):
+            try:
+                items.put_patch(draft, scope_address, fan.outer, item.patch)
+            except patch.PatchError as error:
+                message = f"the items of the fan-out of {address} do not go together: {error}"
+                failure = Failure(
+                    code=FailureCode.INVALID_PATCH, message=message, address=address
+                )
+                flow.fail_scope(draft, scope_address, failure)
+                return
+            _tell_answers(draft, scope_address, fan, item)
+    results: Json = [{"item": item.item, "status": _status(item)} for item in fan.items]
+    graph = draft.graph(scope_address)
+    keys = reached or set(fan.joins)
+    for target in dict.fromkeys(edge.target for edge in graph.edges if edge.key in keys):
+        flow.go(draft, scope_address, target, members=fan.outer, results=results)
+
+
+def _tell_answers(draft: Draft, scope_address: str, fan: Fan, item: Item) -> None:
+    if not item.answers:
+        return
+    if fan.outer:
+        outer = items.item_of(draft.state, scope_address, fan.outer[-1])
+        outer = replace(outer, answers={**outer.answers, **item.answers})
+        items.put_item(draft, scope_address, fan.outer[-1], outer)
+        return
+    scope = draft.state.scopes[scope_address]
+    draft.put_scope(replace(scope, answers={**scope.answers, **item.answers}))
+
+
+def _status(item: Item) -> str:
+    if item.reached:
+        return "arrived"
+    if item.skipped:
+        return "skipped"
+    return "left" if item.left else "ended"
+
+
+def _gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
+    """The joins that gather a fan-out to these targets, by their keys, in order of declaration."""
+    found: set[str] = set()
+    waiting = [(target, 1) for target in targets]
+    seen = set(waiting)
+    while waiting:
+        name, depth = waiting.pop()
+        node = graph.nodes.get(name)
+        for edge in graph.edges_from(name):
+            if edge.is_join and depth == 1:
+                found.add(edge.key)
+        deeper = node.to if isinstance(node, FunctionNode) else ()
+        joined = {edge.target for edge in graph.edges_from(name) if edge.is_join}
+        steps = [(target, depth + (target in deeper) - (target in joined))
+                 for target in graph.successors(name)]
+        for step in steps:
+            if 0 < step[1] <= len(graph.nodes) and step not in seen:
+                seen.add(step)
+                waiting.append(step)
+    return tuple(edge.key for edge in graph.edges if edge.key in found)

@@ -1,0 +1,124 @@
+"""What the visits of a fan-out's items read, change and are told.
+
+Within an item, the values are the scope's with the item's own patches on top; those of an item inside
+an item lie on both. Nothing of it is seen outside before the fan-out is gathered, so what other branches
+do meanwhile, and in which order items come along, changes nothing. Patches of one item are folded into
+one: every reducer is associative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from abeyance.core import patch
+from abeyance.core.canonical import Json, size
+from abeyance.core.draft import Draft
+from abeyance.core.state import Fan, Item, Member, RunState, Visit
+
+
+def values_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
+    """The values that a visit reads."""
+    return values_at(state, visit.scope, visit.members)
+
+
+def values_at(state: RunState, scope: str, members: tuple[Member, ...]) -> Mapping[str, Json]:
+    """The values within these items of a scope's fan-outs; within none, the scope's own."""
+    values = state.scopes[scope].values
+    for member in members:
+        changed = item_of(state, scope, member).patch
+        if changed:
+            values = patch.merged(state.graph_of(scope), values, changed)
+    return values
+
+
+def answers_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
+    """What people answered so far, as a visit sees it: its own item's answers before the scope's."""
+    answers = state.scopes[visit.scope].answers
+    for member in visit.members:
+        own = item_of(state, visit.scope, member).answers
+        answers = {**answers, **own} if own else answers
+    return answers
+
+
+def item_of(state: RunState, scope: str, member: Member) -> Item:
+    """One item of a fan-out under way."""
+    return state.scopes[scope].fans[member.fan].items[member.index]
+
+
+def put_item(draft: Draft, scope_address: str, member: Member, item: Item) -> None:
+    """Set one item."""
+    fan = draft.state.scopes[scope_address].fans[member.fan]
+    before, after = fan.items[: member.index], fan.items[member.index + 1 :]
+    put_fan(draft, scope_address, member.fan, replace(fan, items=(*before, item, *after)))
+
+
+def put_fan(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
+    """Set one fan-out."""
+    scope = draft.state.scopes[scope_address]
+    draft.put_scope(replace(scope, fans={**scope.fans, address: fan}))
+
+
+def put_patch(
+    draft: Draft, scope_address: str, members: tuple[Member, ...], changes: Mapping[str, Json]
+) -> None:
+    """Merge what was changed where it belongs: into the innermost item, or into the scope.
+
+    Raises PatchError; then nothing is changed.
+    """
+    if not changes:
+        return
+    graph = draft.graph(scope_address)
+    values = patch.merged(graph, values_at(draft.state, scope_address, members), changes)
+    if not members:
+        put_values(draft, scope_address, values)
+        return
+    item = item_of(draft.state, scope_address, members[-1])
+    folded = patch.merged(graph, item.patch, changes)
+    put_item(draft, scope_address, members[-1], replace(item, patch=folded))
+
+
+def put_values(draft: Draft, scope_address: str, values: Mapping[str, Json]) -> None:
+    """Replace the values of a scope by a new version of them."""
+    scope = draft.state.scopes[scope_address]
+    draft.put_scope(replace(scope, values=values, version=scope.version + 1, size=size(values)))
+
+
+def set_fields(draft: Draft, visit: Visit, fields: Mapping[str, Json]) -> None:
+    """Set fields of the values that a visit reads, whatever their reducers."""
+    if not visit.members:
+        scope = draft.state.scopes[visit.scope]
+        put_values(draft, visit.scope, {**scope.values, **fields})
+        return
+    member = visit.members[-1]
+    item = item_of(draft.state, visit.scope, member)
+    reducers = draft.graph(visit.scope).fields
+    below = values_at(draft.state, visit.scope, visit.members[:-1])
+    own = {
+        name: patch.contribution(reducers.get(name), below.get(name), value)
+        for name, value in fields.items()
+        if value != values_of(draft.state, visit).get(name)
+    }
+    put_item(draft, visit.scope, member, replace(item, patch={**item.patch, **own}))
+
+
+def put_answer(draft: Draft, visit: Visit, name: str, value: Json) -> None:
+    """Remember an answer where later visits of the same item, or of the scope, read it."""
+    if visit.members:
+        member = visit.members[-1]
+        item = item_of(draft.state, visit.scope, member)
+        put_item(
+            draft, visit.scope, member, replace(item, answers={**item.answers, name: value})
+        )
+        return
+    scope = draft.state.scopes[visit.scope]
+    draft.put_scope(replace(scope, answers={**scope.answers, name: value}))
+
+
+def forget_counts(draft: Draft, visit: Visit) -> None:
+    """Start counting a scope's visits anew."""
+    scope = draft.state.scopes[visit.scope]
+    draft.put_scope(replace(scope, visit_counts={}))
+    for member in visit.members:
+        item = item_of(draft.state, visit.scope, member)
+        put_item(draft, visit.scope, member, replace(item, visit_counts={}))

@@ -1,0 +1,98 @@
+"""Graphs inside a graph: a node that is walked in a scope of its own, within the same run.
+
+The scope begins with what the node's `input` hands in, and has an address below that of its visit. It
+is over when nothing in it is ready, running or waiting and no join has tokens left. What it changed is
+then the patch of the visit: of fields that were handed in only the change, so that a list to which both
+sides append is not appended twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from abeyance.core import flow, leaving, patch
+from abeyance.core.address import Address
+from abeyance.core.canonical import Json, size
+from abeyance.core.draft import Draft
+from abeyance.core.items import values_of
+from abeyance.core.model import START, GraphSpec, SubgraphNode
+from abeyance.core.state import Phase, Scope, Visit
+
+
+def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
+    """Walk a node's graph for a visit."""
+    outer = draft.state.scopes[visit.scope]
+    values = values_of(draft.state, visit)
+    given = {
+        target: values[source]
+        for target, source in _inputs(draft.graph(visit.scope), node, values).items()
+        if source in values
+    }
+    address = str(Address.parse(visit.address).child("graph", node.graph.name))
+    initial = {**node.defaults, **given}
+    draft.put_visit(
+        replace(visit, phase=Phase.NESTED, started_at=draft.now, starts=visit.starts + 1)
+    )
+    draft.put_scope(
+        Scope(
+            address=address,
+            values=initial,
+            size=size(initial),
+            visit=visit.address,
+            path=(*outer.path, node.id),
+            given=given,
+        )
+    )
+    leaving.start_scope(draft, address, START)
+
+
+def close(draft: Draft) -> bool:
+    """Close a nested graph in which nothing can happen any more. False if there is none."""
+    busy = {visit.scope for visit in draft.state.visits.values()}
+    for scope in draft.state.scopes.values():
+        if scope.visit is None or scope.address in busy:
+            continue
+        if flow.release_starved(draft, scope):
+            return True
+        visit = draft.state.visits[scope.visit]
+        changed = _changed(draft, visit, scope)
+        draft.drop_scope(scope.address)
+        draft.put_visit(replace(visit, phase=Phase.READY, returned=changed, starts=0))
+        return True
+    return False
+
+
+def _changed(draft: Draft, visit: Visit, scope: Scope) -> Mapping[str, Json]:
+    graph = draft.graph(visit.scope)
+    node = graph.nodes[visit.node]
+    assert isinstance(node, SubgraphNode)  # noqa: S101 no other node has a scope
+    inputs = _inputs(graph, node, values_of(draft.state, visit))
+    outputs = node.output
+    if outputs is None:
+        outputs = {name: name for name in scope.values if graph.open_values or name in graph.fields}
+    changes: dict[str, Json] = {}
+    for target, source in outputs.items():
+        if source not in scope.values:
+            continue
+        now = scope.values[source]
+        if inputs.get(source) == target and source in scope.given:
+            before = scope.given[source]
+            if now != before:
+                changes[target] = patch.contribution(graph.fields.get(target), before, now)
+        else:
+            changes[target] = now
+    return changes
+
+
+def _inputs(
+    graph: GraphSpec, node: SubgraphNode, values: Mapping[str, Json]
+) -> Mapping[str, str]:
+    if node.input is not None:
+        return node.input
+    inner = node.graph
+    return {
+        name: name
+        for name in ({**graph.fields, **values} if graph.open_values else graph.fields)
+        if inner.open_values or name in inner.fields
+    }
