@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from abeyance.context import Context, Goto
+from abeyance.context import Context, Goto, Send
 from abeyance.core.model import END, START
 from abeyance.core.policy import Principal
 from abeyance.errors import (
@@ -18,6 +18,7 @@ from abeyance.errors import (
     Unavailable,
 )
 from abeyance.graph import Graph
+from abeyance.interrupts import CompositeInterrupt, Interrupt
 from abeyance.reducers import add, append, merge, union
 
 if TYPE_CHECKING:
@@ -30,14 +31,17 @@ __all__ = [
     "START",
     "AbeyanceError",
     "Client",
+    "CompositeInterrupt",
     "Context",
     "Fatal",
     "Goto",
     "Graph",
     "GraphError",
+    "Interrupt",
     "NodeError",
     "Principal",
     "Refusal",
+    "Send",
     "SettingsError",
     "Unavailable",
     "add",

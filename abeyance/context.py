@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from abeyance.core.canonical import Json
+from abeyance.duration import Duration
+from abeyance.interrupts import Interrupt, OnTimeout, Suspended, lowered
+from abeyance.notebook import Notebook
+from abeyance.statemodel import ValuesError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goto:
     """Returned by a node: go to this node, in place of the edges, after merging the patch.
 
-    The node has to be declared with `to=[...]` naming the target.
+    The node has to be declared with `to=[...]` naming the target. In place of one node there may be a
+    list of `Send`.
+    """
+
+    node: str | Sequence[Send]
+    patch: Mapping[str, Any] | None = None
+
+    def __init__(
+        self, node: str | Sequence[Send], patch: Mapping[str, Any] | None = None
+    ) -> None:
+        object.__setattr__(self, "node", node)
+        object.__setattr__(self, "patch", patch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Returned by a node in a list: one visit of `node` that reads `item` as `ctx.item`.
+
+    The node that returns it has to be declared with `to=[...]` naming the target.
     """
 
     node: str
-    patch: Mapping[str, Any] | None = None
+    item: Any = None
 
-    def __init__(self, node: str, patch: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, node: str, item: Any = None) -> None:
         object.__setattr__(self, "node", node)
-        object.__setattr__(self, "patch", patch)
+        object.__setattr__(self, "item", item)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +60,13 @@ class Context:
     `execution` tells this run from an earlier one that had the same id.
     `address` names the visit in the history, the inbox and the log. `values` are those that the visit
     was started with, as JSON. `answers` holds what people answered in this graph so far, by the name
-    of the interrupt. `attempt` counts from 1 and grows when the visit is tried again. `outcome` is
-    how the run ended, in a `finally` node, else None.
+    of the interrupt, this visit's own before others. `attempt` counts from 1 and grows when the visit is
+    tried again. `outcome` is how the run ended, in a `finally` node, else None.
+
+    `item` is that of a fan-out; `results`, after a join that gathered one, its items in order, each
+    `{item, status}`. `resumed`: this visit has asked people before and was re-entered; `targets` are
+    then the answers to its own questions, by name (`process/name` where a process asked), and
+    `saved_state` is what it kept when it asked.
     """
 
     run_id: str
@@ -47,6 +81,12 @@ class Context:
     logger: logging.LoggerAdapter[logging.Logger]
     is_cancelled: Callable[[], bool]
     beat: Callable[[], None]
+    notebook: Notebook
+    item: Any = None
+    results: Any = None
+    resumed: bool = False
+    targets: Mapping[str, Any] = field(default_factory=dict)
+    saved_state: Any = None
 
     @property
     def cancelled(self) -> bool:
@@ -64,9 +104,109 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """32 hex digits that name this visit: the same in every attempt, different for every other
-        visit. Hand it to a service that must not do a thing twice.
+        """32 hex digits that name this visit: the same in every attempt and re-entry, different for
+        every other visit. Hand it to a service that must not do a thing twice.
         """
         return hashlib.sha256(
             f"{self.run_id}|{self.execution}|{self.address}".encode()
         ).hexdigest()[:32]
+
+    async def step(
+        self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Do a thing once in this visit: call the function, record what it returns, and return that.
+
+        A later attempt, or a re-entry after an answer, gets what was recorded, and the function is not
+        called. The result is JSON, read as the function's return type says. `name` is unique in the
+        visit. Raises what the function raises, and Fatal if the result is not JSON, the name is used
+        twice or the node is local.
+        """
+        return await self.notebook.step(name, function, *args, **kwargs)
+
+    async def interrupt(
+        self,
+        name: str,
+        *,
+        prompt: str | None = None,
+        reason: Json = None,
+        payload: Json = None,
+        response: Any = None,
+        state: Json = None,
+        requested_capability: str | None = None,
+        timeout: Duration | None = None,
+        deadline: datetime | None = None,
+        on_timeout: OnTimeout = "halt",
+        process: str | None = None,
+    ) -> Any:
+        """Ask a person, and return the answer, as the type that `response` is.
+
+        The visit ends here and is re-entered from its beginning when it is answered; this call then
+        returns at once, and so do the steps before it. The parameters are those of `Interrupt`.
+        """
+        asked = Interrupt(
+            name,
+            prompt=prompt,
+            reason=reason,
+            payload=payload,
+            response=response,
+            requested_capability=requested_capability,
+            timeout=timeout,
+            deadline=deadline,
+            on_timeout=on_timeout,
+            process=process,
+        )
+        return (await self.interrupts([asked], state=state))[asked.key]
+
+    async def interrupts(
+        self, asked: Sequence[Interrupt], *, state: Json = None
+    ) -> dict[str, Any]:
+        """Ask several things at once, and return the answers by name (`process/name` for a process's)
+        when all are there.
+        """
+        questions = [lowered(each) for each in asked]
+        for question in questions:
+            self.notebook.ask(question.key)
+        open_ = [question for question in questions if question.key not in self.targets]
+        if open_:
+            kept = next((each.state for each in asked if each.state is not None), None)
+            raise Suspended(open_, state if state is not None else kept)
+        return {each.key: _typed(each, self.targets[each.key]) for each in asked}
+
+    async def gather(self, *processes: Awaitable[Any]) -> list[Any]:
+        """Run processes side by side, and return what they return, in order.
+
+        If some of them ask people, the others go on to their end; then the visit waits for all that was
+        asked, and every answer re-enters it. What a process has done before is done again, but for its
+        steps.
+        """
+        ended = await asyncio.gather(*map(_settled, processes))
+        for _, error in ended:
+            if error is not None and not isinstance(error, Suspended):
+                raise error
+        waiting = [error for _, error in ended if isinstance(error, Suspended)]
+        if waiting:
+            asked = [question for error in waiting for question in error.asked]
+            state = next((error.state for error in waiting if error.state is not None), None)
+            raise Suspended(asked, state, composite=True)
+        return [value for value, _ in ended]
+
+    def emit(self, event: str, data: Json = None) -> None:
+        """Tell followers of the run an event `user.<event>`. It is told when the visit ends or asks."""
+        self.notebook.emit(event, data)
+
+
+async def _settled(process: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return await process, None
+    except (Exception, Suspended) as error:  # noqa: BLE001 the caller raises it, when all have ended
+        return None, error
+
+
+def _typed(asked: Interrupt, answer: Json) -> Any:
+    if asked.response is None or isinstance(asked.response, Mapping):
+        return answer
+    try:
+        return TypeAdapter(asked.response).validate_json(json.dumps(answer))
+    except ValidationError as error:
+        message = f"the answer to {asked.name!r} does not fit its type: {error}"
+        raise ValuesError(message) from error

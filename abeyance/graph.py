@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel
 
-from abeyance import ruleform, statefaults
+from abeyance import ruleform, statefaults, subgraph
 from abeyance.core.canonical import Json
 from abeyance.core.faults import faults_of
 from abeyance.core.model import (
@@ -30,6 +30,7 @@ from abeyance.core.model import (
     Node,
     Route,
     Rule,
+    SubgraphNode,
     When,
 )
 from abeyance.duration import Duration
@@ -47,7 +48,9 @@ class Graph:
 
     `name` is its name everywhere. `state` is a pydantic model: the fields are what nodes read and
     patch, with reducers as `Annotated[list[str], append]`; without one the state is open. `on_error`
-    is the default for its nodes, but for those that it leads to or that `finally_` names.
+    is the default for its nodes, but for those that it leads to or that `finally_` names. Before the
+    nodes of `interrupt_before`, and after those of `interrupt_after`, a person looks at the values and
+    may edit them; `"*"` means every node that is no question itself.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class Graph:
         state: type[BaseModel] | None = None,
         description: str = "",
         on_error: str = "fail",
+        interrupt_before: str | Sequence[str] = (),
+        interrupt_after: str | Sequence[str] = (),
     ) -> None:
         self.name = name
         self.description = description
@@ -68,10 +73,13 @@ class Graph:
         self._routes: list[Route] = []
         self._rules: list[Rule] = []
         self._finally: list[str] = []
+        self.subgraphs: dict[str, Graph] = {}
         self._intake = Intake(self.states)
         self._spec: GraphSpec | None = None
         self._default_on_error = self._intake.on_error(on_error, "the graph")
         self._by_default: set[str] = set()
+        self._before = self._intake.names(interrupt_before, "interrupt_before")
+        self._after = self._intake.names(interrupt_after, "interrupt_after")
 
     @overload
     def node(self, function: NodeFunction, /) -> NodeFunction: ...
@@ -113,8 +121,9 @@ class Graph:
         `name` is the function's own name unless given. `timeout` bounds one attempt. `retries` counts
         the attempts after the first. `heartbeat` is how long a worker may be silent before the visit
         is given to another. `local=True` is for idempotent work of less than a minute: quicker, but it
-        cannot be stopped. `on_error` is `fail` or `goto:<node>`. `to` names the targets of a returned
-        `Goto`.
+        cannot be stopped, and cannot ask or keep steps. `on_error` is `fail`, `goto:<node>`, or
+        `interrupt`: a person is asked whether to try again, to skip it with a patch, or to fail. `to`
+        names the targets of a returned `Goto` or `Send`.
         """
 
         def declare(function: NodeFunction) -> NodeFunction:
@@ -185,6 +194,36 @@ class Graph:
         )
         self._add(InterruptNode(id=name, question=question, answer_to=answer_to))
 
+    def subgraph(
+        self,
+        name: str,
+        graph: Graph,
+        *,
+        input: Mapping[str, str] | None = None,  # noqa: A002 the contract's own word
+        output: Mapping[str, str] | None = None,
+        on_error: str | None = None,
+    ) -> None:
+        """Declare a node that is another graph, walked inside the run with values of its own.
+
+        `input` maps fields of the other graph to fields of this one, `output` the other way round:
+        `{target field: source field}`; by default the fields that both have. What is asked in it is
+        listed with the run's own questions, at its own address. `on_error` is as for a node.
+        """
+        told = f"the nested graph {name!r}"
+        if on_error is None:
+            self._by_default.add(name)
+        self.subgraphs[name] = graph
+        self._add(
+            SubgraphNode(
+                id=name,
+                graph=GraphSpec(name=graph.name),
+                description=graph.description,
+                input=self._intake.mapping(input, f"{told}, input="),
+                output=self._intake.mapping(output, f"{told}, output="),
+                on_error=Fail() if on_error is None else self._intake.on_error(on_error, told),
+            )
+        )
+
     def edge(
         self,
         source: str | Sequence[str],
@@ -193,7 +232,8 @@ class Graph:
         when: Mapping[str, Json] | Literal["else"] | None = None,
         join: Literal["all", "arrived"] = "all",
     ) -> None:
-        """Declare a way from `source` to `target`; several sources make a join.
+        """Declare a way from `source` to `target`; a list of sources makes a join, which behind a
+        fan-out waits for every item.
 
         `when` is a mapping of paths of the values to what they must equal (all of them), or `"else"`.
         `join="arrived"` starts the target with what came when no more can come.
@@ -215,7 +255,13 @@ class Graph:
                 return
         self._spec = None
         self._edges += [
-            Edge(sources=sources, target=target, condition=condition, join=join)
+            Edge(
+                sources=sources,
+                target=target,
+                condition=condition,
+                join=join,
+                gathers=not isinstance(source, str),
+            )
             for target in targets
         ]
 
@@ -276,7 +322,8 @@ class Graph:
         if self._spec is not None:
             return self._spec
         late = Intake(self.states)
-        nodes, rules = ruleform.settled(self._nodes, self._rules, late)
+        own = subgraph.nested_in(self, self._nodes, late)
+        nodes, rules = ruleform.settled(own, self._rules, late)
         faults = [*self._intake.faults, *late.faults, *statefaults.faults_of(self.states)]
         spec = GraphSpec(
             name=self.name,
@@ -289,6 +336,8 @@ class Graph:
             routes=tuple(self._routes),
             rules=rules,
             finally_nodes=tuple(self._finally),
+            interrupt_before=self._looked_at(self._before),
+            interrupt_after=self._looked_at(self._after),
         )
         faults += [*unreadable(spec)] or faults_of(spec)
         if faults:
@@ -301,6 +350,15 @@ class Graph:
             self._intake.note(f"two nodes are named {node.id!r}")
         self._spec = None
         self._nodes[node.id] = node
+
+    def _looked_at(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        if names != ("*",):
+            return names
+        return tuple(
+            id_
+            for id_, node in self._nodes.items()
+            if not isinstance(node, InterruptNode) and id_ not in self._finally
+        )
 
     def _settled(self, node: Node) -> Node:
         # Only now is it known which nodes run after the end, from where nothing leads on. And who

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from abeyance import schema, wire
 from abeyance.core.canonical import Json, canonical, why_not_json
 from abeyance.core.model import (
+    AskOperator,
     Default,
     Fail,
     FunctionNode,
@@ -25,6 +26,7 @@ from abeyance.core.model import (
     InterruptNode,
     OnError,
     OnTimeout,
+    SubgraphNode,
 )
 from abeyance.duration import seconds
 from abeyance.nodecode import can_take, takes
@@ -35,7 +37,7 @@ _CAPABILITY: Final = re.compile(r"(?!\*)[^\s,\x00-\x1f\x7f]+")
 _LONGEST_LOCAL: Final = 60.0
 """In seconds. A task of the workflow is kept open for as long as a local node runs."""
 _PARTS: Final[Mapping[type, TypeAdapter[Any]]] = {
-    part: TypeAdapter(part) for part in (GraphSpec, FunctionNode, InterruptNode)
+    part: TypeAdapter(part) for part in (GraphSpec, FunctionNode, InterruptNode, SubgraphNode)
 }
 
 
@@ -58,6 +60,17 @@ class Intake:
             if not isinstance(name, str):
                 self.note(f"{told}: {name!r} is no name of a node, which is a text")
         return tuple(name for name in names if isinstance(name, str))
+
+    def mapping(self, given: object, told: str) -> dict[str, str] | None:
+        """A mapping of fields to fields, or None."""
+        if given is None:
+            return None
+        if isinstance(given, Mapping) and all(
+            isinstance(name, str) for pair in given.items() for name in pair
+        ):
+            return dict(given)
+        self.note(f"{told}: {given!r} is no mapping of fields to fields")
+        return None
 
     def takes(self, function: Callable[..., Any], told: str) -> int:
         """How many of (state, context) the function of a node takes."""
@@ -121,10 +134,12 @@ class Intake:
         match given:
             case "fail":
                 return Fail()
+            case "interrupt":
+                return AskOperator()
             case str() if given.startswith(_GOTO):
                 return GoTo(node=given.removeprefix(_GOTO))
             case _:
-                self.note(f"{told}: on_error={given!r} is neither 'fail' nor 'goto:<node>'")
+                self.note(f"{told}: on_error={given!r} is neither 'fail' nor 'interrupt' nor 'goto:<node>'")
                 return Fail()
 
     def on_timeout(

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from abeyance.core.ledger import Parent
 from abeyance.core.mailbox import Rejected, Undelivered
 from abeyance.shapes import Record
 
@@ -29,7 +30,8 @@ class InterruptView(Record):
     deadline: datetime | None = None
     on_timeout: Any = None
     status: str
-    parents: list[dict[str, Any]] = Field(default_factory=list)
+    parent: str | None = None
+    parents: list[Parent] = Field(default_factory=list)
     is_root_cause: bool = True
     digest: str | None = None
     answered_by: str | None = None

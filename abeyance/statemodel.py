@@ -108,6 +108,21 @@ class StateModel:
                 errors=error.errors,
             ) from error
 
+    def defaults(self, given: Iterable[str]) -> tuple[dict[str, Json], list[str]]:
+        """The values of the fields that nobody gives, and the names of those that have none."""
+        given = set(given)
+        found: dict[str, Json] = {}
+        missing: list[str] = []
+        for name, field in self.fields.items():
+            if name in given:
+                continue
+            if field.is_required():
+                missing.append(name)
+                continue
+            default = field.get_default(call_default_factory=True, validated_data={})
+            found[name] = _written(name, self.adapters[name], default)
+        return found, missing
+
     def read(self, values: Mapping[str, Json]) -> Any:
         """The state that a node's code sees, all its own. Raises ValuesError."""
         fresh = json.loads(json.dumps(dict(values)))

@@ -16,10 +16,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, assert_never
+from typing import Any, Final, Literal, assert_never
 
 from abeyance import schema, wire
-from abeyance.context import Context
 from abeyance.core import effects, events, machine
 from abeyance.core.canonical import Json
 from abeyance.core.ledger import Interrupt
@@ -28,7 +27,8 @@ from abeyance.core.state import Limits, RunState, Status
 from abeyance.duration import Duration, seconds
 from abeyance.errors import FailureCode
 from abeyance.graph import Graph
-from abeyance.visit import CodeMissing, describe, run_visit
+from abeyance.notebook import Notebook
+from abeyance.visit import CodeMissing, context_of, describe, graph_for, run_visit
 
 _BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _MOST_STEPS: Final = 100_000
@@ -166,7 +166,7 @@ class InMemoryRun:
             case effects.RunNode():
                 await self._visit(effect)
             case effects.DecideRoutes():
-                order = self._order("routes", effect.node.id, effect.visit, effect.values)
+                order = self._order("routes", effect)
                 await self._attempt(order, retries=0)
             case effects.Publish():
                 self._tell(effect.type, effect.address, effect.actor, effect.data)
@@ -182,35 +182,64 @@ class InMemoryRun:
         self._tell("node.started", effect.visit)
         order = self._order(
             "visit",
-            effect.node.id,
-            effect.visit,
-            effect.values,
-            answers=dict(effect.answers),
+            effect,
+            own=dict(effect.own),
+            journal=effect.journal,
+            saved=effect.saved,
+            interrupted=effect.interrupted,
+            item=effect.item,
+            results=effect.results,
             outcome=effect.outcome,
+            local=effect.node.local,
         )
         await self._attempt(order, retries=effect.node.retries)
 
     def _order(
-        self, kind: Any, node: str, address: str, values: Mapping[str, Json], **more: Any
+        self,
+        kind: Literal["visit", "routes"],
+        effect: effects.RunNode | effects.DecideRoutes,
+        **more: Any,
     ) -> wire.VisitOrder:
+        graph, node = effect.graph, effect.node.id
         return wire.VisitOrder(
             kind=kind,
             run_id=self._state.run_id,
-            graph=self._graph.name,
+            graph=graph.name,
+            root=self._graph.name,
+            path=effect.path,
             node=node,
-            address=address,
-            values=dict(values),
+            address=effect.visit,
+            values=dict(effect.values),
+            answers=dict(effect.answers),
+            rules=graph.rules_on(node) if graph.has_clips_on(node) else (),
             **more,
         )
 
     async def _attempt(self, order: wire.VisitOrder, *, retries: int) -> None:
+        steps: dict[str, Json] = dict(order.journal or {})
+
+        async def write(finished: Mapping[str, Json]) -> None:
+            steps.update(finished)
+
         for attempt in range(1, retries + 2):
+            book = Notebook(steps, None if order.local else write, lambda: self._now)
+            context = context_of(
+                order,
+                notebook=book,
+                attempt=attempt,
+                logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
+                is_cancelled=lambda: False,
+                beat=lambda: None,
+            )
             try:
-                outcome = await run_visit(self._graph, order, self._context(order, attempt))
+                graph = graph_for(order, {self._graph.name: self._graph})
+                outcome = await run_visit(graph, order, context)
             except CodeMissing:
                 raise
             except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
-                outcome = wire.Failed(code=FailureCode.NODE_FAILED, message=describe(error))
+                outcome = wire.Failed(
+                    code=FailureCode.NODE_FAILED, message=describe(error), journal=steps or None
+                )
                 if attempt <= retries:
                     self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
                     continue
@@ -220,35 +249,47 @@ class InMemoryRun:
     def _visit_ended(self, order: wire.VisitOrder, outcome: wire.VisitOutcome) -> None:
         now, address = self._now, order.address
         match outcome:
-            case wire.Finished(patch=patch, goto=goto, routed=routed):
+            case wire.Finished():
+                self._tell_emitted(address, outcome.emitted)
                 if order.kind == "visit":
                     self._tell("node.finished", address)
                 self._apply(
                     events.NodeFinished(
-                        now=now, visit=address, patch=patch, goto=goto, routed=routed
+                        now=now,
+                        visit=address,
+                        patch=outcome.patch,
+                        goto=outcome.goto,
+                        routed=outcome.routed,
+                        sends=outcome.sends,
+                        fired=outcome.fired,
                     )
                 )
-            case wire.Failed(code=code, message=message):
+            case wire.Interrupted():
+                self._tell_emitted(address, outcome.emitted)
+                self._apply(
+                    events.NodeInterrupted(
+                        now=now,
+                        visit=address,
+                        asked=outcome.asked,
+                        journal=outcome.journal,
+                        saved=outcome.saved,
+                        composite=outcome.composite,
+                        reason=outcome.reason,
+                    )
+                )
+            case wire.Failed(code=code, message=message, journal=journal):
                 self._tell("node.failed", address, code=code, message=message)
-                self._apply(events.NodeFailed(now=now, visit=address, code=code, message=message))
+                self._apply(
+                    events.NodeFailed(
+                        now=now, visit=address, code=code, message=message, journal=journal
+                    )
+                )
             case wire.Stopped(journal=journal):
                 self._apply(events.NodeStopped(now=now, visit=address, journal=journal))
 
-    def _context(self, order: wire.VisitOrder, attempt: int) -> Context:
-        return Context(
-            run_id=order.run_id,
-            execution=order.execution,
-            graph=order.graph,
-            node=order.node,
-            address=order.address,
-            values=order.values,
-            answers=order.answers,
-            attempt=attempt,
-            outcome=order.outcome,
-            logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
-            is_cancelled=lambda: False,
-            beat=lambda: None,
-        )
+    def _tell_emitted(self, address: str, emitted: tuple[wire.Emitted, ...]) -> None:
+        for each in emitted:
+            self._tell(f"user.{each.name}", address, data={"data": each.data})
 
     def _tell(
         self,

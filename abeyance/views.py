@@ -98,6 +98,8 @@ def _open_view(state: RunState, entry: Interrupt) -> wire.InterruptView:
         on_timeout=on_timeout_text(entry.on_timeout) if entry.deadline else None,
         status="open",
         digest=entry.digest,
+        parent=entry.parents[0].id if entry.parents else None,
+        parents=list(entry.parents),
     )
 
 

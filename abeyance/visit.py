@@ -2,28 +2,38 @@
 
 It reads the values into the author's state, calls the function, holds its patch against the state,
 and asks the node's route functions. What the author's code raises is let through, for the caller to
-decide about retries; what can never become right by another attempt is a `Failed` outcome.
+decide about retries; what can never become right by another attempt is a `Failed` outcome, and what
+asks people is an `Interrupted` one.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_core import PydanticSerializationError
+
 from abeyance import wire
-from abeyance.context import Context, Goto
-from abeyance.core.canonical import Json, size
+from abeyance.context import Context, Goto, Send
+from abeyance.core import events
+from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.model import END
 from abeyance.core.patch import PatchError, merged
 from abeyance.errors import FailureCode, Fatal
 from abeyance.graph import Graph
+from abeyance.interrupts import suspended_by
 from abeyance.nodecode import call
+from abeyance.notebook import Notebook
 from abeyance.statemodel import ValuesError
 
 _LONGEST_MESSAGE: Final = 2_000
 """In characters: what failed goes into the run's memo, its view and its closing record."""
 _LARGEST: Final = 1_500_000
 """In bytes: Temporal's server takes 2 MB in one payload, and answers travel with the values."""
+_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 Deciders: TypeAlias = Sequence[tuple[str, Callable[..., Any]]]
 """The route functions of a node, with the names of their routes."""
@@ -33,6 +43,58 @@ class CodeMissing(Exception):
     """This process does not have the code that a run needs; another, or a later one, may."""
 
 
+def graph_for(order: wire.VisitOrder, graphs: Mapping[str, Graph]) -> Graph:
+    """The graph that an order is about, among those of this process. Raises CodeMissing."""
+    root = order.root or order.graph
+    graph = graphs.get(root)
+    if graph is None:
+        message = f"this worker has no graph {root!r}: deploy one that has it, and the visit goes on"
+        raise CodeMissing(message)
+    for node in order.path:
+        inner = graph.subgraphs.get(node)
+        if inner is None:
+            message = (
+                f"the graph {graph.name!r} of this worker has no nested graph {node!r}: deploy a "
+                "worker that has it, and the visit goes on"
+            )
+            raise CodeMissing(message)
+        graph = inner
+    return graph
+
+
+def context_of(
+    order: wire.VisitOrder,
+    *,
+    notebook: Notebook,
+    attempt: int,
+    logger: logging.LoggerAdapter[logging.Logger],
+    is_cancelled: Callable[[], bool],
+    beat: Callable[[], None],
+) -> Context:
+    """What the code of a visit is handed."""
+    by_name = {key.rpartition("/")[2]: answer for key, answer in order.own.items()}
+    return Context(
+        run_id=order.run_id,
+        execution=order.execution,
+        graph=order.graph,
+        node=order.node,
+        address=order.address,
+        values=order.values,
+        answers={**order.answers, **by_name},
+        attempt=attempt,
+        outcome=order.outcome,
+        logger=logger,
+        is_cancelled=is_cancelled,
+        beat=beat,
+        notebook=notebook,
+        item=order.item,
+        results=order.results,
+        resumed=order.interrupted,
+        targets=order.own,
+        saved_state=order.saved,
+    )
+
+
 async def run_visit(graph: Graph, order: wire.VisitOrder, context: Context) -> wire.VisitOutcome:
     """Carry out an order. Raises CodeMissing, and whatever the author's code raises but `Fatal`."""
     # Looked for first: a node whose routes are missing is not to run again until they are there.
@@ -40,11 +102,44 @@ async def run_visit(graph: Graph, order: wire.VisitOrder, context: Context) -> w
     try:
         if order.kind == "routes":
             return wire.Finished(routed=await _routed(graph, order.node, deciders, order.values))
-        return await _run_code(graph, order, context, deciders)
+        outcome = await _asking(graph, order, context, deciders)
     except ValuesError as error:
-        return _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
+        outcome = _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
     except Fatal as error:
-        return _failed(FailureCode.NODE_FAILED, describe(error))
+        outcome = _failed(FailureCode.NODE_FAILED, describe(error))
+    return _with_notes(outcome, context)
+
+
+def _with_notes(outcome: wire.VisitOutcome, context: Context) -> wire.VisitOutcome:
+    book = context.notebook
+    match outcome:
+        case wire.Finished():
+            return outcome.model_copy(update={"emitted": tuple(book.emitted)})
+        case wire.Interrupted():
+            notes = {"emitted": tuple(book.emitted), "journal": book.steps or None}
+            return outcome.model_copy(update=notes)
+        case _:
+            return outcome.model_copy(update={"journal": book.steps or None})
+
+
+async def _asking(
+    graph: Graph, order: wire.VisitOrder, context: Context, deciders: Deciders
+) -> wire.VisitOutcome:
+    try:
+        return await _run_code(graph, order, context, deciders)
+    except BaseException as error:
+        asked = suspended_by(error)
+        if asked is None:
+            raise
+        context.notebook.demand_keeping("ask a person")
+        for what, kept in (("state", asked.saved), ("reason", asked.reason)):
+            if (fault := why_not_json(kept)) is not None:
+                message = f"the {what} that {order.node!r} gives with its question is not JSON: {fault}"
+                raise Fatal(message) from error
+        if (actual := size([each.question.reason for each in asked.asked])) > _LARGEST:
+            message = f"{order.node!r} asks {len(asked.asked)} questions that take {actual} bytes"
+            raise Fatal(message) from error
+        return asked
 
 
 async def _run_code(
@@ -59,21 +154,29 @@ async def _run_code(
     state = graph.states.read(order.values)
     returned = await call(code.function, *(state, context)[: code.takes])
     goto: str | None = None
+    sends: tuple[events.Send, ...] | None = None
     changes: Any = returned
     if isinstance(returned, Goto):
-        goto, changes = returned.node, returned.patch
-        if not isinstance(goto, str):
+        chosen, changes = returned.node, returned.patch
+        if isinstance(chosen, str):
+            goto = chosen
+        elif _are_sends(chosen):
+            sends = _sent(order.node, chosen)
+        else:
             return _failed(
                 FailureCode.UNKNOWN_NODE,
-                f"the node {order.node!r} returned a Goto to {goto!r}; it takes the name of a node",
+                f"the node {order.node!r} returned a Goto to {chosen!r}; it takes the name of a node, "
+                "or a list of Send",
             )
+    elif _are_sends(returned):
+        sends, changes = _sent(order.node, returned), None
     if changes is None:
         changes = {}
     if not isinstance(changes, Mapping):
         return _failed(
             FailureCode.INVALID_PATCH,
             f"the node {order.node!r} returned a {type(changes).__name__}; a node returns a mapping "
-            "of the fields that it changes, a Goto, or None",
+            "of the fields that it changes, a Goto, a list of Send, or None",
         )
     try:
         patch = graph.states.patch(changes)
@@ -87,8 +190,28 @@ async def _run_code(
             f"the patch of {order.node!r} makes the values {actual} bytes large, and they may take "
             f"{_LARGEST}: keep large data elsewhere, and a reference to it in the values",
         )
-    routed = () if goto is not None else await _routed(graph, order.node, deciders, after)
-    return wire.Finished(patch=patch, goto=goto, routed=routed)
+    is_decided = goto is not None or sends is not None
+    routed = () if is_decided else await _routed(graph, order.node, deciders, after)
+    return wire.Finished(patch=patch, goto=goto, sends=sends, routed=routed)
+
+
+def _are_sends(returned: Any) -> bool:
+    return isinstance(returned, list | tuple) and all(isinstance(each, Send) for each in returned)
+
+
+def _sent(node: str, sends: Sequence[Send]) -> tuple[events.Send, ...]:
+    found = []
+    for each in sends:
+        try:
+            item = json.loads(_ANY.dump_json(each.item))
+            fault = why_not_json(item)
+        except (PydanticSerializationError, ValueError) as error:
+            fault = str(error)
+        if fault is not None:
+            message = f"the node {node!r} sends {each.node!r} an item that is not JSON: {fault}"
+            raise Fatal(message)
+        found.append(events.Send(node=each.node, item=item))
+    return tuple(found)
 
 
 def _deciders(graph: Graph, order: wire.VisitOrder) -> Deciders:

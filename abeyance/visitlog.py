@@ -57,8 +57,12 @@ def reported(address: str, report: Mapping[str, Any]) -> Iterator[Told]:
     """What an activity returned: the outcome of its visit."""
     outcome = report.get("outcome") or {}
     match outcome.get("kind"):
-        case "finished":
-            yield Told(type="node.finished", address=address)
+        case "finished" | "interrupted" as kind:
+            for each in outcome.get("emitted") or ():
+                yield Told(type=f"user.{each['name']}", address=address, data={"data": each["data"]})
+            # What interrupted is told by its questions: the visit is not over.
+            if kind == "finished":
+                yield Told(type="node.finished", address=address)
         case "stopped":
             yield stopped(address)
         case "failed":

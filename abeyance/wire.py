@@ -8,6 +8,7 @@ yesterday can still be replayed by one of tomorrow.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
@@ -17,7 +18,9 @@ from pydantic import (
     model_validator,
 )
 
+from abeyance.core.events import Asked, Send
 from abeyance.core.ledger import Receipt
+from abeyance.core.model import Rule
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.duration import OptionalSeconds
@@ -98,8 +101,12 @@ class StartRun(Record):
 class VisitOrder(Record):
     """An order to an activity: run a visit's code, or ask its node's route functions.
 
-    `execution` tells this run from an earlier one that had the same id. `routes` names the route
-    functions that the run's own graph has for the node; None leaves it to the graph of the worker.
+    `execution` tells this run from an earlier one that had the same id. `graph` names the graph that
+    the node is of; `root` the run's own, from which the nodes of `path` lead to it. `routes` names the
+    route functions that the run's own graph has for the node; None leaves it to the graph of the
+    worker. `answers` are those of the graph, `own` those to the visit's own questions, by their keys.
+    `interrupted`: the visit has asked before. `rules` are those with CLIPS text, to be looked at after
+    the visit.
     """
 
     kind: Literal["visit", "routes"]
@@ -116,15 +123,49 @@ class VisitOrder(Record):
     journal: Any = None
     outcome: str | None = None
     routes: tuple[str, ...] | None = None
+    root: str = ""
+    path: tuple[str, ...] = ()
+    own: dict[str, Any] = Field(default_factory=dict)
+    saved: Any = None
+    interrupted: bool = False
+    item: Any = None
+    results: Any = None
+    local: bool = False
+    rules: tuple[Rule, ...] = ()
+
+
+class Emitted(Record):
+    """An event of the author's own. Its type is `user.<name>`."""
+
+    name: str
+    data: Any = None
+    time: datetime
 
 
 class Finished(Record):
-    """The code returned. `routed` are the targets that route functions chose."""
+    """The code returned. `routed` are the targets that route functions chose, `fired` the rules with
+    CLIPS text that fired.
+    """
 
     kind: Literal["finished"] = "finished"
     patch: dict[str, Any] = Field(default_factory=dict)
     goto: str | None = None
     routed: tuple[str, ...] = ()
+    sends: tuple[Send, ...] | None = None
+    fired: tuple[str, ...] = ()
+    emitted: tuple[Emitted, ...] = ()
+
+
+class Interrupted(Record):
+    """The code asks people, and has ended until they answer."""
+
+    kind: Literal["interrupted"] = "interrupted"
+    asked: tuple[Asked, ...]
+    journal: Any = None
+    saved: Any = None
+    composite: bool = False
+    reason: Any = None
+    emitted: tuple[Emitted, ...] = ()
 
 
 class Stopped(Record):
@@ -143,7 +184,9 @@ class Failed(Record):
     journal: Any = None
 
 
-VisitOutcome: TypeAlias = Annotated[Finished | Stopped | Failed, Field(discriminator="kind")]
+VisitOutcome: TypeAlias = Annotated[
+    Finished | Interrupted | Stopped | Failed, Field(discriminator="kind")
+]
 
 
 class VisitReport(Record):
@@ -155,9 +198,11 @@ class VisitReport(Record):
 class Journal(Record):
     """What a visit's attempts remember: every heartbeat carries all of it.
 
-    An attempt that is in none of the counts was lost with its worker, or ran out of time.
+    `steps` are the results of finished steps, by their names. An attempt that is in none of the counts
+    was lost with its worker, or ran out of time.
     """
 
+    steps: dict[str, Any] = Field(default_factory=dict)
     failures: int = 0
     excused: int = 0
 

@@ -15,7 +15,8 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from abeyance.activities.node import BEAT_SECONDS, NodeActivities
+from abeyance.activities.node import NodeActivities
+from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
 from abeyance.connection import connect_temporal
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
@@ -30,7 +31,8 @@ _THREADS: Final = 64
 _SHARED: Final = (
     # What is decoded outside the sandbox and matched inside has to be of the same classes in both.
     *(f"abeyance.{name}" for name in ("core", "duration", "errors", "schema", "views", "wire")),
-    *(f"abeyance.{name}" for name in ("context", "graph", "reducers", "statemodel")),
+    *(f"abeyance.{name}" for name in ("context", "graph", "interrupts", "reducers")),
+    *(f"abeyance.{name}" for name in ("notebook", "statemodel")),
     *(f"abeyance.{name}" for name in ("shapes", "shown")),
     *("annotated_types", "jsonschema_rs", "pydantic", "pydantic_core", "typing_extensions"),
 )
@@ -63,8 +65,8 @@ def make_worker(
         # After a kill -9 the server waits this long for the dead worker before it asks another.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         # A cancel reaches an activity on its heartbeat, so heartbeats may not be saved up for long.
-        max_heartbeat_throttle_interval=timedelta(seconds=BEAT_SECONDS),
-        default_heartbeat_throttle_interval=timedelta(seconds=BEAT_SECONDS),
+        max_heartbeat_throttle_interval=timedelta(seconds=THROTTLE_SECONDS),
+        default_heartbeat_throttle_interval=timedelta(seconds=THROTTLE_SECONDS),
         graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
     )
 

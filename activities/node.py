@@ -3,30 +3,29 @@
 Temporal tries an activity until it returns; what a node's `retries` allow is counted here, because not
 every attempt is the node's fault. A *failure* (the code raised, or took too long) counts; an attempt
 that was *lost* with its worker counts; one that a worker without the code got, or that ended because a
-worker shut down, is *excused*. The counts travel in the heartbeat's details. There is one writer of
-heartbeats, and every one carries the whole journal, so none can erase what another one said.
+worker shut down, is *excused*. The counts travel with the journal (`pulse`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from collections.abc import Mapping, MutableMapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
+from abeyance.activities.pulse import Pulse, Superseded
 from abeyance.context import Context
+from abeyance.core.canonical import Json
 from abeyance.errors import FailureCode
 from abeyance.graph import Graph
-from abeyance.visit import CodeMissing, describe, run_visit
-
-BEAT_SECONDS: Final = 1.0
-"""How often a visit says that it lives, and so how soon it hears that it should stop."""
+from abeyance.notebook import Notebook
+from abeyance.visit import CodeMissing, context_of, describe, graph_for, run_visit
 
 _logger = logging.getLogger("abeyance.node")
 
@@ -64,10 +63,14 @@ class Attempt:
         self._order = order
         self._graphs = graphs
         self._info = activity.info()
-        self._journal = _journal_of(self._info)
+        self._pulse = Pulse(_journal_of(self._info), self._info)
+        kept = {**(order.journal or {}), **self._pulse.journal.steps}
+        self._notebook = Notebook(
+            kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
+        )
 
     async def run(self) -> wire.VisitOutcome:
-        order, journal = self._order, self._journal
+        order, journal = self._order, self._pulse.journal
         lost = self._info.attempt - 1 - journal.failures - journal.excused
         if journal.failures + lost > order.retries:
             return wire.Failed(
@@ -78,31 +81,26 @@ class Attempt:
                     f"took longer than the timeout, and {journal.failures} failed; its "
                     f"retries={order.retries} allow no more"
                 ),
+                journal=self._notebook.steps or None,
             )
         try:
-            graph = self._graph()
-            async with self._beating():
+            graph = graph_for(order, self._graphs)
+            async with self._pulse.beating():
                 return await self._run_in_time(graph)
         except CodeMissing as error:
-            raise self._excused(str(error), FailureCode.CODE_MISSING) from error
+            raise await self._excused(str(error), FailureCode.CODE_MISSING) from error
+        except Superseded as error:
+            message = "the visit was given to another worker"
+            raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
         except asyncio.CancelledError:
             if _run_asked_to_stop():
-                return wire.Stopped(journal=order.journal)
+                return wire.Stopped(journal=self._notebook.steps or order.journal)
             # A worker that shuts down, or an operator who paused or reset the activity: not the
             # node's fault, and the visit goes on elsewhere.
-            self._excused("the worker is shutting down", FailureCode.NODE_FAILED)
+            await self._excused("the worker is shutting down", FailureCode.NODE_FAILED)
             raise
         except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
-            return self._failed(describe(error), error)
-
-    def _graph(self) -> Graph:
-        graph = self._graphs.get(self._order.graph)
-        if graph is None:
-            raise CodeMissing(
-                f"this worker has no graph {self._order.graph!r}: deploy one that has it, and the "
-                "visit goes on"
-            )
-        return graph
+            return await self._failed(describe(error), error)
 
     async def _run_in_time(self, graph: Graph) -> wire.VisitOutcome:
         order = self._order
@@ -115,9 +113,10 @@ class Attempt:
             message = f"the node {order.node!r} took longer than its timeout of {order.timeout:g} s"
             raise TimeoutError(message) from error
 
-    def _failed(self, message: str, error: Exception) -> wire.VisitOutcome:
-        failures = self._journal.failures + 1
-        lost = self._info.attempt - 1 - self._journal.failures - self._journal.excused
+    async def _failed(self, message: str, error: Exception) -> wire.VisitOutcome:
+        journal = self._pulse.journal
+        failures = journal.failures + 1
+        lost = self._info.attempt - 1 - journal.failures - journal.excused
         if failures + lost > self._order.retries:
             _logger.error(
                 "run=%s address=%s | the visit failed",
@@ -125,58 +124,50 @@ class Attempt:
                 self._order.address,
                 exc_info=error,
             )
-            return wire.Failed(code=FailureCode.NODE_FAILED, message=message)
-        self._remember(failures=failures)
+            return wire.Failed(
+                code=FailureCode.NODE_FAILED,
+                message=message,
+                journal=self._notebook.steps or None,
+            )
+        await self._remember(failures=failures)
         raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
 
-    def _excused(self, message: str, code: FailureCode) -> ApplicationError:
-        self._remember(excused=self._journal.excused + 1)
+    async def _excused(self, message: str, code: FailureCode) -> ApplicationError:
+        await self._remember(excused=self._pulse.journal.excused + 1)
         return ApplicationError(message, type=code)
 
-    def _remember(self, **changes: int) -> None:
-        self._journal = self._journal.model_copy(update=changes)
-        self._beat()
-
-    def _beat(self) -> None:
+    async def _remember(self, **changes: int) -> None:
         if not self._info.is_local:
-            activity.heartbeat(self._journal.model_dump(mode="json"))
+            try:
+                await self._pulse.write(self._pulse.journal.model_copy(update=changes))
+            except Superseded:
+                # Nobody counts the attempts of a visit that is over.
+                return
 
-    @asynccontextmanager
-    async def _beating(self) -> AsyncIterator[None]:
-        async def beat() -> None:
-            while True:
-                await asyncio.sleep(BEAT_SECONDS)
-                self._beat()
-
-        if self._info.is_local:
-            yield
-            return
-        beating = asyncio.create_task(beat())
-        try:
-            yield
-        finally:
-            beating.cancel()
+    async def _keep(self, steps: Mapping[str, Json]) -> None:
+        await self._pulse.write(self._pulse.journal.model_copy(update={"steps": dict(steps)}))
 
     def _context(self) -> Context:
         order = self._order
         loop = asyncio.get_running_loop()
+        signs: set[asyncio.Task[None]] = set()
 
         def beat() -> None:
-            loop.call_soon_threadsafe(self._beat)
+            sign = loop.create_task(self._pulse.beat())
+            signs.add(sign)
+            sign.add_done_callback(signs.discard)
 
-        return Context(
-            run_id=order.run_id,
-            execution=order.execution,
-            graph=order.graph,
-            node=order.node,
-            address=order.address,
-            values=order.values,
-            answers=order.answers,
+        def say() -> None:
+            if not self._info.is_local:
+                loop.call_soon_threadsafe(beat)
+
+        return context_of(
+            order,
+            notebook=self._notebook,
             attempt=self._info.attempt,
-            outcome=order.outcome,
             logger=VisitLog(_logger, {"run_id": order.run_id, "address": order.address}),
             is_cancelled=activity.is_cancelled,
-            beat=beat,
+            beat=say,
         )
 
 

@@ -290,14 +290,14 @@ class AgentRun:
             self._perform(effect)
 
     def _perform(self, effect: effects.Effect) -> None:
-        spec = self._state.spec
+        root = self._state.spec.name
         match effect:
             case effects.RunNode():
-                handle = visits.start_node(effect, self._start.run_id, spec)
+                handle = visits.start_node(effect, self._start.run_id, root)
                 self._running[effect.visit] = handle
                 self._spawn(self._follow(effect.visit, handle, is_local=effect.node.local))
             case effects.DecideRoutes():
-                handle = visits.start_routes(effect, self._start.run_id, spec)
+                handle = visits.start_routes(effect, self._start.run_id, root)
                 self._spawn(self._follow(effect.visit, handle, is_local=True))
             case effects.StopNode():
                 if (running := self._running.get(effect.visit)) is not None:

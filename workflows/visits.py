@@ -17,7 +17,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
     from abeyance.core import effects
-    from abeyance.core.model import GraphSpec
+    from abeyance.core.model import GraphSpec, Rule
     from abeyance.errors import FailureCode
 
 VisitHandle: TypeAlias = workflow.ActivityHandle[wire.VisitReport]
@@ -32,30 +32,39 @@ _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """Without a bound: the activity itself counts what the node's `retries` allow."""
 
 
-def start_node(effect: effects.RunNode, run_id: str, spec: GraphSpec) -> VisitHandle:
+def start_node(effect: effects.RunNode, run_id: str, root: str) -> VisitHandle:
     """Start a visit's code in an activity, or in a local one if its node says so."""
-    node = effect.node
+    node, graph = effect.node, effect.graph
     order = wire.VisitOrder(
         kind="visit",
         run_id=run_id,
         execution=workflow.info().first_execution_run_id,
-        graph=spec.name,
+        graph=graph.name,
+        root=root,
+        path=effect.path,
         node=node.id,
         address=effect.visit,
         values=dict(effect.values),
         answers=dict(effect.answers),
+        own=dict(effect.own),
         start=effect.start,
         retries=node.retries,
         timeout=node.timeout,
         journal=effect.journal,
+        saved=effect.saved,
+        interrupted=effect.interrupted,
+        item=effect.item,
+        results=effect.results,
         outcome=effect.outcome,
-        routes=_routes(spec, node.id),
+        local=node.local,
+        routes=_routes(graph, node.id),
+        rules=_clips_rules(graph, node.id),
     )
     if node.local:
-        return _start_locally(f"{spec.name}.{node.id}", order)
+        return _start_locally(f"{graph.name}.{node.id}", order)
     timeout = None if node.timeout is None else timedelta(seconds=node.timeout)
     return workflow.start_activity(
-        f"{spec.name}.{node.id}",
+        f"{graph.name}.{node.id}",
         order,
         result_type=wire.VisitReport,
         # A finally node may not hold up the end, however often it is tried.
@@ -68,21 +77,26 @@ def start_node(effect: effects.RunNode, run_id: str, spec: GraphSpec) -> VisitHa
     )
 
 
-def start_routes(effect: effects.DecideRoutes, run_id: str, spec: GraphSpec) -> VisitHandle:
-    """Ask the route functions of an answered interrupt node, in a local activity."""
+def start_routes(effect: effects.DecideRoutes, run_id: str, root: str) -> VisitHandle:
+    """Ask the route functions and rules of a node that ran no code, in a local activity."""
+    graph = effect.graph
     order = wire.VisitOrder(
         kind="routes",
         run_id=run_id,
         execution=workflow.info().first_execution_run_id,
-        graph=spec.name,
+        graph=graph.name,
+        root=root,
+        path=effect.path,
         node=effect.node.id,
         address=effect.visit,
         values=dict(effect.values),
         answers=dict(effect.answers),
         retries=3,
-        routes=_routes(spec, effect.node.id),
+        local=True,
+        routes=_routes(graph, effect.node.id),
+        rules=_clips_rules(graph, effect.node.id),
     )
-    return _start_locally(f"{spec.name}.{effect.node.id}.route", order)
+    return _start_locally(f"{graph.name}.{effect.node.id}.route", order)
 
 
 async def outcome_of(handle: VisitHandle) -> wire.VisitOutcome:
@@ -99,6 +113,11 @@ async def outcome_of(handle: VisitHandle) -> wire.VisitOutcome:
 def _routes(spec: GraphSpec, node: str) -> tuple[str, ...]:
     # The run's own graph says which routes there are; today's code may have others.
     return tuple(route.name for route in spec.routes_from(node))
+
+
+def _clips_rules(spec: GraphSpec, node: str) -> tuple[Rule, ...]:
+    # All of them, because what one asserts another may look at; none where no CLIPS is needed.
+    return spec.rules_on(node) if spec.has_clips_on(node) else ()
 
 
 def _start_locally(name: str, order: wire.VisitOrder) -> VisitHandle:

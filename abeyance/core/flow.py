@@ -65,18 +65,19 @@ def count(
 
     Within a fan-out each item counts its own visits: five hundred items are no loop.
     """
+    bound = draft.state.limits.max_visits
     if members:
         item = items.item_of(draft.state, scope_address, members[-1])
-        found = item.visit_counts.get(node, 0) + 1
-        counts = {**item.visit_counts, node: found}
-        items.put_item(draft, scope_address, members[-1], replace(item, visit_counts=counts))
+        counts = {**item.visit_counts, node: item.visit_counts.get(node, 0) + 1}
+        if counts[node] <= bound:
+            items.put_item(draft, scope_address, members[-1], replace(item, visit_counts=counts))
+            return True
     else:
         scope = draft.state.scopes[scope_address]
-        found = scope.visit_counts.get(node, 0) + 1
-        draft.put_scope(replace(scope, visit_counts={**scope.visit_counts, node: found}))
-    bound = draft.state.limits.max_visits
-    if found <= bound:
-        return True
+        counts = {**scope.visit_counts, node: scope.visit_counts.get(node, 0) + 1}
+        if counts[node] <= bound:
+            draft.put_scope(replace(scope, visit_counts=counts))
+            return True
     message = (
         f"the node {node!r} has been visited {bound} times since a person last answered or "
         "wrote, and max_visits allows no more: give its loop a way out, or raise max_visits"

@@ -176,16 +176,16 @@ def _go_out(draft: Draft, visit: Visit, changes: Mapping[str, Json], *, has_plac
         except patch.PatchError as error:
             flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
             return True
-        if not _has_room(draft, size(items.values_of(draft.state, visit))):
+        if not _decide(draft, visit):
             draft.change(scopes=kept.scopes)
             return False
-        leaving.decide(draft, visit)
         return True
     return _decide(draft, visit)
 
 
 def _decide(draft: Draft, visit: Visit) -> bool:
-    if not _has_room(draft, size(items.values_of(draft.state, visit))):
+    carried = [items.values_of(draft.state, visit), items.answers_of(draft.state, visit)]
+    if not _has_room(draft, sum(map(size, carried))):
         return False
     leaving.decide(draft, visit)
     return True

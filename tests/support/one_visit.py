@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from typing import Any
 
 from abeyance import Context, Graph, wire
+from abeyance.notebook import Notebook
 from abeyance.visit import run_visit
+
+
+async def _forget(steps: Any) -> None:
+    """Keep nothing: there is one attempt."""
 
 
 def context(**about: Any) -> Context:
@@ -23,6 +29,7 @@ def context(**about: Any) -> Context:
         "logger": logging.LoggerAdapter(logging.getLogger("abeyance.node"), {}),
         "is_cancelled": lambda: False,
         "beat": lambda: None,
+        "notebook": Notebook({}, _forget, lambda: datetime.now(UTC)),
     }
     return Context(**{**given, **about})
 

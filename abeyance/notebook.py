@@ -1,0 +1,130 @@
+"""What one attempt at a visit writes down: finished steps, questions asked so far, events of its own.
+
+A step is written down where another worker finds it before the next one begins, so that after a crash
+only the step that was in flight may run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, TypeAlias, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import PydanticSerializationError
+
+from abeyance import wire
+from abeyance.core.canonical import Json, size, why_not_json
+from abeyance.errors import Fatal
+from abeyance.nodecode import call
+from abeyance.statemodel import ValuesError
+
+Write: TypeAlias = Callable[[Mapping[str, Json]], Awaitable[None]]
+"""Puts the finished steps where another attempt finds them."""
+
+_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
+_LARGEST: Final = 1_000_000
+"""In bytes: all steps of a visit travel together."""
+_MOST_EVENTS: Final = 1_000
+
+
+class Notebook:
+    """`steps` are those that earlier attempts finished. `write` None: nothing can be kept here."""
+
+    def __init__(
+        self, steps: Mapping[str, Json], write: Write | None, now: Callable[[], datetime]
+    ) -> None:
+        self.steps: dict[str, Json] = dict(steps)
+        self.emitted: list[wire.Emitted] = []
+        self._write = write
+        self._now = now
+        self._begun: set[str] = set()
+        self._asked: set[str] = set()
+        self._lock = asyncio.Lock()
+
+    async def step(
+        self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """The result of a step: recorded, or that of the function, which is then recorded."""
+        self.demand_keeping(f"run the step {name!r}")
+        if name in self._begun:
+            message = (
+                f"the step {name!r} is run twice in one visit, and its result would be taken for that "
+                "of the other: give each step a name of its own, such as 'charge-1'"
+            )
+            raise Fatal(message)
+        self._begun.add(name)
+        if name not in self.steps:
+            work = partial(function, *args, **kwargs)
+            await self._keep(name, _as_json(name, await call(work)))
+        return _as_declared(name, function, self.steps[name])
+
+    async def _keep(self, name: str, result: Json) -> None:
+        async with self._lock:
+            steps = {**self.steps, name: result}
+            if (actual := size(steps)) > _LARGEST:
+                message = (
+                    f"with the step {name!r} the results of this visit's steps take {actual} bytes, "
+                    f"and may take {_LARGEST}: return a reference to what is large"
+                )
+                raise Fatal(message)
+            assert self._write is not None  # noqa: S101 demanded before the step began
+            await self._write(steps)
+            self.steps = steps
+
+    def ask(self, key: str) -> None:
+        """Note that a question is asked in this pass. Raises Fatal if it was before."""
+        self.demand_keeping(f"ask {key!r}")
+        if key in self._asked:
+            message = (
+                f"{key!r} is asked twice in one pass, and the answer to one would be taken for that to "
+                "the other: give each question of a visit a name of its own"
+            )
+            raise Fatal(message)
+        self._asked.add(key)
+
+    def emit(self, name: str, data: Json) -> None:
+        """Note an event of the author's own; it is told when the visit ends."""
+        if (fault := why_not_json(data)) is not None:
+            message = f"the event {name!r} carries what is not JSON: {fault}"
+            raise Fatal(message)
+        if len(self.emitted) >= _MOST_EVENTS:
+            message = f"one visit may emit {_MOST_EVENTS} events, and emits more"
+            raise Fatal(message)
+        self.emitted.append(wire.Emitted(name=name, data=data, time=self._now()))
+
+    def demand_keeping(self, wanted: str) -> None:
+        """Raise Fatal where nothing can be kept: in a local node."""
+        if self._write is None:
+            message = f"a local node cannot {wanted}: declare it without local=True"
+            raise Fatal(message)
+
+
+def _as_json(name: str, returned: Any) -> Json:
+    try:
+        result = json.loads(_ANY.dump_json(returned))
+    except (PydanticSerializationError, ValueError) as error:
+        message = f"the step {name!r} returned {type(returned).__name__}, which is not JSON: {error}"
+        raise Fatal(message) from error
+    if (fault := why_not_json(result)) is not None:
+        message = f"the step {name!r} returned what is not JSON: {fault}"
+        raise Fatal(message)
+    return result
+
+
+def _as_declared(name: str, function: Callable[..., Any], result: Json) -> Any:
+    """What was recorded, as the function's return type says; plain JSON where it says nothing."""
+    try:
+        declared = get_type_hints(function).get("return", Any)
+        adapter: TypeAdapter[Any] = TypeAdapter(declared)
+    except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError):
+        return result
+    try:
+        return adapter.validate_json(json.dumps(result))
+    except ValidationError as error:
+        message = f"the result of the step {name!r} does not fit {declared!r} any more: {error}"
+        raise ValuesError(message) from error
