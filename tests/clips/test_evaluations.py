@@ -1,0 +1,97 @@
+"""Evaluating many times, in many threads, and without the library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from abeyance.clips import Assert, ClipsRule, Retract, evaluate
+
+RULES = [
+    ClipsRule(
+        id="first",
+        when="?f <- (a (value ?v)) (not (b (value ?v)))",
+        changes=(Assert(fact="(seen (by ?v))"), Retract(pattern="?f")),
+    ),
+    ClipsRule(id="second", when="(seen (by ?v)) (c (value ?v))"),
+    ClipsRule(id="third", when='(a (value "0"))'),
+]
+
+MISSING = """
+import sys
+sys.modules["clips"] = None
+from abeyance.clips import ClipsRule, evaluate, faults_of
+from abeyance.clipsengine import ClipsMissing
+rules = [ClipsRule(id="r1", when="(a)")]
+assert evaluate([], node="work", values={}) == ()
+(fault,) = faults_of(rules)
+try:
+    evaluate(rules, node="work", values={})
+except ClipsMissing as error:
+    assert str(error) == fault
+    print(fault)
+"""
+
+UNUSED = """
+import sys
+from abeyance.clips import evaluate
+evaluate([], node="work", values={})
+print("clips" in sys.modules)
+"""
+
+MANY = """
+import resource
+from abeyance.clips import ClipsRule, evaluate
+from abeyance.clipsengine import ClipsError
+rules = [ClipsRule(id=str(n), when="(a (value ?v)) (test (numberp ?v))") for n in range(20)]
+wrong = [ClipsRule(id="wrong", when="(a (value ?v)) (test (> ?v 1))")]
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+def some(count):
+    for number in range(count):
+        evaluate(rules, node="work", values={"a": f"{number}" * 5000})
+        try:
+            evaluate(wrong, node="work", values={"a": f"{number}" * 5000})
+        except ClipsError:
+            pass
+some(20)
+before = peak()
+some(200)
+print(peak() - before)
+"""
+
+
+def output_of(program: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True
+    )
+    return ran.stdout.strip()
+
+
+def test_without_the_library_the_error_names_the_rule_and_what_to_install() -> None:
+    assert output_of(MISSING) == (
+        "the rule 'r1' has CLIPS text as its condition; install abeyance[rules]"
+    )
+
+
+def test_the_library_is_not_imported_before_there_is_something_to_evaluate() -> None:
+    assert output_of(UNUSED) == "False"
+
+
+def test_two_hundred_evaluations_leave_no_memory_behind() -> None:
+    assert int(output_of(MANY)) < 8, "megabytes"
+
+
+def test_threads_evaluate_at_the_same_time_without_seeing_each_other() -> None:
+    def fired(number: int) -> tuple[str, ...]:
+        values = {"a": number % 3, "b": 1, "c": number % 2 * 2}
+        return evaluate(RULES, node="work", values=values)
+
+    both = ("first", "second")
+    alone = [fired(number) for number in range(6)]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(fired, range(180)))
+
+    assert alone == [both, (), ("first",), ("first",), (), both]
+    assert together == alone * 30
