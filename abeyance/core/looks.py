@@ -82,5 +82,10 @@ def _answers(graph: GraphSpec) -> Json:
         "required": ["values", "version"],
         "additionalProperties": False,
     }
-    schema: dict[str, Json] = {"anyOf": [{"type": "null"}, edited]}
+    # Not `anyOf`: what is wrong with an edit is then told with its place.
+    schema: dict[str, Json] = {
+        "if": {"type": "object"},
+        "then": edited,
+        "else": {"type": "null"},
+    }
     return {**schema, "$defs": definitions} if definitions else schema

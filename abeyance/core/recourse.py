@@ -54,21 +54,12 @@ def fields_schema(graph: GraphSpec) -> tuple[Json, Json]:
 
 def _answers(graph: GraphSpec) -> Json:
     patch, definitions = fields_schema(graph)
-    ways = [
-        {
-            "properties": {"action": {"const": "retry"}},
-            "required": ["action"],
-            "additionalProperties": False,
-        },
-        {
-            "properties": {"action": {"const": "skip"}, "patch": patch},
-            "required": ["action"],
-            "additionalProperties": False,
-        },
-        {
-            "properties": {"action": {"const": "fail"}},
-            "required": ["action"],
-            "additionalProperties": False,
-        },
-    ]
-    return {"type": "object", "oneOf": ways, **({"$defs": definitions} if definitions else {})}
+    schema: dict[str, Json] = {
+        "type": "object",
+        "properties": {"action": {"enum": ["retry", "skip", "fail"]}, "patch": patch},
+        "required": ["action"],
+        "additionalProperties": False,
+        "if": {"properties": {"action": {"enum": ["retry", "fail"]}}},
+        "then": {"properties": {"patch": False}},
+    }
+    return {**schema, "$defs": definitions} if definitions else schema
