@@ -1,0 +1,447 @@
+"""Asking people from code, on a real server: what ran is kept, what waits is independent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client as TemporalClient
+
+from abeyance import (
+    END,
+    START,
+    CompositeInterrupt,
+    Context,
+    Graph,
+    Interrupt,
+    Refusal,
+    Send,
+    append,
+)
+from abeyance.core.state import Limits
+from abeyance.errors import Code
+from abeyance.feed import Feed
+
+
+class State(BaseModel):
+    count: int = 0
+    log: Annotated[list[str], append] = []
+
+
+class Account(BaseModel):
+    iban: str
+
+
+async def answer(site: Site, run_id: str, **answers: Any) -> None:
+    """Answer the open interrupts of these names."""
+    view = await site.client.view(run_id)
+    named = {entry.name: entry.id for entry in view.interrupts}
+    await site.client.respond(
+        run_id, {named[name]: value for name, value in answers.items()}, principal=ANYBODY
+    )
+
+
+async def asks(site: Site, run_id: str, *names: str) -> dict[str, Any]:
+    """The open interrupts by name, once these are."""
+
+    async def found() -> dict[str, Any] | None:
+        view = await site.client.view(run_id)
+        here = {entry.name: entry for entry in view.interrupts}
+        return here if here.keys() == set(names) else None
+
+    named: dict[str, Any] = await eventually(found)
+    return named
+
+
+def asking(done: Counter[str]) -> Graph:
+    graph = Graph("asking", state=State)
+
+    def effect(name: str) -> str:
+        done[name] += 1
+        return f"{name} done"
+
+    @graph.node
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        first = await ctx.step("first", effect, "first")
+        account = await ctx.interrupt(
+            "account", prompt="Which account?", reason={"candidates": 2}, response=Account
+        )
+        second = await ctx.step("second", effect, "second")
+        if done["failed"] == 0:
+            done["failed"] += 1
+            message = "once"
+            raise ValueError(message)
+        sure = await ctx.interrupt("sure", response=Literal["y", "n"], state={"seen": account.iban})
+        kept = ctx.saved_state
+        third = await ctx.step("third", effect, "third")
+        ctx.emit("charged", {"iban": account.iban})
+        return {"log": [first, account.iban, second, sure, str(kept), third]}
+
+    graph.edge(START, "work")
+    return graph
+
+
+async def test_answers_re_enter_a_visit_and_finished_steps_are_not_run_again(
+    temporal: TemporalClient,
+) -> None:
+    done: Counter[str] = Counter()
+    site = Site(temporal, asking(done))
+    async with site.worker():
+        run_id = await site.start()
+        opened = (await asks(site, run_id, "account"))["account"]
+        with pytest.raises(Refusal) as refused:
+            await answer(site, run_id, account={"iban": 7})
+        await answer(site, run_id, account={"iban": "DE1"})
+        await asks(site, run_id, "sure")
+        await answer(site, run_id, sure="y")
+        ended = await site.ended(run_id)
+
+        assert opened.kind == "question"
+        assert opened.reason == {"candidates": 2}
+        assert refused.value.code == Code.INVALID_ANSWER
+        assert refused.value.details["errors"][0]["pointer"] == "/iban"
+        assert ended.status == "completed"
+        seen = "{'seen': 'DE1'}"
+        assert ended.values["log"] == ["first done", "DE1", "second done", "y", seen, "third done"]
+        assert done == {"first": 1, "second": 1, "third": 1, "failed": 1}
+        history = await site.history(run_id)
+        types = Counter(event.event_type for event in history.events)
+        # Once for the beginning and once for each answer; the ValueError was retried in between.
+        assert types[EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED] == 3
+        assert types[EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED] == 0
+        await site.replays(run_id)
+
+
+async def test_the_events_of_an_author_come_with_the_outcome(temporal: TemporalClient) -> None:
+    done: Counter[str] = Counter(failed=1)
+    site = Site(temporal, asking(done))
+    async with site.worker():
+        run_id = await site.start()
+        await asks(site, run_id, "account")
+        await answer(site, run_id, account={"iban": "DE1"})
+        await asks(site, run_id, "sure")
+        await answer(site, run_id, sure="n")
+        await site.ended(run_id)
+        events, _ = await Feed(temporal).page(run_id, None, 1_000)
+        types = [event.type for event in events]
+
+        assert types.count("interrupt.opened") == 2
+        assert types.count("user.charged") == 1
+        assert types.index("user.charged") < types.index("node.finished")
+        assert types.count("node.finished") == 1
+
+
+def branches() -> Graph:
+    graph = Graph("branches", state=State)
+    for name in ("a", "b", "c"):
+
+        @graph.node(name=name)
+        async def ask(state: State, ctx: Context, name: str = name) -> dict[str, Any]:
+            said = await ctx.interrupt(f"ask-{name}", timeout="P30D" if name == "c" else None)
+            return {"log": [f"{name} {said}"]}
+
+        @graph.node(name=f"after-{name}")
+        async def after(state: State, name: str = name) -> dict[str, Any]:
+            return {"log": [f"after {name}"]}
+
+        graph.edge(START, name)
+        graph.edge(name, f"after-{name}")
+
+    @graph.node
+    async def ungated(state: State) -> dict[str, Any]:
+        return {"log": ["ungated"]}
+
+    graph.edge(START, "ungated")
+    return graph
+
+
+async def test_branches_that_ask_do_not_wait_for_each_other(temporal: TemporalClient) -> None:
+    site = Site(temporal, branches())
+    async with site.worker():
+        run_id = await site.start()
+        await asks(site, run_id, "ask-a", "ask-b", "ask-c")
+        await answer(site, run_id, **{"ask-b": 1})
+
+        async def log() -> list[str]:
+            values: dict[str, Any] = (await site.client.view(run_id)).values
+            return list(values["log"])
+
+        async def has_after(name: str) -> bool:
+            return f"after {name}" in await log()
+
+        await eventually(lambda: has_after("b"))
+        assert set(await log()) == {"ungated", "b 1", "after b"}
+        await answer(site, run_id, **{"ask-a": 2})
+        await eventually(lambda: has_after("a"))
+        waiting = await site.client.view(run_id)
+        assert [entry.name for entry in waiting.interrupts] == ["ask-c"]
+        assert waiting.status == "awaiting-input"
+        await answer(site, run_id, **{"ask-c": 3})
+        ended = await site.ended(run_id)
+        assert ended.status == "completed"
+        await site.replays(run_id)
+
+
+def nested() -> Graph:
+    deep = Graph("deep", state=State)
+
+    @deep.node
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [f"deep {state.count}"]}
+
+    deep.interrupt("gate", prompt="Deep {count}?", requested_capability="deep:open")
+    deep.edge(START, "work")
+    deep.edge("work", "gate")
+    middle = Graph("middle", state=State)
+    middle.subgraph("inner", deep)
+    middle.edge(START, "inner")
+    outer = Graph("outer", state=State)
+
+    @outer.node
+    async def last(state: State) -> dict[str, Any]:
+        return {"log": ["last"]}
+
+    for name in ("left", "right"):
+        outer.subgraph(name, middle)
+        outer.edge(START, name)
+    outer.edge(["left", "right"], "last")
+    return outer
+
+
+async def test_what_is_asked_in_nested_graphs_is_listed_at_the_root(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, nested())
+    async with site.worker():
+        run_id = await site.start({"count": 4}, limits=Limits(continue_as_new_after=10))
+
+        async def both() -> Any:
+            view = await site.client.view(run_id)
+            return view if len(view.interrupts) == 2 else None
+
+        waiting = await eventually(both)
+        left, right = waiting.interrupts
+        assert left.address == "graph:outer;node:left;graph:middle;node:inner;graph:deep;node:gate"
+        assert [parent.address for parent in left.parents] == [
+            "graph:outer;node:left;graph:middle;node:inner",
+            "graph:outer;node:left",
+        ]
+        assert left.prompt == "Deep 4?"
+        with pytest.raises(Refusal) as refused:
+            await site.client.respond(run_id, {right.parents[-1].id: 1}, principal=ANYBODY)
+        assert refused.value.code == Code.NOT_ROOT_CAUSE
+        assert refused.value.details["root_causes"] == [right.id]
+        await site.client.respond(run_id, {right.id: 1}, principal=ANYBODY)
+        await site.client.respond(run_id, {left.id: 1}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        assert ended.values["log"] == ["deep 4", "deep 4", "last"]
+        await site.replays(run_id)
+        history = await site.history(run_id)
+        assert history.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
+
+
+def spread(asks_: bool) -> Graph:
+    graph = Graph("spread", state=State)
+
+    @graph.node(to=["one"])
+    async def split(state: State) -> list[Send]:
+        return [Send("one", number) for number in range(state.count)]
+
+    @graph.node
+    async def one(state: State, ctx: Context) -> dict[str, Any]:
+        said = await ctx.interrupt("ok", prompt=str(ctx.item)) if asks_ else ctx.item
+        return {"log": [f"{ctx.item}:{said}"]}
+
+    @graph.node
+    async def collect(state: State, ctx: Context) -> dict[str, Any]:
+        return {"count": sum(result["status"] == "arrived" for result in ctx.results)}
+
+    graph.edge(START, "split")
+    graph.edge(["one"], "collect")
+    return graph
+
+
+@pytest.mark.parametrize("items", [0, 1, 50])
+async def test_a_fan_out_collects_in_the_order_of_its_items(
+    temporal: TemporalClient, items: int
+) -> None:
+    site = Site(temporal, spread(asks_=False))
+    async with site.worker():
+        run_id = await site.start({"count": items})
+        ended = await site.ended(run_id)
+        assert ended.values["log"] == [f"{number}:{number}" for number in range(items)]
+        assert ended.values["count"] == items
+        await site.replays(run_id)
+
+
+async def test_items_are_answered_in_any_order_and_across_hand_overs(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, spread(asks_=True))
+    async with site.worker():
+        run_id = await site.start({"count": 8}, limits=Limits(continue_as_new_after=40))
+
+        async def all_open() -> Any:
+            view = await site.client.view(run_id)
+            return view if len(view.interrupts) == 8 else None
+
+        waiting = await eventually(all_open)
+        for entry in sorted(waiting.interrupts, key=lambda entry: entry.prompt, reverse=True):
+            await site.client.respond(run_id, {entry.id: "y"}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        assert ended.values["log"] == [f"{number}:y" for number in range(8)]
+        await site.replays(run_id)
+
+
+async def test_each_answer_re_enters_a_composite_visit_and_the_others_stay_open(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("batch", state=State)
+    passes: list[list[str]] = []
+
+    @graph.node
+    async def batch(state: State, ctx: Context) -> dict[str, Any]:
+        passes.append(sorted(ctx.targets))
+        open_ = [p for p in ("p1", "p2") if f"{p}/ok" not in ctx.targets]
+        if open_:
+            raise CompositeInterrupt(
+                [Interrupt("ok", process=process) for process in open_],
+                state={"passes": len(passes)},
+                reason="a batch of two",
+            )
+        return {"log": sorted(ctx.targets), "count": ctx.saved_state["passes"]}
+
+    graph.edge(START, "batch")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        waiting = await site.until(run_id, "awaiting-input")
+        first, second = waiting.interrupts
+        assert first.address == "graph:batch;node:batch;process:p1"
+        assert first.parents[0].reason == "a batch of two"
+        await site.client.respond(run_id, {second.id: True}, principal=ANYBODY)
+        await eventually(lambda: len(passes) == 2)
+        still = await site.until(run_id, "awaiting-input")
+        assert [entry.id for entry in still.interrupts] == [first.id]
+        await site.client.respond(run_id, {first.id: True}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        assert passes == [[], ["p2/ok"], ["p1/ok", "p2/ok"]]
+        assert ended.values == {"count": 2, "log": ["p1/ok", "p2/ok"]}
+        await site.replays(run_id)
+
+
+async def test_a_person_edits_the_values_before_and_after_a_node(temporal: TemporalClient) -> None:
+    graph = Graph("looked", state=State, interrupt_before=["add"], interrupt_after=["add"])
+
+    @graph.node
+    async def add(state: State) -> dict[str, Any]:
+        return {"count": state.count + 1}
+
+    @graph.node
+    async def big(state: State) -> dict[str, Any]:
+        return {"log": ["big"]}
+
+    graph.edge(START, "add")
+    graph.route("add", lambda state: "big" if state.count > 10 else END, to=["big", END])
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        before = (await asks(site, run_id, "interrupt_before"))["interrupt_before"]
+        with pytest.raises(Refusal) as stale:
+            await answer(site, run_id, interrupt_before={"values": {"count": 4}, "version": 9})
+        with pytest.raises(Refusal) as invalid:
+            await answer(site, run_id, interrupt_before={"values": {"cuont": 4}, "version": 1})
+        version = before.payload["version"]
+        await answer(
+            site, run_id, interrupt_before={"values": {"count": 4}, "version": version}
+        )
+        after = (await asks(site, run_id, "interrupt_after"))["interrupt_after"]
+        edit = {"values": {"count": 40}, "version": after.payload["version"]}
+        await answer(site, run_id, interrupt_after=edit)
+        ended = await site.ended(run_id)
+
+        assert (before.kind, before.payload["values"]["count"]) == ("static", 0)
+        assert stale.value.code == Code.STALE
+        assert invalid.value.code == Code.INVALID_ANSWER
+        assert after.payload["values"]["count"] == 5
+        assert ended.values == {"count": 40, "log": ["big"]}
+        await site.replays(run_id)
+
+
+async def test_an_operator_decides_about_a_visit_that_failed(temporal: TemporalClient) -> None:
+    graph = Graph("fragile", state=State, on_error="interrupt")
+    tries: list[int] = []
+
+    @graph.node(retries=0)
+    async def fragile(state: State, ctx: Context) -> dict[str, Any]:
+        await ctx.step("once", lambda: tries.append(0))
+        tries.append(1)
+        message = "the service is down"
+        raise RuntimeError(message)
+
+    graph.edge(START, "fragile")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        first = (await asks(site, run_id, "error"))["error"]
+        await answer(site, run_id, error={"action": "retry"})
+
+        async def second() -> Any:
+            view = await site.client.view(run_id)
+            others = [entry for entry in view.interrupts if entry.id != first.id]
+            return others[0] if others else None
+
+        again = await eventually(second)
+        with pytest.raises(Refusal) as refused:
+            await answer(site, run_id, error={"action": "fail", "patch": {}})
+        await site.client.respond(
+            run_id,
+            {again.id: {"action": "skip", "patch": {"log": ["by hand"]}}},
+            principal=ANYBODY,
+        )
+        ended = await site.ended(run_id)
+
+        assert first.kind == "error"
+        assert "the service is down" in first.prompt
+        assert refused.value.code == Code.INVALID_ANSWER
+        assert tries == [0, 1, 1]
+        assert ended.values["log"] == ["by hand"]
+        await site.replays(run_id)
+
+
+async def test_a_pause_that_stops_a_visit_keeps_its_steps(temporal: TemporalClient) -> None:
+    graph = Graph("long", state=State)
+    done: Counter[str] = Counter()
+    go = asyncio.Event()
+
+    @graph.node
+    async def long(state: State, ctx: Context) -> dict[str, Any]:
+        await ctx.step("first", lambda: done.update(["first"]))
+        done["begun"] += 1
+        await go.wait()
+        await ctx.step("second", lambda: done.update(["second"]))
+        return {"log": ["done"]}
+
+    graph.edge(START, "long")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: done["begun"])
+        await site.client.pause(run_id, mode="now")
+
+        async def stopped() -> bool:
+            view = await site.client.view(run_id)
+            return view.paused and not view.running
+
+        await eventually(stopped)
+        go.set()
+        await site.client.resume(run_id)
+        ended = await site.ended(run_id)
+        assert ended.status == "completed"
+        assert done == {"first": 1, "begun": 2, "second": 1}
+        await site.replays(run_id)
