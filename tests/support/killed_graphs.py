@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -42,4 +44,42 @@ def _graph(name: str, retries: int) -> Graph:
 
 patient = _graph("patient", retries=3)
 once = _graph("once", retries=0)
-graphs = [patient, once]
+
+
+class Points(BaseModel):
+    journal: str
+    dies_at: str
+    """A file that names the point at which the process kills itself, once."""
+    log: list[str] = []
+
+
+stepping = Graph("stepping", state=Points)
+
+
+@stepping.node(heartbeat="2s")
+async def walk(state: Points, ctx: Context) -> dict[str, Any]:
+    def point(name: str) -> None:
+        file = Path(state.dies_at)
+        if file.exists() and file.read_text(encoding="utf-8") == name:
+            file.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def effect(name: str) -> str:
+        point(f"before {name}")
+        with Path(state.journal).open("a", encoding="utf-8") as journal:
+            journal.write(f"{name}={ctx.idempotency_key}\n")
+        point(f"in {name}")
+        return name
+
+    log = []
+    for name in ("one", "two", "three"):
+        log.append(await ctx.step(name, effect, name))
+        point(f"after {name}")
+        if name != "three":
+            log.append(await ctx.interrupt(f"ask-{name}"))
+            point(f"answered {name}")
+    return {"log": log}
+
+
+stepping.edge(START, "walk")
+graphs = [patient, once, stepping]

@@ -22,6 +22,7 @@ from abeyance import (
     Refusal,
     Send,
     append,
+    wire,
 )
 from abeyance.core.state import Limits
 from abeyance.errors import Code
@@ -432,7 +433,7 @@ async def test_a_pause_that_stops_a_visit_keeps_its_steps(temporal: TemporalClie
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: done["begun"])
-        await site.client.pause(run_id, mode="now")
+        await site.client.pause(run_id, wire.Pause(mode="now"))
 
         async def stopped() -> bool:
             view = await site.client.view(run_id)

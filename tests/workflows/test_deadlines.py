@@ -14,7 +14,7 @@ from temporal_site import ANYBODY, Site
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
-from abeyance import Refusal, wire
+from abeyance import START, Context, Graph, Interrupt, Refusal, wire
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -137,3 +137,60 @@ async def _fired(site: Site, run_id: str) -> None:
     async for event in handle.fetch_history_events(wait_new_event=True):
         if event.HasField("timer_fired_event_attributes"):
             return
+
+
+def unhurried() -> Graph:
+    """Asks in code, in a nested graph: one that goes elsewhere in three days, one that defaults."""
+    inner = Graph("inner")
+
+    @inner.node(to=["late"])
+    async def ask(state: dict[str, Any], ctx: Context) -> dict[str, Any]:
+        answers = await ctx.interrupts(
+            [
+                Interrupt("slow", timeout="3d", on_timeout="goto:late"),
+                Interrupt("default", timeout="2d", on_timeout={"default": "as usual"}),
+                Interrupt("beside"),
+            ]
+        )
+        return {"ask": answers}
+
+    @inner.node
+    async def late(state: dict[str, Any], ctx: Context) -> dict[str, Any]:
+        return {"late": ctx.answers["default"]}
+
+    inner.edge(START, "ask")
+    graph = Graph("unhurried")
+    graph.subgraph("inner", inner)
+    graph.interrupt("other", prompt="Beside it?", timeout="30d")
+    graph.edge(START, "inner")
+    graph.edge(START, "other")
+    return graph
+
+
+async def test_deadlines_in_code_of_a_nested_graph_leave_only_their_own_visit(
+    time_machine: WorkflowEnvironment,
+) -> None:
+    site = Site(time_machine.client, unhurried())
+    async with site.worker():
+        with time_machine.with_time_skipping_disabled():
+            run_id = await site.start({})
+            view = await site.until(run_id, "awaiting-input")
+            by_name = {entry.name: entry for entry in view.interrupts}
+            assert set(by_name) == {"slow", "default", "beside", "other"}
+        await forward(time_machine, run_id, timedelta(days=2, seconds=1))
+        two = await site.client.view(run_id)
+        await forward(time_machine, run_id, timedelta(days=1))
+        three = await site.until(run_id, "awaiting-input")
+        settled = {e.name: e for e in await site.client.interrupts(run_id, status="all")}
+        with time_machine.with_time_skipping_disabled():
+            await site.client.respond(run_id, {by_name["other"].id: 1}, principal=ANYBODY)
+            ended = await site.ended(run_id)
+
+        assert {entry.name for entry in two.interrupts} == {"slow", "beside", "other"}
+        assert [entry.name for entry in three.interrupts] == ["other"]
+        assert three.interrupts[0].deadline == by_name["other"].deadline
+        assert settled["slow"].status == "expired"
+        assert settled["beside"].status == "cancelled"
+        assert (settled["default"].status, settled["default"].answered_by) == ("answered", "timeout")
+        assert (ended.status, ended.values) == ("completed", {"late": "as usual"})
+        await site.replays(run_id)
