@@ -1,0 +1,377 @@
+"""What an author may write to ask people, in milliseconds; and what becomes of wrong use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from abeyance import (
+    START,
+    CompositeInterrupt,
+    Context,
+    Goto,
+    Graph,
+    GraphError,
+    Interrupt,
+    Refusal,
+    Send,
+    append,
+)
+from abeyance.errors import Code
+from abeyance.testing import InMemoryRun, run
+
+
+class State(BaseModel):
+    count: int = 0
+    log: Annotated[list[str], append] = []
+
+
+class Account(BaseModel):
+    iban: str
+    opened: datetime | None = None
+
+
+def one_node(work: Callable[..., Any], **options: Any) -> Graph:
+    graph = Graph("one", state=State)
+    graph.node(name="work", retries=0, **options)(work)
+    graph.edge(START, "work")
+    return graph
+
+
+async def failed(work: Callable[..., Any], **options: Any) -> str:
+    """What a run says that fails because of this node."""
+    ended = await run(one_node(work, **options), answers={"q": 1})
+    assert ended.status == "failed"
+    error = ended.state.ending and ended.state.ending.error
+    assert error
+    return f"{error.code}: {error.message}"
+
+
+async def test_the_answer_has_the_type_that_was_asked_for() -> None:
+    got: list[Any] = []
+
+    async def work(state: State, ctx: Context) -> None:
+        got.append(await ctx.interrupt("account", response=Account))
+        got.append(await ctx.interrupt("choice", response=Literal["a", "b"]))
+        got.append(await ctx.interrupt("count", response={"type": "integer"}))
+        got.append(await ctx.interrupt("anything"))
+
+    answers = {
+        "account": {"iban": "DE1", "opened": "2026-01-02T03:04:05Z"},
+        "choice": "b",
+        "count": 0,
+        "anything": None,
+    }
+    ended = await run(one_node(work), answers=answers)
+    assert ended.status == "completed"
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert got[-4:] == [Account(iban="DE1", opened=moment), "b", 0, None]
+
+
+@pytest.mark.parametrize("answer", [None, False, 0, "", [], {}])
+async def test_an_empty_answer_is_an_answer(answer: Any) -> None:
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [repr(await ctx.interrupt("q"))]}
+
+    ended = await run(one_node(work), answers={"q": answer})
+    assert ended.values["log"] == [repr(answer)]
+
+
+async def test_several_questions_at_once_come_back_by_name() -> None:
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        answers = await ctx.interrupts([Interrupt("a"), Interrupt("b", process="p")])
+        return {"log": [f"{answers['a']} {answers['p/b']}"]}
+
+    trial = InMemoryRun(one_node(work))
+    await trial.start()
+    assert [entry.address for entry in trial.interrupts] == [
+        "graph:one;node:work",
+        "graph:one;node:work;process:p",
+    ]
+    await trial.respond("b", 2)
+    assert trial.status == "awaiting-input"
+    await trial.respond("a", 1)
+    assert (trial.status, trial.values["log"]) == ("completed", ["1 2"])
+
+
+async def test_processes_run_side_by_side_and_only_what_waits_is_asked() -> None:
+    done: Counter[str] = Counter()
+
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        async def process(name: str) -> str:
+            await ctx.step(f"begin {name}", lambda: done.update([name]))
+            return f"{name} {await ctx.interrupt('go', process=name)}"
+
+        async def quick() -> str:
+            return "quick"
+
+        return {"log": await ctx.gather(process("a"), quick(), process("b"))}
+
+    ended = await run(one_node(work), answers={"go": "yes"})
+    assert ended.values["log"] == ["a yes", "quick", "b yes"]
+    assert done == {"a": 1, "b": 1}
+
+
+async def test_a_task_group_that_asks_is_a_composite_too() -> None:
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        async with asyncio.TaskGroup() as group:
+            a = group.create_task(ctx.interrupt("q", process="a"))
+            b = group.create_task(ctx.interrupt("q", process="b"))
+        return {"log": [a.result(), b.result()]}
+
+    ended = await run(one_node(work), answers={"q": "y"})
+    assert ended.values["log"] == ["y", "y"]
+
+
+async def test_a_raised_interrupt_is_answered_by_looking_at_the_answers() -> None:
+    def work(state: State, ctx: Context) -> dict[str, Any]:
+        if not ctx.resumed:
+            raise Interrupt("q", state={"seen": 1})
+        return {"log": [f"{ctx.answers['q']} {ctx.targets} {ctx.saved_state}"]}
+
+    ended = await run(one_node(work), answers={"q": "y"})
+    assert ended.values["log"] == ["y {'q': 'y'} {'seen': 1}"]
+
+
+async def test_a_second_visit_of_the_same_node_asks_anew() -> None:
+    graph = Graph("loop", state=State)
+
+    @graph.node
+    async def ask(state: State, ctx: Context) -> dict[str, Any]:
+        assert ctx.resumed or ctx.saved_state is None
+        said = await ctx.interrupt("again", state="kept")
+        return {"count": state.count + 1, "log": [said]}
+
+    graph.edge(START, "ask")
+    graph.route("ask", lambda state: "ask" if state.count < 2 else None, to=["ask"])
+    graph.edge("ask", "ask", when={"count": 1})
+    trial = InMemoryRun(graph)
+    await trial.start()
+    first = trial.interrupts[0].id
+    await trial.respond(first, "one")
+    second = trial.interrupts[0].id
+    assert second != first
+    with pytest.raises(Refusal) as late:
+        await trial.respond(first, "other")
+    assert late.value.code is Code.ALREADY_ANSWERED
+
+
+async def test_what_code_asks_is_shown_as_it_is() -> None:
+    async def work(state: State, ctx: Context) -> None:
+        await ctx.interrupt("q", prompt="{count} of {log}", reason={"by": "{count}"})
+
+    trial = InMemoryRun(one_node(work))
+    await trial.start()
+    assert trial.interrupts[0].prompt == "{count} of {log}"
+    assert trial.interrupts[0].reason == {"by": "{count}"}
+
+
+async def test_a_moment_is_a_deadline_and_lets_time_decide() -> None:
+    moment = datetime(2026, 1, 9, tzinfo=UTC)
+
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        said = await ctx.interrupt("q", deadline=moment, on_timeout={"default": "late"})
+        return {"log": [said]}
+
+    trial = InMemoryRun(one_node(work))
+    await trial.start()
+    assert trial.interrupts[0].deadline == moment
+    await trial.advance("8d")
+    assert (trial.status, trial.values["log"]) == ("completed", ["late"])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("q", {"timeout": "soon"}, "'soon' is not a duration"),
+        ("q", {"on_timeout": "goto:x"}, "says on_timeout, but has no timeout"),
+        ("q", {"timeout": "1d", "on_timeout": "goto:x"}, "would go to 'x' at its deadline"),
+        ("q", {"timeout": "1d", "on_timeout": "perhaps"}, "neither 'halt' nor 'goto:<node>'"),
+        (
+            "q",
+            {"timeout": "1d", "on_timeout": {"default": 1}, "response": Account},
+            "default answer that does not fit",
+        ),
+        ("q", {"deadline": datetime(2026, 1, 1)}, "no datetime with a time zone"),  # noqa: DTZ001
+        (
+            "q",
+            {"deadline": datetime(2026, 2, 1, tzinfo=UTC), "timeout": 3},
+            "both a timeout and a deadline",
+        ),
+        ("q", {"reason": {1, 2}}, "set is not a JSON value"),
+        ("q", {"reason": "x" * 200_000}, "may show 100000"),
+        ("q", {"response": object()}, "cannot be written as a JSON Schema"),
+        ("q", {"requested_capability": "two words"}, "which nobody can hold"),
+        ("", {}, "a name is a text that is not empty"),
+        ("a/b", {}, "has no '/'"),
+        ("q", {"state": {1}}, "the state that 'work' gives with its question is not JSON"),
+    ],
+)
+async def test_a_question_that_cannot_be_asked_fails_the_visit_and_says_why(
+    name: str, options: dict[str, Any], said: str
+) -> None:
+    async def work(state: State, ctx: Context) -> None:
+        await ctx.interrupt(name, **options)
+
+    assert said in await failed(work)
+
+
+async def test_names_that_are_used_twice_are_an_authors_error() -> None:
+    async def asks_twice(state: State, ctx: Context) -> None:
+        await ctx.interrupt("q")
+        await ctx.interrupt("q")
+
+    async def raises_twice(state: State, ctx: Context) -> None:
+        raise CompositeInterrupt([Interrupt("q"), Interrupt("q")])
+
+    async def raises_again(state: State, ctx: Context) -> None:
+        raise Interrupt("q")
+
+    async def steps_twice(state: State, ctx: Context) -> None:
+        await ctx.step("s", lambda: 1)
+        await ctx.step("s", lambda: 2)
+
+    assert "'q' is asked twice in one pass" in await failed(asks_twice)
+    assert "asks 'q' twice in one pass" in await failed(raises_twice)
+    assert "raises the interrupt 'q' again, which was answered" in await failed(raises_again)
+    assert "the step 's' is run twice" in await failed(steps_twice)
+
+
+async def test_a_local_node_can_neither_ask_nor_keep_steps() -> None:
+    async def asks(state: State, ctx: Context) -> None:
+        await ctx.interrupt("q")
+
+    def raises(state: State, ctx: Context) -> None:
+        raise Interrupt("q")
+
+    async def steps(state: State, ctx: Context) -> None:
+        await ctx.step("s", lambda: 1)
+
+    for work in (asks, raises, steps):
+        assert "a local node cannot" in await failed(work, local=True)
+
+
+async def test_a_step_returns_the_same_whether_it_ran_or_was_recorded() -> None:
+    seen: list[Any] = []
+
+    async def account() -> Account:
+        return Account(iban="DE1", opened=datetime(2026, 1, 1, tzinfo=UTC))
+
+    async def work(state: State, ctx: Context) -> None:
+        seen.append(await ctx.step("account", account))
+        seen.append(await ctx.step("plain", lambda: ("a", 1)))
+        await ctx.interrupt("q")
+
+    await run(one_node(work), answers={"q": 1})
+    assert seen == [Account(iban="DE1", opened=datetime(2026, 1, 1, tzinfo=UTC)), ["a", 1]] * 2
+
+
+async def test_a_step_of_what_is_not_json_fails_and_names_itself() -> None:
+    async def work(state: State, ctx: Context) -> None:
+        await ctx.step("odd", object)
+
+    assert "the step 'odd' returned object, which is not JSON" in await failed(work)
+
+
+async def test_a_retry_goes_on_behind_the_finished_steps() -> None:
+    done: Counter[str] = Counter()
+    graph = Graph("retry", state=State)
+
+    @graph.node(retries=2)
+    async def work(state: State, ctx: Context) -> None:
+        await ctx.step("one", lambda: done.update(["one"]))
+        if ctx.attempt < 3:
+            message = "not yet"
+            raise ValueError(message)
+        await ctx.step("two", lambda: done.update(["two"]))
+
+    graph.edge(START, "work")
+    ended = await run(graph)
+    assert (ended.status, done) == ("completed", {"one": 1, "two": 1})
+
+
+async def test_a_fan_out_may_come_with_a_patch_and_to_several_nodes() -> None:
+    graph = Graph("fan", state=State)
+
+    @graph.node(to=["a", "b"])
+    async def split(state: State) -> Goto:
+        return Goto([Send("a", 1), Send("b", {"two": 2})], {"log": ["split"]})
+
+    for name in ("a", "b"):
+
+        @graph.node(name=name)
+        async def part(state: State, ctx: Context, name: str = name) -> dict[str, Any]:
+            return {"log": [f"{name} {ctx.item}"]}
+
+    @graph.node
+    async def collect(state: State, ctx: Context) -> dict[str, Any]:
+        return {"count": len(ctx.results)}
+
+    graph.edge(START, "split")
+    graph.edge(["a", "b"], "collect")
+    ended = await run(graph)
+    assert ended.values == {"log": ["split", "a 1", "b {'two': 2}"], "count": 2}
+
+
+async def test_a_send_to_what_was_not_declared_fails_the_visit() -> None:
+    async def work(state: State) -> list[Send]:
+        return [Send("elsewhere", 1)]
+
+    assert "unknown_node: the node 'work' chose to go to 'elsewhere'" in await failed(work)
+
+
+def test_a_nested_graph_with_faults_is_told_with_its_name() -> None:
+    inner = Graph("inner", state=State)
+    inner.edge(START, "nowhere")
+    graph = Graph("outer", state=State)
+    graph.subgraph("part", inner, input={"nope": "count"})
+    graph.subgraph("self", graph)
+    graph.edge(START, "part")
+    graph.edge(START, "self")
+    with pytest.raises(GraphError) as caught:
+        graph.build()
+    told = str(caught.value)
+    assert "the nested graph 'part': the edge from 'START' to 'nowhere'" in told
+    assert "the nested graph 'self' contains this graph itself" in told
+
+
+def test_a_nested_graph_needs_values_for_the_fields_that_have_no_default() -> None:
+    class Strict(BaseModel):
+        needed: str
+
+    inner = Graph("inner", state=Strict)
+
+    @inner.node
+    async def work(state: Strict) -> None: ...
+
+    inner.edge(START, "work")
+    graph = Graph("outer", state=State)
+    graph.subgraph("part", inner)
+    graph.edge(START, "part")
+    with pytest.raises(GraphError, match="gets no value for 'needed'"):
+        graph.build()
+
+
+async def test_nested_values_go_in_and_out_as_the_mappings_say() -> None:
+    class Inner(BaseModel):
+        amount: int
+        verdict: str = ""
+
+    inner = Graph("inner", state=Inner)
+
+    @inner.node
+    async def judge(state: Inner) -> dict[str, Any]:
+        return {"verdict": "high" if state.amount > 10 else "low"}
+
+    inner.edge(START, "judge")
+    graph = Graph("outer")
+    graph.subgraph("part", inner, input={"amount": "total"}, output={"risk": "verdict"})
+    graph.edge(START, "part")
+    ended = await run(graph, {"total": 11})
+    assert ended.values == {"total": 11, "risk": "high"}
