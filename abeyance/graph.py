@@ -28,6 +28,7 @@ from abeyance.core.model import (
     GraphSpec,
     InterruptNode,
     Node,
+    OnError,
     Route,
     Rule,
     SubgraphNode,
@@ -319,8 +320,37 @@ class Graph:
 
     def build(self) -> GraphSpec:
         """The frozen graph. Raises GraphError with all faults at once."""
-        if self._spec is not None:
-            return self._spec
+        if self._spec is None:
+            self._spec = self._built(self._default_on_error, self._before, self._after)
+        return self._spec
+
+    def build_for(
+        self,
+        *,
+        interrupt_before: str | Sequence[str] = (),
+        interrupt_after: str | Sequence[str] = (),
+        on_error: str | None = None,
+    ) -> GraphSpec:
+        """The frozen graph for one run, which may be looked at in more places than the graph says, and
+        may deal otherwise with the failures of nodes that say nothing themselves.
+
+        Raises GraphError as `build` does.
+        """
+        if not interrupt_before and not interrupt_after and on_error is None:
+            return self.build()
+        wanted = Intake(self.states)
+        before = wanted.names(interrupt_before, "interrupt_before")
+        after = wanted.names(interrupt_after, "interrupt_after")
+        default = self._default_on_error
+        if on_error is not None:
+            default = wanted.on_error(on_error, "the run")
+        if wanted.faults:
+            raise GraphError(self.name, wanted.faults)
+        return self._built(default, (*self._before, *before), (*self._after, *after))
+
+    def _built(
+        self, default: OnError, before: tuple[str, ...], after: tuple[str, ...]
+    ) -> GraphSpec:
         late = Intake(self.states)
         own = subgraph.nested_in(self, self._nodes, late)
         nodes, rules = ruleform.settled(own, self._rules, late)
@@ -331,18 +361,17 @@ class Graph:
             fields=self.states.field_specs(),
             open_values=self.states.is_open,
             input_schema=None if faults else self.states.input_schema(),
-            nodes={id_: self._settled(node) for id_, node in nodes.items()},
+            nodes={id_: self._settled(node, default) for id_, node in nodes.items()},
             edges=tuple(self._edges),
             routes=tuple(self._routes),
             rules=rules,
             finally_nodes=tuple(self._finally),
-            interrupt_before=self._looked_at(self._before),
-            interrupt_after=self._looked_at(self._after),
+            interrupt_before=self._looked_at(before),
+            interrupt_after=self._looked_at(after),
         )
         faults += [*unreadable(spec)] or faults_of(spec)
         if faults:
             raise GraphError(self.name, faults)
-        self._spec = spec
         return spec
 
     def _add(self, node: Node) -> None:
@@ -352,20 +381,21 @@ class Graph:
         self._nodes[node.id] = node
 
     def _looked_at(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        if names != ("*",):
-            return names
-        return tuple(
+        if "*" not in names:
+            return tuple(dict.fromkeys(names))
+        every = [
             id_
             for id_, node in self._nodes.items()
             if not isinstance(node, InterruptNode) and id_ not in self._finally
-        )
+        ]
+        return tuple(dict.fromkeys([*every, *(name for name in names if name != "*")]))
 
-    def _settled(self, node: Node) -> Node:
+    def _settled(self, node: Node, default: OnError) -> Node:
         # Only now is it known which nodes run after the end, from where nothing leads on. And who
         # deals with errors does not deal with its own.
-        is_own = self._default_on_error == GoTo(node=node.id)
+        is_own = default == GoTo(node=node.id)
         if isinstance(node, InterruptNode) or node.id not in self._by_default:
             return node
         if is_own or node.id in self._finally:
             return node
-        return replace(node, on_error=self._default_on_error)
+        return replace(node, on_error=default)

@@ -332,6 +332,14 @@ class GraphSpec:
         """Twelve hex digits that change whenever anything in the graph does."""
         return sha256(asdict(self)).removeprefix("sha256:")[:12]
 
+    @property
+    def lets_values_be_edited(self) -> bool:
+        """Whether a question of the run itself may be answered with fields of the values."""
+        return bool(self.interrupt_before or self.interrupt_after) or any(
+            not isinstance(node, InterruptNode) and isinstance(node.on_error, AskOperator)
+            for node in self.nodes.values()
+        )
+
     def edges_from(self, source: str) -> tuple[Edge, ...]:
         """The edges that `source` may fire."""
         return tuple(edge for edge in self.edges if source in edge.sources)
