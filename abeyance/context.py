@@ -31,9 +31,7 @@ class Goto:
     node: str | Sequence[Send]
     patch: Mapping[str, Any] | None = None
 
-    def __init__(
-        self, node: str | Sequence[Send], patch: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, node: str | Sequence[Send], patch: Mapping[str, Any] | None = None) -> None:
         object.__setattr__(self, "node", node)
         object.__setattr__(self, "patch", patch)
 
@@ -111,9 +109,7 @@ class Context:
             f"{self.run_id}|{self.execution}|{self.address}".encode()
         ).hexdigest()[:32]
 
-    async def step(
-        self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Any:
+    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Do a thing once in this visit: call the function, record what it returns, and return that.
 
         A later attempt, or a re-entry after an answer, gets what was recorded, and the function is not
@@ -157,9 +153,7 @@ class Context:
         )
         return (await self.interrupts([asked], state=state))[asked.key]
 
-    async def interrupts(
-        self, asked: Sequence[Interrupt], *, state: Json = None
-    ) -> dict[str, Any]:
+    async def interrupts(self, asked: Sequence[Interrupt], *, state: Json = None) -> dict[str, Any]:
         """Ask several things at once, and return the answers by name (`process/name` for a process's)
         when all are there.
         """

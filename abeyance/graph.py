@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel
 
-from abeyance import ruleform, statefaults, subgraph
+from abeyance import inherited, ruleform, statefaults, subgraph
 from abeyance.core.canonical import Json
 from abeyance.core.faults import faults_of
 from abeyance.core.model import (
@@ -24,7 +23,6 @@ from abeyance.core.model import (
     Else,
     Fail,
     FunctionNode,
-    GoTo,
     GraphSpec,
     InterruptNode,
     Node,
@@ -361,13 +359,13 @@ class Graph:
             fields=self.states.field_specs(),
             open_values=self.states.is_open,
             input_schema=None if faults else self.states.input_schema(),
-            nodes={id_: self._settled(node, default) for id_, node in nodes.items()},
+            nodes=inherited.settled(nodes, default, self._by_default, self._finally),
             edges=tuple(self._edges),
             routes=tuple(self._routes),
             rules=rules,
             finally_nodes=tuple(self._finally),
-            interrupt_before=self._looked_at(before),
-            interrupt_after=self._looked_at(after),
+            interrupt_before=inherited.looked_at(before, nodes, self._finally),
+            interrupt_after=inherited.looked_at(after, nodes, self._finally),
         )
         faults += [*unreadable(spec)] or faults_of(spec)
         if faults:
@@ -379,23 +377,3 @@ class Graph:
             self._intake.note(f"two nodes are named {node.id!r}")
         self._spec = None
         self._nodes[node.id] = node
-
-    def _looked_at(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        if "*" not in names:
-            return tuple(dict.fromkeys(names))
-        every = [
-            id_
-            for id_, node in self._nodes.items()
-            if not isinstance(node, InterruptNode) and id_ not in self._finally
-        ]
-        return tuple(dict.fromkeys([*every, *(name for name in names if name != "*")]))
-
-    def _settled(self, node: Node, default: OnError) -> Node:
-        # Only now is it known which nodes run after the end, from where nothing leads on. And who
-        # deals with errors does not deal with its own.
-        is_own = default == GoTo(node=node.id)
-        if isinstance(node, InterruptNode) or node.id not in self._by_default:
-            return node
-        if is_own or node.id in self._finally:
-            return node
-        return replace(node, on_error=default)

@@ -139,7 +139,9 @@ class Intake:
             case str() if given.startswith(_GOTO):
                 return GoTo(node=given.removeprefix(_GOTO))
             case _:
-                self.note(f"{told}: on_error={given!r} is neither 'fail' nor 'interrupt' nor 'goto:<node>'")
+                self.note(
+                    f"{told}: on_error={given!r} is neither 'fail' nor 'interrupt' nor 'goto:<node>'"
+                )
                 return Fail()
 
     def on_timeout(

@@ -46,9 +46,7 @@ class Notebook:
         self._asked: set[str] = set()
         self._lock = asyncio.Lock()
 
-    async def step(
-        self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Any:
+    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The result of a step: recorded, or that of the function, which is then recorded."""
         self.demand_keeping(f"run the step {name!r}")
         if name in self._begun:
@@ -108,7 +106,9 @@ def _as_json(name: str, returned: Any) -> Json:
     try:
         result = json.loads(_ANY.dump_json(returned))
     except (PydanticSerializationError, ValueError) as error:
-        message = f"the step {name!r} returned {type(returned).__name__}, which is not JSON: {error}"
+        message = (
+            f"the step {name!r} returned {type(returned).__name__}, which is not JSON: {error}"
+        )
         raise Fatal(message) from error
     if (fault := why_not_json(result)) is not None:
         message = f"the step {name!r} returned what is not JSON: {fault}"

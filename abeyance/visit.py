@@ -48,7 +48,9 @@ def graph_for(order: wire.VisitOrder, graphs: Mapping[str, Graph]) -> Graph:
     root = order.root or order.graph
     graph = graphs.get(root)
     if graph is None:
-        message = f"this worker has no graph {root!r}: deploy one that has it, and the visit goes on"
+        message = (
+            f"this worker has no graph {root!r}: deploy one that has it, and the visit goes on"
+        )
         raise CodeMissing(message)
     for node in order.path:
         inner = graph.subgraphs.get(node)
@@ -134,7 +136,9 @@ async def _asking(
         context.notebook.demand_keeping("ask a person")
         for what, kept in (("state", asked.saved), ("reason", asked.reason)):
             if (fault := why_not_json(kept)) is not None:
-                message = f"the {what} that {order.node!r} gives with its question is not JSON: {fault}"
+                message = (
+                    f"the {what} that {order.node!r} gives with its question is not JSON: {fault}"
+                )
                 raise Fatal(message) from error
         if (actual := size([each.question.reason for each in asked.asked])) > _LARGEST:
             message = f"{order.node!r} asks {len(asked.asked)} questions that take {actual} bytes"

@@ -59,7 +59,9 @@ def reported(address: str, report: Mapping[str, Any]) -> Iterator[Told]:
     match outcome.get("kind"):
         case "finished" | "interrupted" as kind:
             for each in outcome.get("emitted") or ():
-                yield Told(type=f"user.{each['name']}", address=address, data={"data": each["data"]})
+                yield Told(
+                    type=f"user.{each['name']}", address=address, data={"data": each["data"]}
+                )
             # What interrupted is told by its questions: the visit is not over.
             if kind == "finished":
                 yield Told(type="node.finished", address=address)

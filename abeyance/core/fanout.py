@@ -87,9 +87,7 @@ def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
                 items.put_patch(draft, scope_address, fan.outer, item.patch)
             except patch.PatchError as error:
                 message = f"the items of the fan-out of {address} do not go together: {error}"
-                failure = Failure(
-                    code=FailureCode.INVALID_PATCH, message=message, address=address
-                )
+                failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
                 flow.fail_scope(draft, scope_address, failure)
                 return
             _tell_answers(draft, scope_address, fan, item)
@@ -133,8 +131,10 @@ def _gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
                 found.add(edge.key)
         deeper = node.to if isinstance(node, FunctionNode) else ()
         joined = {edge.target for edge in graph.edges_from(name) if edge.is_join}
-        steps = [(target, depth + (target in deeper) - (target in joined))
-                 for target in graph.successors(name)]
+        steps = [
+            (target, depth + (target in deeper) - (target in joined))
+            for target in graph.successors(name)
+        ]
         for step in steps:
             if 0 < step[1] <= len(graph.nodes) and step not in seen:
                 seen.add(step)

@@ -107,9 +107,7 @@ def put_answer(draft: Draft, visit: Visit, name: str, value: Json) -> None:
     if visit.members:
         member = visit.members[-1]
         item = item_of(draft.state, visit.scope, member)
-        put_item(
-            draft, visit.scope, member, replace(item, answers={**item.answers, name: value})
-        )
+        put_item(draft, visit.scope, member, replace(item, answers={**item.answers, name: value}))
         return
     scope = draft.state.scopes[visit.scope]
     draft.put_scope(replace(scope, answers={**scope.answers, name: value}))

@@ -1,4 +1,4 @@
-"""How a visit ends: its patch is merged, people and rules are asked, and one way out of its node is taken.
+"""How a visit ends: its patch is merged, people and rules are asked, and one way out is taken.
 
 A visit that finishes merges its patch. If its graph says `interrupt_after`, a person looks at it first.
 Then the graph's rules say what they say, once. While somebody is asked, the visit waits with its way on

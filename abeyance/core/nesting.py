@@ -85,9 +85,7 @@ def _changed(draft: Draft, visit: Visit, scope: Scope) -> Mapping[str, Json]:
     return changes
 
 
-def _inputs(
-    graph: GraphSpec, node: SubgraphNode, values: Mapping[str, Json]
-) -> Mapping[str, str]:
+def _inputs(graph: GraphSpec, node: SubgraphNode, values: Mapping[str, Json]) -> Mapping[str, str]:
     if node.input is not None:
         return node.input
     inner = node.graph

@@ -163,7 +163,9 @@ def _go_out(draft: Draft, visit: Visit, changes: Mapping[str, Json], *, has_plac
     """Leave a node that ran no code: code that has to say where to is asked first."""
     graph = draft.graph(visit.scope)
     if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
-        leaving.finish(draft, visit, NodeFinished(now=draft.now, visit=visit.address, patch=changes))
+        leaving.finish(
+            draft, visit, NodeFinished(now=draft.now, visit=visit.address, patch=changes)
+        )
         return True
     if not has_place:
         return False

@@ -243,7 +243,9 @@ async def test_what_is_asked_in_nested_graphs_is_listed_at_the_root(
         assert ended.values["log"] == ["deep 4", "deep 4", "last"]
         await site.replays(run_id)
         history = await site.history(run_id)
-        assert history.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
+        assert history.events[
+            0
+        ].workflow_execution_started_event_attributes.continued_execution_run_id
 
 
 def spread(asks_: bool) -> Graph:
@@ -358,9 +360,7 @@ async def test_a_person_edits_the_values_before_and_after_a_node(temporal: Tempo
         with pytest.raises(Refusal) as invalid:
             await answer(site, run_id, interrupt_before={"values": {"cuont": 4}, "version": 1})
         version = before.payload["version"]
-        await answer(
-            site, run_id, interrupt_before={"values": {"count": 4}, "version": version}
-        )
+        await answer(site, run_id, interrupt_before={"values": {"count": 4}, "version": version})
         after = (await asks(site, run_id, "interrupt_after"))["interrupt_after"]
         edit = {"values": {"count": 40}, "version": after.payload["version"]}
         await answer(site, run_id, interrupt_after=edit)

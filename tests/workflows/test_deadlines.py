@@ -191,6 +191,9 @@ async def test_deadlines_in_code_of_a_nested_graph_leave_only_their_own_visit(
         assert three.interrupts[0].deadline == by_name["other"].deadline
         assert settled["slow"].status == "expired"
         assert settled["beside"].status == "cancelled"
-        assert (settled["default"].status, settled["default"].answered_by) == ("answered", "timeout")
+        assert (settled["default"].status, settled["default"].answered_by) == (
+            "answered",
+            "timeout",
+        )
         assert (ended.status, ended.values) == ("completed", {"late": "as usual"})
         await site.replays(run_id)
