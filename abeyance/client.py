@@ -8,7 +8,7 @@ be reached, as `Unavailable`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -95,13 +95,19 @@ class Client:
         started_by: str = "local",
         reuse: bool = False,
         request: str | None = None,
+        interrupt_before: str | Sequence[str] = (),
+        interrupt_after: str | Sequence[str] = (),
+        on_error: str | None = None,
     ) -> Started:
         """Start a run of `graph`. To start the same again under the same id changes nothing.
 
         `run_id` is generated unless given. `reuse` allows the id of a run that has ended. `request`
         goes with an id that was made from a caller's key: a hash of the call, by which a repeat finds
-        its run, also an ended one. Raises the refusals `invalid_run_id`, `invalid_input`,
-        `payload_too_large`, `run_exists` and `idempotency_conflict`.
+        its run, also an ended one. `interrupt_before` and `interrupt_after` name nodes (`"*"`: all) at
+        which a person looks at the values, beside those that the graph names; `on_error` is this run's
+        default for nodes that say nothing themselves. Raises the refusals `invalid_run_id`,
+        `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`, `run_exists` and
+        `idempotency_conflict`.
         """
         launch = Launch.of(
             graph,
@@ -113,6 +119,9 @@ class Client:
             limits=limits or Limits(),
             started_by=started_by,
             request=request,
+            interrupt_before=interrupt_before,
+            interrupt_after=interrupt_after,
+            on_error=on_error,
         )
         run_id = launch.start.run_id
 

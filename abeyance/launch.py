@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
@@ -12,9 +12,9 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from abeyance import wire
 from abeyance.closed import Described
 from abeyance.core.canonical import Json, sha256, size, why_not_json
-from abeyance.core.model import GraphSpec
+from abeyance.core.model import GraphSpec, SubgraphNode
 from abeyance.core.state import Limits, Status
-from abeyance.errors import Code, Refusal
+from abeyance.errors import Code, GraphError, Refusal
 from abeyance.graph import Graph
 from abeyance.runid import checked_run_id, generated_run_id
 
@@ -55,15 +55,19 @@ class Launch:
         limits: Limits,
         started_by: str,
         request: str | None = None,
+        interrupt_before: str | Sequence[str] = (),
+        interrupt_after: str | Sequence[str] = (),
+        on_error: str | None = None,
     ) -> Launch:
         """A launch of `graph`.
 
-        Raises `invalid_run_id`, `invalid_input`, `invalid_body` for limits that no run can live with,
-        and `payload_too_large`.
+        Raises `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body` for limits that no run
+        can live with and for an `on_error` that is none, and `payload_too_large`.
         """
         run_id = generated_run_id(graph.name) if run_id is None else checked_run_id(run_id)
         _check_limits(limits)
-        spec = graph.build()
+        pinned = graph.build()
+        spec = _spec_of(graph, interrupt_before, interrupt_after, on_error)
         values = graph.states.initial(input)
         _check_size("The graph and its input", size(values) + size(asdict(spec)), _LARGEST)
         # Each label has a frame of its own in the search attribute.
@@ -76,7 +80,7 @@ class Launch:
             "The name of who starts it": started_by,
         }.items():
             _check_size(told, size(text), _LARGEST_ATTRIBUTE)
-        version = spec.version
+        version = pinned.version
         return cls(
             spec=spec,
             values=values,
@@ -87,7 +91,7 @@ class Launch:
                 session_type=session_type,
                 labels=dict(labels),
                 started_by=started_by,
-                digest=sha256([version, _as_given(input, values)]),
+                digest=sha256([spec.version, _as_given(input, values)]),
                 graph_version=version,
                 request=request,
             ),
@@ -113,7 +117,8 @@ class Launch:
     @property
     def arguments(self) -> list[Any]:
         """The arguments of the workflow; the last would be the snapshot of a hand-over."""
-        return [self.start, self.spec, {f"graph:{self.spec.name}": self.values}, None]
+        spec = _travelling(self.spec)
+        return [self.start, spec, {f"graph:{spec.name}": self.values}, None]
 
     @property
     def memo(self) -> dict[str, Json]:
@@ -145,6 +150,39 @@ class Launch:
         if labels:
             pairs.append(SearchAttributePair(keywords(wire.LABELS), labels))
         return TypedSearchAttributes(pairs)
+
+
+def _spec_of(
+    graph: Graph, before: str | Sequence[str], after: str | Sequence[str], on_error: str | None
+) -> GraphSpec:
+    known = graph.build().nodes
+    for names in (before, after):
+        for name in [names] if isinstance(names, str) else names:
+            if name not in known and name != "*":
+                raise Refusal(
+                    Code.UNKNOWN_NODE,
+                    f"The run would be looked at at {name!r}, which is no node of {graph.name!r}; there "
+                    f"are {', '.join(map(repr, known))}, and '*' for all.",
+                    node=name,
+                )
+    try:
+        return graph.build_for(interrupt_before=before, interrupt_after=after, on_error=on_error)
+    except GraphError as error:
+        faults = [{"pointer": "", "message": fault} for fault in error.faults]
+        raise Refusal(
+            Code.INVALID_BODY, f"No run can be made so: {'; '.join(error.faults)}.", errors=faults
+        ) from error
+
+
+def _travelling(spec: GraphSpec) -> GraphSpec:
+    # The values have been held against the schema of the input; a run looks at it only where people
+    # may answer with fields of the values.
+    nodes = {
+        id_: replace(node, graph=_travelling(node.graph)) if isinstance(node, SubgraphNode) else node
+        for id_, node in spec.nodes.items()
+    }
+    schema = spec.input_schema if spec.lets_values_be_edited else None
+    return replace(spec, nodes=nodes, input_schema=schema)
 
 
 def _as_given(given: Mapping[str, Any], values: Mapping[str, Json]) -> Json:

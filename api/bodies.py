@@ -36,6 +36,10 @@ LabelValue: TypeAlias = Annotated[
 ]
 
 
+Names: TypeAlias = Annotated[tuple[Name, ...] | Name, Field(max_length=1_000)]
+"""Names of nodes, or one."""
+
+
 class LimitsBody(wire.Request):
     """Limits of one run. Each may only be lower than that of the service."""
 
@@ -77,6 +81,18 @@ class StartBody(wire.Request):
     session_type: Name = Field(default="agent", description="What sort of run of a conversation.")
     labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=_MOST_LABELS)
     limits: LimitsBody = Field(default_factory=LimitsBody)
+    interrupt_before: Names = Field(
+        default=(),
+        description="Nodes before which a person looks at the values; `*` is every node.",
+    )
+    interrupt_after: Names = Field(
+        default=(), description="Nodes after which a person looks at the values."
+    )
+    on_error: str | None = Field(
+        default=None,
+        pattern=r"^(fail|interrupt|goto:.+)$",
+        description="What happens where a node fails that says nothing itself.",
+    )
     reuse: bool = Field(
         default=False, strict=True, description="Start anew under the id of a run that has ended."
     )

@@ -83,6 +83,7 @@ Until: TypeAlias = Annotated[
             "The run, started.",
             examples.RUN,
             Code.UNKNOWN_GRAPH,
+            Code.UNKNOWN_NODE,
             Code.RUN_EXISTS,
             Code.IDEMPOTENCY_CONFLICT,
             Code.INVALID_RUN_ID,
@@ -118,6 +119,9 @@ async def start_run(
         started_by=who.subject,
         # A key names one run for good.
         reuse=body.reuse and not is_keyed,
+        interrupt_before=body.interrupt_before,
+        interrupt_after=body.interrupt_after,
+        on_error=body.on_error,
         request=body.sha256() if is_keyed else None,
     )
     response.headers["Location"] = f"/runs/{started.run_id}"

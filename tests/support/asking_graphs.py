@@ -1,0 +1,115 @@
+"""Graphs that ask people from code, in parts and in graphs inside graphs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel
+
+from abeyance import START, CompositeInterrupt, Context, Graph, Interrupt, Send, append
+
+
+class Log(BaseModel):
+    count: int = 0
+    log: Annotated[list[str], append] = []
+
+
+class Account(BaseModel):
+    iban: str
+
+
+def asking() -> Graph:
+    """One node that asks for an account, whoever may choose one."""
+    graph = Graph("asking", state=Log)
+
+    @graph.node
+    async def work(state: Log, ctx: Context) -> dict[str, Any]:
+        account = await ctx.interrupt(
+            "account",
+            prompt="Which account?",
+            response=Account,
+            requested_capability="accounts:choose",
+            payload={"form": 7},
+        )
+        return {"log": [account.iban]}
+
+    graph.edge(START, "work")
+    return graph
+
+
+def batch() -> Graph:
+    """One node that runs two processes, each with a question."""
+    graph = Graph("batch", state=Log)
+
+    @graph.node
+    async def work(state: Log, ctx: Context) -> dict[str, Any]:
+        open_ = [p for p in ("p1", "p2") if f"{p}/ok" not in ctx.targets]
+        if open_:
+            raise CompositeInterrupt(
+                [Interrupt("ok", process=process) for process in open_], reason="a batch of two"
+            )
+        return {"log": sorted(ctx.targets)}
+
+    graph.edge(START, "work")
+    return graph
+
+
+def nested() -> Graph:
+    """A gate two graphs below the root, twice."""
+    deep = Graph("deep", state=Log)
+    deep.interrupt("gate", prompt="Deep {count}?", timeout="P2D", on_timeout="goto:late")
+
+    @deep.node
+    async def late(state: Log) -> dict[str, Any]:
+        return {"log": ["late"]}
+
+    deep.edge(START, "gate")
+    middle = Graph("middle", state=Log)
+    middle.subgraph("inner", deep)
+    middle.edge(START, "inner")
+    outer = Graph("outer", state=Log)
+    for name in ("left", "right"):
+        outer.subgraph(name, middle)
+        outer.edge(START, name)
+    return outer
+
+
+def spread() -> Graph:
+    """A fan-out over `count` items, each of which asks."""
+    graph = Graph("spread", state=Log)
+
+    @graph.node(to=["one"])
+    async def split(state: Log) -> list[Send]:
+        return [Send("one", number) for number in range(state.count)]
+
+    @graph.node
+    async def one(state: Log, ctx: Context) -> dict[str, Any]:
+        return {"log": [f"{ctx.item}:{await ctx.interrupt('ok', prompt=str(ctx.item))}"]}
+
+    @graph.node
+    async def collect(state: Log, ctx: Context) -> dict[str, Any]:
+        return {"count": len(ctx.results)}
+
+    graph.edge(START, "split")
+    graph.edge(["one"], "collect")
+    return graph
+
+
+def plain() -> Graph:
+    """add -> add more; nobody is asked unless the start says so."""
+    graph = Graph("plain", state=Log)
+
+    @graph.node
+    async def add(state: Log) -> dict[str, Any]:
+        return {"count": state.count + 1}
+
+    @graph.node
+    async def more(state: Log) -> dict[str, Any]:
+        if state.count > 100:
+            message = f"{state.count} is too much"
+            raise ValueError(message)
+        return {"count": state.count + 10}
+
+    graph.edge(START, "add")
+    graph.edge("add", "more")
+    return graph
