@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
@@ -113,7 +113,9 @@ class Launch:
     @property
     def arguments(self) -> list[Any]:
         """The arguments of the workflow; the last would be the snapshot of a hand-over."""
-        return [self.start, self.spec, {f"graph:{self.spec.name}": self.values}, None]
+        # The values have been held against the schema of the input, and a run never looks at it again.
+        spec = replace(self.spec, input_schema=None)
+        return [self.start, spec, {f"graph:{spec.name}": self.values}, None]
 
     @property
     def memo(self) -> dict[str, Json]:
@@ -127,7 +129,7 @@ class Launch:
     @property
     def summary(self) -> str:
         """One line for Temporal's UI."""
-        return f"{self.spec.name} {self.start.graph_version}"
+        return f"graph {self.spec.name}, version {self.start.graph_version}"
 
     @property
     def search_attributes(self) -> TypedSearchAttributes:
