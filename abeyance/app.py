@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from abeyance.errors import SettingsError
+from abeyance.errors import AbeyanceError, GraphError, SettingsError
 from abeyance.graph import Graph
 from abeyance.reference import NotFound, module_named
 from abeyance.yaml import load
@@ -23,26 +25,65 @@ def load_graphs(app: str | None) -> Mapping[str, Graph]:
     """The graphs that `app` names, by name, each built.
 
     Paths are relative to the current directory, and modules are also looked for there. Raises
-    SettingsError if there is nothing of that name, and GraphError for a graph with faults.
+    SettingsError if there is nothing of that name or its module raises something, and GraphError for a
+    graph with faults.
     """
+    graphs, faulty = read_graphs(app)
+    if faulty:
+        raise faulty[0]
+    return graphs
+
+
+def read_graphs(app: str | None) -> tuple[Mapping[str, Graph], list[GraphError]]:
+    """The same, with the faults of every graph that has some instead of an error at the first."""
     if not app:
         raise SettingsError(f"no graphs to serve: set ABEYANCE_APP, or name them; {_HINT}")
+    with _authors_errors(app):
+        return _read(app)
+
+
+def _read(app: str) -> tuple[Mapping[str, Graph], list[GraphError]]:
     found = app if _is_path(app) else _named(app)
     graphs = [found] if isinstance(found, Graph) or _is_path(found) else found
     if not isinstance(graphs, Iterable) or isinstance(graphs, str | Mapping):
         raise SettingsError(f"{app!r} is a {type(found).__name__}; {_HINT}")
     by_name: dict[str, Graph] = {}
+    faulty: list[GraphError] = []
     for held in graphs:
-        graph = _loaded(held, app) if _is_path(held) else held
-        if not isinstance(graph, Graph):
-            raise SettingsError(f"{app!r} holds a {type(graph).__name__}; {_HINT}")
-        if graph.name in by_name:
-            raise SettingsError(f"{app!r} holds two graphs named {graph.name!r}")
-        graph.build()
-        by_name[graph.name] = graph
-    if not by_name:
+        try:
+            graph = _loaded(held, app) if _is_path(held) else held
+            if not isinstance(graph, Graph):
+                raise SettingsError(f"{app!r} holds a {type(graph).__name__}; {_HINT}")
+            if graph.name in by_name:
+                raise SettingsError(f"{app!r} holds two graphs named {graph.name!r}")
+            graph.build()
+        except GraphError as error:
+            faulty.append(error)
+        else:
+            by_name[graph.name] = graph
+    if not (by_name or faulty):
         raise SettingsError(f"{app!r} holds no graph")
-    return by_name
+    return by_name, faulty
+
+
+@contextmanager
+def _authors_errors(app: str) -> Iterator[None]:
+    """Whatever a module raises when it is imported, its author has to see what, and where."""
+    try:
+        yield
+    except AbeyanceError:
+        raise
+    except SyntaxError as error:
+        raise SettingsError(
+            f"{app!r} cannot be loaded: SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
+        ) from error
+    # A module that ends the process would else end it as if all were well.
+    except (Exception, SystemExit) as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise SettingsError(
+            f"{app!r} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())} "
+            f"({last.filename}, line {last.lineno})"
+        ) from error
 
 
 def _is_path(found: Any) -> bool:

@@ -1,27 +1,28 @@
-"""The command line: `abeyance`.
-
-Exit codes: 0 done, 1 the API refused it (or a run did not complete), 2 wrong usage or configuration,
-3 something that is needed cannot be reached or kept up, 130 interrupted.
-"""
+"""The command line: `abeyance`. What its exit codes mean stands in `exit`."""
 
 from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from abeyance.calls import calls
-from abeyance.errors import AbeyanceError, GraphError, Refusal, SettingsError, Unavailable
-from abeyance.exit import leave
+from abeyance.charts import charts
+from abeyance.complaint import Told, complain
+from abeyance.errors import SettingsError
+from abeyance.exit import ExitCode, leave
+from abeyance.overview import overview
+from abeyance.revision import revision
+from abeyance.watch import watching
 
 if TYPE_CHECKING:
-    from abeyance.graph import Graph
     from abeyance.settings import Settings
 
 commands = typer.Typer(
@@ -30,10 +31,11 @@ commands = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-commands.add_typer(calls)
+for of_runs in (calls, overview, watching, revision):
+    commands.add_typer(of_runs)
+commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
 
 _PANEL: Final = "Processes"
-_INTERRUPTED: Final = 130
 
 App = Annotated[
     str | None,
@@ -43,10 +45,11 @@ App = Annotated[
         show_default=False,
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 Port = typer.Option(min=0, max=65_535, help="0 takes any port that is free.")
 
 
-@commands.command(rich_help_panel=_PANEL)
+@commands.command(cls=Told, rich_help_panel=_PANEL)
 def dev(
     app: App = None,
     *,
@@ -59,6 +62,7 @@ def dev(
     in_memory: Annotated[
         bool, typer.Option("--in-memory", help="Keep no state: every run is lost at the end.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run Temporal, a worker and the API on this machine until Ctrl-C.
 
@@ -78,14 +82,19 @@ def dev(
     )
 
     async def stay_up(stack: Stack) -> None:
-        kept = "nothing is kept" if in_memory else f"data in {data_dir}"
-        typer.echo(f"abeyance is up: API {stack.api_url}, Temporal's UI {stack.ui_url}, {kept}")
+        kept = None if in_memory else str(data_dir)
+        if as_json:
+            told = {"api_url": stack.api_url, "ui_url": stack.ui_url, "data_dir": kept}
+            typer.echo(json.dumps(told))
+        else:
+            data = f"data in {kept}" if kept else "nothing is kept"
+            typer.echo(f"abeyance is up: API {stack.api_url}, Temporal's UI {stack.ui_url}, {data}")
         await asyncio.get_running_loop().create_future()
 
-    asyncio.run(with_stack(plan, stay_up, announce=_complain))
+    asyncio.run(with_stack(plan, stay_up, announce=complain))
 
 
-@commands.command(rich_help_panel=_PANEL)
+@commands.command(cls=Told, rich_help_panel=_PANEL)
 def demo(
     *,
     answer: Annotated[
@@ -106,11 +115,11 @@ def demo(
     ports = (api_port, temporal_port, ui_port)
     done = asyncio.run(run_demo(answer, ports=ports))
     if done is None:
-        raise typer.Exit(_INTERRUPTED)
-    raise typer.Exit(0 if done else 1)
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    raise typer.Exit(ExitCode.DONE if done else ExitCode.FAILED)
 
 
-@commands.command(rich_help_panel=_PANEL)
+@commands.command(cls=Told, rich_help_panel=_PANEL)
 def worker(
     app: App = None,
     *,
@@ -119,8 +128,10 @@ def worker(
     ] = False,
 ) -> None:
     """Run a worker, against the Temporal that the environment names (TEMPORAL_ADDRESS, ...)."""
+    from abeyance.app import load_graphs
+
     settings = _settings(app)
-    _load_graphs(settings.app)
+    load_graphs(settings.app)
     if check:
         return
     from abeyance.signals import stopped_by_signals
@@ -134,7 +145,7 @@ def worker(
     asyncio.run(work())
 
 
-@commands.command(rich_help_panel=_PANEL)
+@commands.command(cls=Told, rich_help_panel=_PANEL)
 def api(
     app: App = None,
     *,
@@ -142,15 +153,17 @@ def api(
     port: Annotated[int, Port] = 8000,
 ) -> None:
     """Run the HTTP API, against the Temporal that the environment names (TEMPORAL_ADDRESS, ...)."""
+    from abeyance.app import load_graphs
+
     settings = _settings(app)
-    _load_graphs(settings.app)
+    load_graphs(settings.app)
     from abeyance.api.app import serve
 
     _log()
     asyncio.run(serve(settings, host, port))
 
 
-@commands.command(rich_help_panel=_PANEL)
+@commands.command(cls=Told, rich_help_panel=_PANEL)
 def setup(
     *,
     retention: Annotated[
@@ -160,6 +173,7 @@ def setup(
             show_default=False,
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Prepare the Temporal namespace that the environment names. To do it again changes nothing.
 
@@ -179,12 +193,17 @@ def setup(
     async def prepare() -> None:
         temporal = await connect_temporal()
         added = await namespace.register_search_attributes(temporal)
-        told = f"registered {', '.join(added)}" if added else "all are there"
-        typer.echo(f"search attributes of {temporal.namespace!r}: {told}")
         if length is not None:
             await namespace.set_retention(temporal, length)
-        kept = await namespace.retention(temporal)
-        typer.echo(f"retention of {temporal.namespace!r}: {kept.total_seconds() / 86_400:g} days")
+        days = (await namespace.retention(temporal)).total_seconds() / 86_400
+        name = temporal.namespace
+        if as_json:
+            told = {"namespace": name, "registered": list(added), "retention_days": days}
+            typer.echo(json.dumps(told))
+            return
+        attributes = f"registered {', '.join(added)}" if added else "all are there"
+        typer.echo(f"search attributes of {name!r}: {attributes}")
+        typer.echo(f"retention of {name!r}: {days:g} days")
 
     asyncio.run(prepare())
 
@@ -210,38 +229,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # What the command line itself finds wrong, and the codes that a command ends with.
         return leaving.code if isinstance(leaving.code, int) else 0
     except KeyboardInterrupt:
-        return _INTERRUPTED
-    except AbeyanceError as error:
-        _complain(_told(error))
-        return _exit_code(error)
-    return 0
-
-
-def _exit_code(error: AbeyanceError) -> int:
-    match error:
-        case SettingsError() | GraphError():
-            return 2
-        case Unavailable():
-            return 3
-        case _:
-            return 1
-
-
-def _told(error: AbeyanceError) -> str:
-    match error:
-        case GraphError():
-            # All faults in one line: it may be the last line of a log that somebody passes on.
-            return " ".join(str(error).split())
-        case Refusal():
-            return f"{error.code}: {error.message}"
-        case _:
-            return str(error)
-
-
-def _complain(text: str) -> None:
-    from abeyance.terminal import readable
-
-    typer.echo(f"abeyance: {readable(text)}", err=True)
+        return ExitCode.INTERRUPTED
+    return ExitCode.DONE
 
 
 def _settings(app: str | None) -> Settings:
@@ -249,24 +238,6 @@ def _settings(app: str | None) -> Settings:
 
     settings = load_settings()
     return settings.model_copy(update={"app": app}) if app else settings
-
-
-def _load_graphs(app: str | None) -> Mapping[str, Graph]:
-    from abeyance.app import load_graphs
-
-    try:
-        return load_graphs(app)
-    except AbeyanceError:
-        raise
-    except Exception as error:
-        # A module that is imported may raise anything. Whatever it is, its author has to see where.
-        import traceback
-
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        raise SettingsError(
-            f"{app!r} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())} "
-            f"({last.filename}, line {last.lineno})"
-        ) from error
 
 
 def _log() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from abeyance.accepted import check_same
 from abeyance.closed import (
     PAUSED_NATIVELY,
     earlier_receipts,
+    record_in,
     respond_after_the_end,
 )
 from abeyance.connection import connect_temporal, pollers
@@ -38,6 +40,7 @@ from abeyance.listing import Listing, RunFilter
 from abeyance.patience import patiently
 from abeyance.statemodel import ValuesError
 from abeyance.turnstile import Turn
+from abeyance.vigil import signs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +203,7 @@ class Client:
         """What an ended run left behind. Raises `unknown_run`, or `not_finished` while it runs."""
         described = await self._line.described(run_id)
         if described.is_running:
-            status = (described.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running")
+            status = described.shown_status
             raise Refusal(
                 Code.NOT_FINISHED,
                 f"The run {run_id!r} is {status} and has no result yet.",
@@ -214,15 +217,16 @@ class Client:
         """The view as soon as the run's status is one of `until`, or it has ended, or after
         `timeout` seconds, whichever is first.
         """
-        deadline = asyncio.get_running_loop().time() + timeout
-        pause = 0.02
-        while True:
-            view = await self.view(run_id)
-            left = deadline - asyncio.get_running_loop().time()
-            if view.status in until or view.ended_at is not None or left <= 0:
-                return view
-            await asyncio.sleep(min(pause, left))
-            pause = min(pause * 1.5, 0.5)
+        try:
+            async with asyncio.timeout(timeout), aclosing(signs(self._line, run_id, until)) as read:
+                async for event in read:
+                    record = event and await record_in(self.temporal, event)
+                    view = record.view if record else await self.view(run_id)
+                    if view.status in until or view.ended_at is not None:
+                        return view
+        except TimeoutError:
+            pass
+        return await self.view(run_id)
 
     async def respond(
         self,
@@ -266,6 +270,10 @@ class Client:
         """What an accepted `respond` with this key got; None if there was none."""
         ask = partial(earlier_receipts, self.temporal, run_id, key, RPC)
         return await patiently(run_id, ask, seconds=self.patience)
+
+    async def refuse_natively_paused(self, run_id: str) -> None:
+        """Raise the refusal `natively_paused` if the run is paused through Temporal itself."""
+        await self._line.refuse_natively_paused(run_id)
 
     async def pollers(self) -> int:
         """How many workers ask for our work. Raises Unavailable, within two seconds."""
@@ -370,7 +378,14 @@ class Client:
 
     async def _already_started(self, launch: Launch) -> Started:
         run_id = launch.start.run_id
-        described = await self._line.described(run_id)
+        try:
+            described = await self._line.described(run_id)
+        except Refusal:
+            raise Refusal(
+                Code.RUN_EXISTS,
+                f"A workflow {run_id!r} that is no run of ours is in Temporal. Choose another id.",
+                run_id=run_id,
+            ) from None
         if launch.repeats(described):
             return Started(run_id=run_id, created=False)
         if not described.is_running:

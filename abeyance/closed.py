@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import EventType, HistoryEventFilterType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Execution
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import UpdateRef
 from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionRequest,
@@ -30,9 +31,12 @@ from abeyance.core import ledger
 from abeyance.core.events import Responded
 from abeyance.core.ledger import Ledger, Settled
 from abeyance.errors import Code, FailureCode, Refusal
+from abeyance.patience import NotFound
 
 # The SDK's own enumeration lacks the status of a natively paused workflow, and fails on it.
 PAUSED_NATIVELY: Final = 8
+ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
+"""The statuses of a run that has ended."""
 _FIRST_WORDS: Final = {
     Execution.WORKFLOW_EXECUTION_STATUS_TERMINATED: ("cancelled", "terminated through Temporal"),
     Execution.WORKFLOW_EXECUTION_STATUS_TIMED_OUT: ("failed", "timed out in Temporal"),
@@ -59,6 +63,11 @@ class Described:
     def is_running(self) -> bool:
         """Whether the run is open, be it natively paused."""
         return self.status in (Execution.WORKFLOW_EXECUTION_STATUS_RUNNING, PAUSED_NATIVELY)
+
+    @property
+    def shown_status(self) -> str:
+        """The status that the run has written down last."""
+        return str((self.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"))
 
     @property
     def ended_at(self) -> datetime | None:
@@ -90,7 +99,7 @@ class Described:
         """The run as far as the memo tells."""
         summary = self.memo.get(wire.MEMO_SUMMARY) or {}
         start = self.memo.get(wire.MEMO_START) or {}
-        status = summary.get("status", "running")
+        status = self.shown_status
         if not self.is_running:
             status, ended_because = _FIRST_WORDS.get(
                 Execution.ValueType(self.status), ("failed", None)
@@ -110,7 +119,8 @@ class Described:
             labels=start.get("labels", {}),
             started_by=start.get("started_by"),
             created_at=self.started_at,
-            updated_at=datetime.fromisoformat(updated) if updated else self.started_at,
+            updated_at=self.ended_at
+            or (datetime.fromisoformat(updated) if updated else self.started_at),
             ended_at=self.ended_at,
             interrupts=self._interrupts() if self.is_running else [],
             queue_depth=summary.get("queue_depth", 0),
@@ -134,9 +144,10 @@ class Described:
     def ended_as(self) -> str:
         """The status with which the run ended."""
         status = self.degraded_view().status
-        # Halted and cancelled runs are completed ones to Temporal: the memo says which.
-        summary = self.memo.get(wire.MEMO_SUMMARY) or {}
-        return str(summary.get("status", status)) if status == "completed" else status
+        # Halted and cancelled runs are completed ones to Temporal: the memo says which. One that has
+        # come to its end as it should wrote nothing more.
+        told = self.shown_status
+        return told if status == "completed" and told in ENDINGS else status
 
     def _interrupts(self) -> list[wire.InterruptView]:
         graph = (self.memo.get(wire.MEMO_START) or {}).get("graph", "")
@@ -170,7 +181,7 @@ class Described:
 
 
 async def describe(temporal: TemporalClient, run_id: str, rpc_timeout: Any) -> Described:
-    """Ask the server about a run. Raises RPCError NOT_FOUND if there is none."""
+    """Ask the server about a run. Raises NotFound, or RPCError NOT_FOUND, if there is none."""
     raw = await temporal.workflow_service.describe_workflow_execution(
         DescribeWorkflowExecutionRequest(
             namespace=temporal.namespace, execution=WorkflowExecution(workflow_id=run_id)
@@ -178,6 +189,9 @@ async def describe(temporal: TemporalClient, run_id: str, rpc_timeout: Any) -> D
         retry=True,
         timeout=rpc_timeout,
     )
+    if raw.workflow_execution_info.type.name != wire.WORKFLOW:
+        # Somebody else's workflow is no run.
+        raise NotFound
     fields = raw.workflow_execution_info.memo.fields
     memo = {name: await _decoded(temporal, payload) for name, payload in fields.items()}
     return Described(run_id, raw, memo)
@@ -187,17 +201,42 @@ async def closing_record(
     temporal: TemporalClient, described: Described, rpc_timeout: Any
 ) -> wire.ClosingRecord:
     """What an ended run left behind; for one that left nothing, what the memo tells."""
-    payload = await _closing_payload(temporal, described, rpc_timeout)
-    found = await _decoded(temporal, payload) if payload else described.memo.get(wire.MEMO_CLOSING)
+    event = await _closing_event(temporal, described, rpc_timeout)
+    if event is not None and (record := await record_in(temporal, event)) is not None:
+        return record
+    found = _record(described.memo.get(wire.MEMO_CLOSING), described.ended_at)
+    if found is not None:
+        return found
+    failure = event and event.workflow_execution_failed_event_attributes.failure.message
+    view = described.degraded_view(failure or None)
+    return wire.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
+
+
+async def record_in(temporal: TemporalClient, event: HistoryEvent) -> wire.ClosingRecord | None:
+    """What an ended run left behind in the event that ended it; None if nothing."""
+    match event.event_type:
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+            payloads = event.workflow_execution_completed_event_attributes.result.payloads
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+            failure = event.workflow_execution_failed_event_attributes.failure
+            payloads = failure.application_failure_info.details.payloads
+        case _:
+            return None
+    if not payloads:
+        return None
+    ended_at = event.event_time.ToDatetime(tzinfo=UTC)
+    return _record(await _decoded(temporal, payloads[0]), ended_at)
+
+
+def _record(found: Any, ended_at: datetime | None) -> wire.ClosingRecord | None:
     if not isinstance(found, Mapping) or "view" not in found:
-        view = described.degraded_view()
-        return wire.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
+        return None
     record = wire.ClosingRecord.model_validate(found)
     view = record.view.model_copy(
         update={
             "values": record.values,
             "result": record.values,
-            "ended_at": described.ended_at or record.view.ended_at,
+            "ended_at": ended_at or record.view.ended_at,
         }
     )
     return record.model_copy(update={"view": view})
@@ -239,9 +278,9 @@ async def earlier_receipts(
         ) from None
 
 
-async def _closing_payload(
+async def _closing_event(
     temporal: TemporalClient, described: Described, rpc_timeout: Any
-) -> Payload | None:
+) -> HistoryEvent | None:
     response = await temporal.workflow_service.get_workflow_execution_history(
         GetWorkflowExecutionHistoryRequest(
             namespace=temporal.namespace,
@@ -251,18 +290,7 @@ async def _closing_payload(
         retry=True,
         timeout=rpc_timeout,
     )
-    for event in response.history.events:
-        match event.event_type:
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-                payloads = event.workflow_execution_completed_event_attributes.result.payloads
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-                failure = event.workflow_execution_failed_event_attributes.failure
-                payloads = failure.application_failure_info.details.payloads
-            case _:
-                continue
-        if payloads:
-            return payloads[0]
-    return None
+    return next(iter(response.history.events), None)
 
 
 async def _decoded(temporal: TemporalClient, payload: Payload) -> Any:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.converter import DataConverter
+from typing import Final
+
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import CompositePayloadConverter, DataConverter
+
+_CONVERTERS: Final = tuple(PydanticPayloadConverter().converters.values())
+"""Shared, because they remember how to read each type, and each run gets a payload converter anew."""
+
+
+class PayloadConverter(CompositePayloadConverter):
+    """The conversion of single values."""
+
+    def __init__(self) -> None:
+        super().__init__(*_CONVERTERS)
 
 
 def data_converter() -> DataConverter:
     """The converter that every client and worker of one deployment must share."""
-    return pydantic_data_converter
+    return DataConverter(payload_converter_class=PayloadConverter)

@@ -1,4 +1,13 @@
-"""Leaving a process that has used the Temporal SDK."""
+"""How a command ends: its exit code, and leaving a process that has used the Temporal SDK.
+
+code  means                                                          a script may
+0     done; of a run that was waited for: it completed               go on
+1     a run failed, was halted or cancelled; a graph has faults      read why, and mend it
+2     wrong usage or settings; nothing was asked of the API          mend the command
+3     the API refused: nothing has changed                           read the code of the problem
+4     the API, or what it needs, cannot be reached                   repeat the same command later
+130   interrupted by Ctrl-C; runs go on                              repeat the same command
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,37 @@ import contextlib
 import logging
 import os
 import sys
+from enum import IntEnum
 from typing import NoReturn
+
+from abeyance.errors import AbeyanceError, GraphError, SettingsError, Unavailable
+
+
+class ExitCode(IntEnum):
+    """What the exit code of a command tells; the table above is the contract."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    REFUSED = 3
+    AWAY = 4
+    INTERRUPTED = 130
+
+
+def code_of(error: AbeyanceError) -> ExitCode:
+    """The exit code of a command that ends with an error."""
+    match error:
+        case SettingsError() | GraphError():
+            return ExitCode.USAGE
+        case Unavailable():
+            return ExitCode.AWAY
+        case _:
+            return ExitCode.REFUSED
+
+
+def code_of_run(status: str) -> ExitCode:
+    """The exit code of a command that has waited for the end of a run, by the run's status."""
+    return ExitCode.DONE if status == "completed" else ExitCode.FAILED
 
 
 def leave(code: int) -> NoReturn:

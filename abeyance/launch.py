@@ -132,7 +132,7 @@ class Launch:
     @property
     def summary(self) -> str:
         """One line for Temporal's UI."""
-        return f"{self.spec.name} {self.start.graph_version}"
+        return f"graph {self.spec.name}, version {self.start.graph_version}"
 
     @property
     def search_attributes(self) -> TypedSearchAttributes:
@@ -178,7 +178,9 @@ def _travelling(spec: GraphSpec) -> GraphSpec:
     # The values have been held against the schema of the input; a run looks at it only where people
     # may answer with fields of the values.
     nodes = {
-        id_: replace(node, graph=_travelling(node.graph)) if isinstance(node, SubgraphNode) else node
+        id_: replace(node, graph=_travelling(node.graph))
+        if isinstance(node, SubgraphNode)
+        else node
         for id_, node in spec.nodes.items()
     }
     schema = spec.input_schema if spec.lets_values_be_edited else None

@@ -11,22 +11,32 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import HistoryEventFilterType
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+)
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
-from abeyance.closed import Described, closing_record, describe
+from abeyance.closed import PAUSED_NATIVELY, Described, closing_record, describe
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.patience import NotFound, patiently
+from abeyance.patience import NotFound, patiently, worth_repeating
 from abeyance.turnstile import SharedReads, Turn, Turnstile
 
 T = TypeVar("T")
 
 RPC: Final = timedelta(seconds=5)
 """How long one call over the network may take."""
+_POLL: Final = timedelta(seconds=70)
+"""Longer than the server lets a long poll wait before it answers that there is nothing new."""
 _READ_PATIENCE: Final = 3.0
 _CODES: Final = frozenset(Code)
+_TYPES: Final = _CODES | {wire.REPLAYED, wire.EMPTY}
 
 
 class RunEnded(Exception):
@@ -52,23 +62,66 @@ class Line:
         try:
             return await patiently(run_id, ask, seconds=self.patience)
         except NotFound:
-            raise Refusal(
-                Code.UNKNOWN_RUN,
-                f"There is no run {run_id!r}, or its history is no longer kept.",
-                run_id=run_id,
-            ) from None
+            raise _unknown(run_id) from None
 
     async def record(self, described: Described) -> wire.ClosingRecord:
         """What an ended run left behind."""
         ask = partial(closing_record, self.temporal, described, RPC)
         return await patiently(described.run_id, ask, seconds=self.patience)
 
+    async def poll(
+        self, run_id: str, token: bytes, *, only_the_end: bool
+    ) -> GetWorkflowExecutionHistoryResponse | None:
+        """What comes next in the run's newest history, or its end alone, as soon as it is there.
+
+        It may be empty, after some seconds. None where the server cannot be reached, or has no room for
+        one more who waits. Raises the refusal `unknown_run`.
+        """
+        wanted = (
+            HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
+            if only_the_end
+            else HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT
+        )
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self.temporal.namespace,
+            execution=WorkflowExecution(workflow_id=run_id),
+            next_page_token=token,
+            wait_new_event=True,
+            history_event_filter_type=wanted,
+            skip_archival=True,
+        )
+        service = self.temporal.workflow_service
+        try:
+            return await service.get_workflow_execution_history(request, timeout=_POLL)
+        except RPCError as error:
+            try:
+                worth_repeating(error)
+            except NotFound:
+                raise _unknown(run_id) from None
+        return None
+
+    async def refuse_natively_paused(self, run_id: str) -> None:
+        """Raise the refusal `natively_paused` if an operator has paused the run in Temporal itself."""
+        if (await self.described(run_id)).status == PAUSED_NATIVELY:
+            raise Refusal(
+                Code.NATIVELY_PAUSED,
+                f"The run {run_id!r} is paused through Temporal itself, which refuses this meanwhile. "
+                "Unpause it there, and repeat the call.",
+                run_id=run_id,
+            )
+
     async def query(self, run_id: str, name: str, result_type: type[T]) -> T:
         """What a worker says of a run now. Raises Unavailable, soon, if there is none."""
         handle = self.temporal.get_workflow_handle(run_id)
 
         async def ask() -> Any:
-            return await handle.query(name, result_type=result_type, rpc_timeout=RPC)
+            try:
+                return await handle.query(name, result_type=result_type, rpc_timeout=RPC)
+            except ValueError as error:
+                # The SDK does not know the status of a run that was natively paused a moment ago.
+                if "WorkflowExecutionStatus" not in str(error):
+                    raise
+                raise Unavailable(f"the run {run_id!r} is paused through Temporal") from error
 
         seconds = min(self.patience, _READ_PATIENCE)
         found: T = await self._reads.read(
@@ -116,7 +169,14 @@ class Line:
                         name, order, id=update_id, result_type=result_type, rpc_timeout=RPC
                     )
                 except WorkflowUpdateFailedError as error:
+                    if not _is_ours(error):
+                        # Somebody else's workflow does not know our updates, and is no run.
+                        await self.described(run_id)
                     raise _refusal_of(error) from error
+                except RPCError as error:
+                    if error.status == RPCStatusCode.FAILED_PRECONDITION:
+                        await self.refuse_natively_paused(run_id)
+                    raise
 
         try:
             found: T = await patiently(run_id, send, seconds=self.patience)
@@ -129,6 +189,19 @@ class Line:
                 retry_after=1.0,
             ) from None
         return found
+
+
+def _unknown(run_id: str) -> Refusal:
+    return Refusal(
+        Code.UNKNOWN_RUN,
+        f"There is no run {run_id!r}, or its history is no longer kept.",
+        run_id=run_id,
+    )
+
+
+def _is_ours(error: WorkflowUpdateFailedError) -> bool:
+    cause = error.cause
+    return isinstance(cause, ApplicationError) and cause.type in _TYPES
 
 
 def _refusal_of(error: WorkflowUpdateFailedError) -> Exception:

@@ -52,7 +52,7 @@ async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: f
                         raise asyncio.CancelledError from error
                     last = error
                 except RPCError as error:
-                    last = _worth_repeating(error)
+                    last = worth_repeating(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
     except TimeoutError as error:
@@ -62,7 +62,11 @@ async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: f
         ) from error
 
 
-def _worth_repeating(error: RPCError) -> RPCError:
+def worth_repeating(error: RPCError) -> RPCError:
+    """The error of a call that may go better the next time.
+
+    Raises NotFound, SettingsError where the namespace is not set up, and else the error itself.
+    """
     if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
         raise SettingsError(
             f"Temporal has no such namespace: create it, or set TEMPORAL_NAMESPACE ({error.message})"

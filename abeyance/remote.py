@@ -3,40 +3,64 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import httpx
 
 from abeyance.errors import AbeyanceError, SettingsError, Unavailable
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 60.0
 """Longer than any answer is tried for, and than the longest poll that we ask for."""
+_STREAM_SECONDS: Final = 45.0
+"""The same for a stream, in which something comes every 15 seconds."""
 _AWAY: Final = frozenset({502, 503, 504})
+_UNAUTHENTICATED: Final = 401
+_DEFECT: Final = 500
+_LAST_PORT: Final = 65_535
+_STREAM: Final = "text/event-stream"
 
 
 class ProblemResponse(AbeyanceError):
-    """The API refused a call. `problem` is what it said, `text` the same as it was sent."""
+    """The API refused a call. `problem` is what it said."""
 
     def __init__(self, response: httpx.Response, problem: Mapping[str, Any]) -> None:
         self.problem = problem
-        self.text = response.text
         code = problem.get("code") or f"http_{response.status_code}"
         detail = problem.get("detail") or problem.get("title") or response.reason_phrase
+        if response.status_code == _UNAUTHENTICATED:
+            has_token = "Authorization" in response.request.headers
+            sent = (
+                "the one in ABEYANCE_TOKEN was sent" if has_token else "ABEYANCE_TOKEN is not set"
+            )
+            detail = f"{detail} ({sent})"
         super().__init__("\n".join([f"{code}: {detail}", *_faults(problem)]))
 
 
 class AwayResponse(ProblemResponse, Unavailable):
-    """The API answers, but cannot reach what it needs. The call may be repeated."""
+    """The API answers, but cannot do its work now. The call may be repeated."""
 
 
 class Remote:
-    """The API at `url`; `token` is the bearer token, where it wants one."""
+    """The API at `url`; `token` is the bearer token, where it wants one.
+
+    Raises SettingsError for what is no address, and for a token that no header can hold.
+    """
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        self.url = url.rstrip("/")
+        self._address = url.rstrip("/")
+        self.url = _checked(url)
+        if token and not (token.isascii() and token.isprintable()):
+            # Not which: a token is a secret.
+            raise SettingsError(
+                "ABEYANCE_TOKEN holds a character that no token has, such as the end of a line"
+            )
         self._http = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
@@ -55,36 +79,108 @@ class Remote:
     ) -> None:
         await self._http.aclose()
 
-    async def get(self, path: str, **params: str) -> httpx.Response:
-        """Read something. Raises ProblemResponse, Unavailable, or SettingsError for a bad address."""
+    async def get(self, path: str, **params: str | list[str]) -> httpx.Response:
+        """Read something.
+
+        Raises ProblemResponse; Unavailable; and SettingsError where something else than an API answers.
+        """
         return await self._call("GET", path, params=params)
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
         """Change something; no body is an empty one. Raises what `get` raises."""
         return await self._call("POST", path, json=dict(body or {}))
 
+    async def patch(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        """Change a part of something. Raises what `get` raises."""
+        return await self._call("PATCH", path, json=dict(body))
+
+    async def text(self, path: str) -> str:
+        """Read a text. Raises what `get` raises."""
+        with self._reached():
+            response = await self._http.get(self._address + path, headers={"Accept": "text/plain"})
+        if not response.headers.get("Content-Type", "").startswith("text/plain"):
+            self._check(response, _json(response))
+            raise self._stranger(response, "a text")
+        return response.text
+
+    @asynccontextmanager
+    async def stream(self, path: str, last_id: str | None) -> AsyncIterator[httpx.Response]:
+        """Server-sent events, from after the one with the id `last_id`; None is from the first.
+
+        Raises what `get` raises; Unavailable also when the stream breaks off while it is read.
+        """
+        headers = {"Accept": _STREAM, **({"Last-Event-ID": last_id} if last_id else {})}
+        timeout = httpx.Timeout(_STREAM_SECONDS, connect=_CONNECT_SECONDS)
+        url = self._address + path
+        with self._reached():
+            async with self._http.stream("GET", url, headers=headers, timeout=timeout) as response:
+                if not response.headers.get("Content-Type", "").startswith(_STREAM):
+                    await response.aread()
+                    self._check(response, _json(response))
+                    raise self._stranger(response, "a stream of events")
+                yield response
+
     async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        with self._reached():
+            response = await self._http.request(method, self._address + path, **options)
+        body = _json(response)
+        self._check(response, body)
+        if not response.is_success or body is None:
+            raise self._stranger(response, "JSON")
+        return response
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
         try:
-            response = await self._http.request(method, self.url + path, **options)
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            yield
+        except UnicodeEncodeError as error:
             raise SettingsError(
-                f"ABEYANCE_URL={self.url!r} is not an address: write it as http://host:port ({error})"
+                f"{error.object[:100]!r} cannot be sent: it holds what is no letter ({error.reason})"
             ) from error
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise Unavailable(
                 f"no API answers at {self.url} ({error or type(error).__name__}): start one with "
                 "`abeyance dev` or `abeyance api`, or set ABEYANCE_URL to where one is"
             ) from error
-        body = _json(response)
-        if response.is_success and body is not None:
-            return response
+
+    def _check(self, response: httpx.Response, body: Any) -> None:
+        """Raise what the API says in place of an answer."""
         if response.is_error and isinstance(body, Mapping):
-            is_away = response.status_code in _AWAY
+            is_away = response.status_code >= _DEFECT
             raise (AwayResponse if is_away else ProblemResponse)(response, body)
-        text = f"{method} {self.url}{path} answered {response.status_code} without JSON"
         if response.status_code in _AWAY:
-            raise Unavailable(f"{text}: something before the API cannot reach it; try again later")
-        raise SettingsError(f"{text}: is ABEYANCE_URL the address of an Abeyance API?")
+            raise Unavailable(
+                f"{self._answer(response)} without JSON: something before the API cannot reach it; try "
+                "again later"
+            )
+
+    def _stranger(self, response: httpx.Response, wanted: str) -> SettingsError:
+        return SettingsError(
+            f"{self._answer(response)} without {wanted}: is ABEYANCE_URL the address of an Abeyance API?"
+        )
+
+    def _answer(self, response: httpx.Response) -> str:
+        request = response.request
+        return f"{request.method} {self.url}: {request.url.path} answered {response.status_code}"
+
+
+def _checked(url: str) -> str:
+    """The address as it may be shown: without a password. Raises SettingsError for what is none."""
+    try:
+        found = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise _no_address(url, str(error)) from error
+    if found.scheme not in ("http", "https") or not found.host:
+        raise _no_address(url, "that has no http:// or no host")
+    if found.port is not None and not 0 < found.port <= _LAST_PORT:
+        raise _no_address(url, f"there is no port {found.port}")
+    return str(found.copy_with(userinfo=b"")).rstrip("/")
+
+
+def _no_address(url: str, why: str) -> SettingsError:
+    return SettingsError(
+        f"ABEYANCE_URL={url!r} is not an address: write it as http://host:port ({why})"
+    )
 
 
 def _json(response: httpx.Response) -> Any:

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 _LABEL: Final = 11
+_LONGEST: Final = 160
+"""In characters: the data of an event in its line."""
+_UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 
 
 class Line(NamedTuple):
@@ -27,13 +32,23 @@ class Line(NamedTuple):
 
 def show(lines: Iterable[Line]) -> None:
     """Print lines, with the labels in bold where the terminal can and `rich` is installed."""
-    write = _write_bold if sys.stdout.isatty() and find_spec("rich") else _write_plain
     for label, text in lines:
         first, *others = readable(text).split("\n")
         write(label.ljust(_LABEL), first)
         for other in others:
             _write_plain(" " * _LABEL, other)
     sys.stdout.flush()
+
+
+def write(head: str, text: str = "") -> None:
+    """Print a line whose head is bold where the terminal can and `rich` is installed."""
+    (_write_bold if can_draw() else _write_plain)(head, text)
+
+
+def can_draw() -> bool:
+    """Whether there is a terminal that knows more than lines, and `rich` to draw in it."""
+    is_smart = sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    return is_smart and find_spec("rich") is not None
 
 
 def _write_plain(head: str, text: str) -> None:
@@ -78,9 +93,9 @@ def _readable(character: str) -> str:
     )
 
 
-def run_lines(view: Mapping[str, Any]) -> list[Line]:
-    """What somebody wants to know first of a run."""
-    lines = [Line("run", str(view["run_id"])), Line("status", _status(view))]
+def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line]:
+    """What somebody wants to know first of a run; with `now`, also how far its deadlines are."""
+    lines = [Line("run", str(view["run_id"])), Line("status", status_of(view))]
     lines.append(Line("graph", f"{view['graph']}, started {view['created_at']}"))
     if view.get("ended_at"):
         lines.append(Line("ended", str(view["ended_at"])))
@@ -96,11 +111,13 @@ def run_lines(view: Mapping[str, Any]) -> list[Line]:
         lines.append(Line("messages", f"{len(view['undelivered'])} could not be delivered"))
     if view.get("degraded"):
         lines.append(Line("note", "no worker can be asked: this is what Temporal knows"))
-    lines.extend(interrupt_lines(view.get("interrupts") or []))
+    lines.extend(interrupt_lines(view.get("interrupts") or [], now))
     return lines
 
 
-def interrupt_lines(interrupts: Sequence[Mapping[str, Any]]) -> list[Line]:
+def interrupt_lines(
+    interrupts: Sequence[Mapping[str, Any]], now: datetime | None = None
+) -> list[Line]:
     """Each interrupt with its question; an open one with the way to answer it."""
     lines = []
     for entry in interrupts:
@@ -111,7 +128,8 @@ def interrupt_lines(interrupts: Sequence[Mapping[str, Any]]) -> list[Line]:
             if entry.get("deadline"):
                 then = entry.get("on_timeout")
                 then = then if isinstance(then, str) else json.dumps(then)
-                lines.append(Line("", f"until {entry['deadline']}, then {then}"))
+                far = f" ({distance(entry['deadline'], now)})" if now else ""
+                lines.append(Line("", f"until {entry['deadline']}{far}, then {then}"))
             if entry.get("requested_capability"):
                 lines.append(Line("", f"needs the capability {entry['requested_capability']}"))
             answer = json.dumps(example(entry.get("response_schema")), ensure_ascii=False)
@@ -142,6 +160,34 @@ def result_lines(result: Mapping[str, Any]) -> list[Line]:
     return [*lines, Line("values", values)]
 
 
+def event_line(event: Mapping[str, Any]) -> str:
+    """An event in one line: when, what, where, by whom, and the rest as JSON."""
+    data = {name: value for name, value in (event.get("data") or {}).items() if value is not None}
+    told = json.dumps(data, ensure_ascii=False) if data else ""
+    told = told if len(told) <= _LONGEST else f"{told[:_LONGEST]}..."
+    by = f"by {event['actor']}" if event.get("actor") else ""
+    parts = (short_time(event["time"]), event["type"].ljust(25), event.get("address"), by, told)
+    return " ".join(readable("  ".join(part for part in parts if part)).split("\n")).rstrip()
+
+
+def short_time(moment: str) -> str:
+    """A time of the API, to the second: `2026-03-05T09:00:00Z`."""
+    return f"{datetime.fromisoformat(moment).astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def distance(moment: str, now: datetime) -> str:
+    """How far a time is, in its two largest units: `in 2 d 3 h`, `5 min ago`."""
+    seconds = int((datetime.fromisoformat(moment) - now).total_seconds())
+    rest = abs(seconds)
+    told: list[str] = []
+    for unit, size in _UNITS.items():
+        count, rest = divmod(rest, size)
+        if count or told or unit == "s":
+            told.append(f"{count} {unit}")
+    text = " ".join(told[:2])
+    return f"in {text}" if seconds >= 0 else f"{text} ago"
+
+
 def example(schema: Any) -> Any:
     """A value of about the form that a JSON Schema wants, to be edited by a person."""
     if not isinstance(schema, Mapping):
@@ -170,7 +216,8 @@ def example(schema: Any) -> Any:
             return "..."
 
 
-def _status(view: Mapping[str, Any]) -> str:
+def status_of(view: Mapping[str, Any]) -> str:
+    """The status of a run, with how and why it came to it."""
     told = str(view["status"])
     if view.get("outcome") and view["outcome"] != told:
         told += f" ({view['outcome']})"

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from temporalio.client import Client as TemporalClient
-from temporalio.worker import Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance.activities.node import NodeActivities
@@ -49,19 +49,18 @@ def make_worker(
     """A worker for these graphs, not yet running.
 
     `strict_sandbox` imports the workflow's own modules anew for every run and watches what they call,
-    as tests do to find what is not deterministic; otherwise they are shared, at half the cost.
+    as tests do to find what is not deterministic; otherwise there is no sandbox
+    (docs/adr/0007-no-sandbox-in-production.md).
     """
-    restrictions = (
-        SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
-        if strict_sandbox
-        else SandboxRestrictions.default.with_passthrough_all_modules()
-    )
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
     return Worker(
         temporal,
         task_queue=settings.task_queue,
         workflows=[AgentRun],
         activities=[NodeActivities(graphs).run],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
+        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions)
+        if strict_sandbox
+        else UnsandboxedWorkflowRunner(),
         # After a kill -9 the server waits this long for the dead worker before it asks another.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         # A cancel reaches an activity on its heartbeat, so heartbeats may not be saved up for long.

@@ -25,6 +25,7 @@ INTERRUPT: Final[dict[str, Any]] = {
     "deadline": "2026-03-04T09:00:01Z",
     "on_timeout": "goto:escalate",
     "status": "open",
+    "parent": None,
     "parents": [],
     "is_root_cause": True,
     "digest": "sha256:9b74c9897bac770ffc029102a200c5de9b74c9897bac770ffc029102a200c5de",

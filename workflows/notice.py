@@ -3,7 +3,10 @@
 The memo is the run's event log and its row in every list: a key for each open interrupt, a summary,
 and the new facts. An upsert merges keys and null removes one, so only what changed is written. It is
 an event of the history, so it is written only if an interrupt opened or closed, the shown status
-changed, or there are facts.
+changed, or there are facts. That a run has completed its last event says, and the memo need not.
+
+The search attributes wait while nothing but local nodes runs and nobody is asked: these are over in a
+moment, mostly before the server would hear of the change at all.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ with workflow.unsafe.imports_passed_through():
     from abeyance import wire
     from abeyance.core import effects
     from abeyance.core.canonical import Json
-    from abeyance.core.state import RunState, Status
+    from abeyance.core.model import FunctionNode
+    from abeyance.core.state import Phase, RunState, Status
     from abeyance.workflows import surface
+    from abeyance.workflows.details import details
 
 _ACTIVITY_EVERY: Final = timedelta(minutes=1)
 
@@ -43,7 +48,7 @@ class Notice:
         self, state: RunState, facts: Sequence[effects.Publish], start: wire.StartRun
     ) -> None:
         """Tell Temporal what changed since the last time."""
-        workflow.set_current_details(surface.details(state, start))
+        workflow.set_current_details(details(state, start))
         self._write_memo(state, facts)
         self._write_attributes(state, workflow.now())
 
@@ -53,7 +58,8 @@ class Notice:
             key: row for key, row in rows.items() if self._rows.get(key) != row
         }
         changes.update(dict.fromkeys(self._rows.keys() - rows.keys()))
-        has_news = bool(changes or facts or state.status is not self._status)
+        is_shown_otherwise = state.status not in (self._status, Status.COMPLETED)
+        has_news = bool(changes or facts or is_shown_otherwise)
         self._rows, self._status = rows, state.status
         if not has_news:
             return
@@ -66,6 +72,8 @@ class Notice:
             workflow.upsert_memo({wire.MEMO_FACTS: batch})
 
     def _write_attributes(self, state: RunState, now: datetime) -> None:
+        if _is_for_a_moment(state):
+            return
         attributes = _attributes(state)
         updates = [
             _update(name, value)
@@ -79,6 +87,13 @@ class Notice:
             updates.append(_update(wire.ACTIVITY, state.last_activity_at))
         if updates:
             workflow.upsert_search_attributes(updates)
+
+
+def _is_for_a_moment(state: RunState) -> bool:
+    if state.status is not Status.RUNNING or state.ledger.open:
+        return False
+    nodes = [state.graph_of(v.scope).nodes[v.node] for v in state.in_phase(Phase.RUNNING)]
+    return bool(nodes) and all(isinstance(node, FunctionNode) and node.local for node in nodes)
 
 
 def _attributes(state: RunState) -> Mapping[str, Any]:

@@ -63,13 +63,17 @@ class AgentRun:
         self._updates = 0
         event: events.Event
         if carried is None:
-            self._state = machine.new_run(
-                run_id=start.run_id,
-                spec=spec,
-                limits=start.limits,
-                values=values[f"graph:{spec.name}"],
-                now=now,
-            )
+            try:
+                self._state = machine.new_run(
+                    run_id=start.run_id,
+                    spec=spec,
+                    limits=start.limits,
+                    values=values[f"graph:{spec.name}"],
+                    now=now,
+                )
+            except Refusal as refusal:
+                # It ends the run; as a Refusal it would fail this task for ever.
+                raise _application_error(refusal) from None
             self._notice = Notice(None, now)
             event = events.Started(now=now)
         else:
@@ -123,7 +127,7 @@ class AgentRun:
     def cancel(self, order: wire.Cancel | None = None) -> None:
         self._feed_signal(arrivals.cancel_requested(order or wire.Cancel(), workflow.now()))
 
-    @workflow.signal(description="Put a message into the run's mailbox.")
+    @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
     def steer(self, message: wire.SteerMessage) -> None:
         self._feed_signal(arrivals.message_sent(message, workflow.now(), signalled=True))
 
@@ -134,7 +138,7 @@ class AgentRun:
             replays = ledger.judge(self._state.ledger, event)
             self._feed_update(event)
         except Refusal as refusal:
-            raise _application_error(refusal) from refusal
+            raise _application_error(refusal) from None
         accepted = {
             id_: ledger.Receipt(
                 interrupt_id=id_, answered_by=event.principal.subject, accepted_at=event.now
@@ -150,7 +154,7 @@ class AgentRun:
             machine.check(self._state, event)
             replays = ledger.judge(self._state.ledger, event)
         except Refusal as refusal:
-            raise _application_error(refusal) from refusal
+            raise _application_error(refusal) from None
         if len(replays) == len(event.answers):
             # Rejecting is how a validator can answer at once and leave nothing in the history.
             receipts = wire.Receipts(receipts=list(replays.values()))
@@ -161,14 +165,16 @@ class AgentRun:
                 non_retryable=True,
             )
 
-    @workflow.update(description="Put a message into the run's mailbox, and get a receipt.")
+    @workflow.update(
+        description='Leave a message, get a receipt: {"message_id": ..., "text": ...}.'
+    )
     async def send_message(self, message: wire.SteerMessage) -> wire.MessageReceipt:
         event = arrivals.message_sent(message, workflow.now())
         try:
             is_known = self._state.mailbox.knows(event.message)
             self._feed_update(event)
         except Refusal as refusal:
-            raise _application_error(refusal) from refusal
+            raise _application_error(refusal) from None
         return wire.MessageReceipt(
             message_id=message.message_id,
             duplicate=is_known,
@@ -180,9 +186,9 @@ class AgentRun:
         try:
             machine.check(self._state, arrivals.message_sent(message, workflow.now()))
         except Refusal as refusal:
-            raise _application_error(refusal) from refusal
+            raise _application_error(refusal) from None
 
-    @workflow.update(description="A visit takes the oldest messages.")
+    @workflow.update(description="Not for people: a visit takes the oldest messages.")
     async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
         taken = self._state.mailbox.queue[: order.most]
         event = arrivals.messages_taken(order, workflow.now())
@@ -197,7 +203,9 @@ class AgentRun:
             f"there is nothing for {order.visit!r} to take", type=wire.EMPTY, non_retryable=True
         )
 
-    @workflow.update(description="Set fields of the values while the run has stopped.")
+    @workflow.update(
+        description='Set fields while the run waits: {"patch": {...}, "version": ...}.'
+    )
     async def edit_values(self, order: wire.EditValues) -> None:
         self._feed_edit(arrivals.values_edited(order, workflow.now()))
 
@@ -205,7 +213,7 @@ class AgentRun:
     def _check_edit_values(self, order: wire.EditValues) -> None:
         self._check_edit(arrivals.values_edited(order, workflow.now()))
 
-    @workflow.update(description="Move the deadline of an open interrupt.")
+    @workflow.update(description='Move a deadline: {"interrupt_id": ..., "timeout": "PT2H"}.')
     async def edit_deadline(self, order: wire.EditDeadline) -> None:
         self._feed_edit(arrivals.deadline_edited(order, workflow.now()))
 
@@ -262,13 +270,13 @@ class AgentRun:
         try:
             self._feed_update(event)
         except Refusal as refusal:
-            raise _application_error(refusal) from refusal
+            raise _application_error(refusal) from None
 
     def _check_edit(self, event: events.Event) -> None:
         try:
             machine.check(self._state, event)
         except Refusal as refusal:
-            raise _application_error(refusal) from refusal
+            raise _application_error(refusal) from None
 
     def _feed_signal(self, event: events.Event) -> None:
         try:
@@ -359,7 +367,7 @@ class AgentRun:
         if ending is not None and ending.outcome == "failed":
             failure = ending.error
             raise ApplicationError(
-                failure.message if failure else "the run failed",
+                surface.failure_message(failure),
                 record.model_dump(mode="json"),
                 type=failure.code if failure else FailureCode.NODE_FAILED,
                 non_retryable=True,

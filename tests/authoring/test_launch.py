@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -138,3 +139,16 @@ def test_limits_that_no_run_can_live_with_are_refused(limits: Limits, told: str)
 def test_wrong_ids_and_inputs_are_refused() -> None:
     assert code_of(run_id="a b") is Code.INVALID_RUN_ID
     assert code_of(given={"nope": 1}) is Code.INVALID_INPUT
+
+
+def test_a_run_carries_its_graph_without_the_schema_of_the_input_that_it_was_checked_against() -> (
+    None
+):
+    graph = graph_of()
+    made = launch(graph=graph)
+    _, carried, values, _ = made.arguments
+
+    assert graph.build().input_schema is not None
+    assert carried == replace(graph.build(), input_schema=None)
+    assert made.start.graph_version == graph.build().version
+    assert values["graph:g"]["text"] == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -23,10 +22,6 @@ ATTRIBUTE = 2_000
 
 def asking(*gates: Any) -> Drive:
     return Drive(graph(*gates, ways=[(START, each.id) for each in gates]))
-
-
-def details(*gates: Any) -> str:
-    return surface.details(asking(*gates).state, START_RUN)
 
 
 # The memo
@@ -142,75 +137,12 @@ def test_a_timer_says_what_it_is_for() -> None:
     assert surface.timer_summary(ending.state) == "grace of the ending"
 
 
-# The details
+# The failure
 
 
-def test_the_details_say_what_a_run_waits_for_and_how_to_answer() -> None:
-    run = asking(
-        gate("ask", prompt="Go on?", timeout=60), gate("pay", prompt="Pay?", capability="pay")
-    )
-    text = surface.details(run.state, START_RUN)
-
-    assert text.startswith("**awaiting-input**\n\nWaits for 2 answers:")
-    assert "- `Go on?`\n  - `ask` at `graph:g;node:ask`, until 2026-03-02 09:01:00 UTC" in text
-    assert f'`respond` with `{{"interrupt_id": "{run.open("ask").id}", "response": ...}}`' in text
-    assert "- `Pay?`\n  - `pay` at `graph:g;node:pay`, without a deadline" in text
-    assert (
-        "asks for the capability `pay`, so answer through the API: `POST /runs/r/respond`" in text
-    )
-
-
-def test_a_paused_and_an_ended_run_say_who_and_why() -> None:
+def test_a_failed_run_tells_temporal_where_it_failed() -> None:
     run = Drive(graph("n", ways=[(START, "n")]))
-    run.feed(events.Paused, actor="ada", reason="*lunch*")
-    paused = surface.details(run.state, START_RUN)
-    run.cancel(mode="now", reason="wrong [order](https://example.com)")
+    run.fail("n", message="no bank")
 
-    assert "**paused**\n\nPaused by `ada` since 2026-03-02 09:00:00 UTC: `*lunch*`." in paused
-    assert "Running: `graph:g;node:n`" in paused
-    assert surface.details(run.state, START_RUN) == (
-        "**cancelled**: `wrong [order](https://example.com)`"
-    )
-
-
-def test_the_details_stay_short_and_say_that_there_is_more() -> None:
-    gates = [gate(f"g{number}", prompt="x" * 5_000) for number in range(500)]
-    text = details(*gates)
-
-    assert "... and 480 more: see the query `interrupts`." in text
-    assert len(text.encode()) < 20_000
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "`code`",
-        "``` fence ```",
-        "[link](https://example.com) ![image](https://example.com/a.png)",
-        "<script>alert(1)</script><img src=x>",
-        "# title\n\n- item\n\n| a |\n|---|",
-        "**bold** _em_ ~~gone~~ https://example.com",
-        "\\`escaped\\`",
-        "a\u2028b\u2029c\x0bd\x85e\r\nf",
-        "\x1b[31mred\x00",
-        "paid to \u202eecila\u202c \u2066x\u2069",
-        "`",
-    ],
-)
-def test_what_is_shown_is_a_code_span_in_which_nothing_is_markup(prompt: str) -> None:
-    first = details(gate("ask", prompt=prompt)).split("\n\n")[2]
-    shown = first.split("\n")[0].removeprefix("- ")
-
-    assert re.fullmatch(r"`[^`\n]+`", shown)
-    assert first.count("`") % 2 == 0
-    assert "``" not in first
-    assert not re.search(
-        "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", first
-    )
-    for word in re.findall("[a-z]{4,}", prompt):
-        assert word in shown
-
-
-def test_a_code_span_is_cut() -> None:
-    assert len(surface.code("x" * 10_000)) == 302
-    assert [surface.code(text) for text in (None, "", " \n ", "\u202e")] == ["(nothing)"] * 4
+    assert surface.failure_message(run.ending.error) == "graph:g;node:n: no bank"
+    assert surface.failure_message(None) == "the run failed"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import Terminal
 from dev_stack import Place, Stack
 
 
@@ -16,3 +17,10 @@ def place(tmp_path: Path) -> Place:
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Place(tmp_path_factory.mktemp("standing")).stack() as stack:
         yield stack
+
+
+@pytest.fixture
+def terminal(
+    standing: Stack, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    return Terminal(standing.api, capsys, monkeypatch)

@@ -1,48 +1,15 @@
 """The commands over HTTP: what they print, what they refuse, and with which exit code."""
 
-import io
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from command_line import Terminal
 from dev_stack import Place, Stack
 
-from abeyance.cli import run
-
 NOBODY = "http://127.0.0.1:1"
-
-
-class Terminal:
-    """The command line, as somebody uses it who has told it where the API is."""
-
-    def __init__(
-        self, url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self._capsys = capsys
-        self._monkeypatch = monkeypatch
-        self.set("ABEYANCE_URL", url)
-
-    def set(self, name: str, value: str) -> None:
-        self._monkeypatch.setenv(name, value)
-
-    def call(self, *arguments: str, given: str = "") -> tuple[int, str, str]:
-        """The exit code of a command, and what it prints on both of its streams."""
-        self._monkeypatch.setattr("sys.stdin", io.StringIO(given))
-        code = run(arguments)
-        return code, *self._capsys.readouterr()
-
-    def told(self, *arguments: str, given: str = "") -> Any:
-        """What a command prints with --json."""
-        code, out, err = self.call(*arguments, "--json", given=given)
-        assert (code, err) == (0, "")
-        return json.loads(out)
-
-
-@pytest.fixture
-def terminal(
-    standing: Stack, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Terminal:
-    return Terminal(standing.api, capsys, monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +62,46 @@ def test_to_wait_for_a_run_that_fails_shows_why_and_is_exit_code_one(terminal: T
     assert "failed" in out
     assert "nothing to double in -1" in out
 
+    run_id = out.split()[1]
+    code, out, err = terminal.call("result", run_id, "--json")
+    assert (code, json.loads(out)["outcome"], err) == (1, "failed", "")
+
+
+class Vanishing(BaseHTTPRequestHandler):
+    """An API that starts a run and then answers no more."""
+
+    def do_POST(self) -> None:
+        text = json.dumps({"run_id": "started-here", "status": "running"}).encode()
+        self.send_response(201)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self) -> None:
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody reads it."""
+
+
+def test_who_waits_for_a_run_and_loses_the_api_is_told_which_run_goes_on(
+    terminal: Terminal,
+) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Vanishing)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        terminal.set("ABEYANCE_URL", f"http://127.0.0.1:{server.server_port}")
+        code, out, err = terminal.call("run", "sum", "--wait")
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+    assert (code, out) == (4, "")
+    assert "`abeyance watch started-here`" in err
+
 
 def test_text_of_a_run_cannot_repaint_the_terminal(terminal: Terminal, standing: Stack) -> None:
     standing.start("painted", label="\x1b[2J\u202esafe")
@@ -117,12 +124,12 @@ def test_text_of_a_run_cannot_repaint_the_terminal(terminal: Terminal, standing:
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_a_refusal_is_a_readable_line_and_exit_code_one(
+def test_a_refusal_is_a_readable_line_and_exit_code_three(
     terminal: Terminal, waiting: str, arguments: list[str], code: str
 ) -> None:
     exit_code, out, err = terminal.call(*arguments)
 
-    assert (exit_code, out) == (1, "")
+    assert (exit_code, out) == (3, "")
     first, *others = err.splitlines()
     assert first.startswith(f"abeyance: {code}: ")
     assert len(others) <= 1
@@ -131,15 +138,39 @@ def test_a_refusal_is_a_readable_line_and_exit_code_one(
 def test_with_json_a_refusal_is_the_problem_of_the_api(terminal: Terminal) -> None:
     code, out, err = terminal.call("show", "nobody", "--json")
 
-    assert code == 1
-    assert json.loads(out)["code"] == "unknown_run"
-    assert err.startswith("abeyance: unknown_run: ")
+    assert (code, out) == (3, "")
+    problem = json.loads(err)
+    assert (problem["code"], problem["status"]) == ("unknown_run", 404)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "code"),
+    [
+        (["show", "no body"], 3, "invalid_run_id"),
+        (["respond", "any", "yes"], 2, "wrong_usage"),
+        (["graph", "check", "no_such_module:graph"], 2, "wrong_usage"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_refused_without_a_call_has_the_same_form(
+    terminal: Terminal, arguments: list[str], exit_code: int, code: str
+) -> None:
+    found, out, err = terminal.call(*arguments, "--json")
+
+    assert (found, out) == (exit_code, "")
+    problem = json.loads(err)
+    assert problem["code"] == code
+    assert problem["type"].endswith(code)
+    assert problem["title"]
+    assert problem["detail"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
         (["respond", "any", "yes"], "is not JSON"),
+        (["respond", "any", "NaN"], "is not JSON"),
+        (["respond", "any", '"\\ud800"'], "is not JSON"),
         (["respond", "any"], "give one answer"),
         (["respond", "any", "1", "--response", "2"], "give one answer"),
         (["run", "sum", "--input", "@nothing.json"], "nothing.json cannot be read"),
@@ -157,13 +188,37 @@ def test_wrong_usage_is_exit_code_two(terminal: Terminal, arguments: list[str], 
     assert hint in err
 
 
-def test_an_address_that_is_none_is_exit_code_two(terminal: Terminal) -> None:
-    terminal.set("ABEYANCE_URL", "localhost:8000")
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:8000", "", "http://", "ftp://127.0.0.1", "http://127.0.0.1:99999", "http://[::1"],
+)
+def test_an_address_that_is_none_is_exit_code_two(terminal: Terminal, url: str) -> None:
+    terminal.set("ABEYANCE_URL", url)
 
     code, _, err = terminal.call("show", "any")
 
     assert code == 2
-    assert "ABEYANCE_URL='localhost:8000'" in err
+    assert f"ABEYANCE_URL={url!r}" in err
+
+
+def test_a_password_in_the_address_is_not_printed(terminal: Terminal) -> None:
+    terminal.set("ABEYANCE_URL", "http://me:secret@127.0.0.1:1/")
+
+    code, _, err = terminal.call("show", "any")
+
+    assert code == 4
+    assert "http://127.0.0.1:1 " in err
+    assert "secret" not in err
+
+
+def test_a_token_that_cannot_be_sent_is_told_and_not_shown(terminal: Terminal) -> None:
+    terminal.set("ABEYANCE_TOKEN", "half a sec\nret")
+
+    code, _, err = terminal.call("show", "any")
+
+    assert code == 2
+    assert "ABEYANCE_TOKEN" in err
+    assert "half a sec" not in err
 
 
 def test_where_nothing_answers_it_says_where_and_how_to_start_one(
@@ -175,7 +230,7 @@ def test_where_nothing_answers_it_says_where_and_how_to_start_one(
 
     code, out, err = terminal.call("show", "any")
 
-    assert (code, out) == (3, "")
+    assert (code, out) == (4, "")
     (line,) = err.splitlines()
     assert NOBODY in line
     assert "abeyance dev" in line
@@ -188,6 +243,10 @@ def test_an_address_of_something_else_is_told(terminal: Terminal, standing: Stac
 
     assert code == 2
     assert standing.ui in err
+    for arguments in (["events", "any", "--follow"], ["graph", "show", "any"]):
+        code, _, err = terminal.call(*arguments)
+        assert code == 2
+        assert standing.ui in err
 
 
 def test_setup_says_the_same_each_time_and_sets_the_retention(standing: Stack) -> None:
@@ -201,12 +260,14 @@ def test_setup_says_the_same_each_time_and_sets_the_retention(standing: Stack) -
         "retention of 'default': 30 days",
     ]
     assert setup("--retention", "P40D")[1] == "retention of 'default': 40 days"
+    (told,) = setup("--json")
+    assert json.loads(told) == {"namespace": "default", "registered": [], "retention_days": 40}
 
 
 def test_setup_of_a_server_that_is_not_there_is_one_line(place: Place) -> None:
     done = place.run("setup", TEMPORAL_ADDRESS="127.0.0.1:1")
 
-    assert (done.returncode, done.stdout) == (3, "")
+    assert (done.returncode, done.stdout) == (4, "")
     (line,) = done.stderr.splitlines()
     assert "127.0.0.1:1" in line
 
@@ -219,7 +280,7 @@ def test_the_module_is_the_command_and_loads_nothing_to_explain_itself(place: Pl
     )
     done = place.python("-c", source)
 
-    for name in ("dev", "demo", "worker", "api", "setup", "run", "respond", "cancel"):
+    for name in ("dev", "demo", "worker", "api", "setup", "run", "list", "watch", "graph"):
         assert f" {name} " in done.stdout
     assert done.stdout.splitlines()[-1] == "0 []"
     assert place.run("--help").returncode == 0

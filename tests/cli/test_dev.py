@@ -1,5 +1,6 @@
 """`abeyance dev`: the whole stack stands, heals itself, and goes without a trace."""
 
+import json
 import os
 import signal
 import socket
@@ -95,11 +96,20 @@ def test_after_a_kill_of_the_api_another_serves_at_the_same_address(standing: St
     assert "the API ended (killed by SIGKILL)" in standing.errors.read_text()
 
 
+def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
+    with place.stack("--json") as stack:
+        told = json.loads(stack.line)
+
+        assert httpx.get(f"{told['api_url']}/readyz").status_code == 200
+        assert httpx.get(told["ui_url"]).status_code == 200
+        assert told["data_dir"] == "data"
+
+
 def test_a_server_that_loses_what_it_had_in_memory_ends_the_whole(place: Place) -> None:
     with place.stack(IN_MEMORY) as stack:
         os.kill(stack.part("start-dev"), signal.SIGKILL)
 
-        assert end_of(stack, seconds=10) == 3
+        assert end_of(stack, seconds=10) == 4
         assert "every run is lost" in stack.errors.read_text()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 from sample_graphs import State, chain, gated, gates
@@ -9,10 +11,12 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Graph, wire
+from abeyance import END, START, Graph, wire
+from abeyance.listing import RunFilter
 
 _MEMO_BYTES = 64_000
 _ATTRIBUTE_BYTES = 2_048
+COMPLETED = frozenset({"completed"})
 
 
 async def test_temporals_ui_says_what_a_run_waits_for_and_how_to_answer(
@@ -174,3 +178,39 @@ async def test_a_plain_node_costs_six_events_and_a_run_without_gates_few_more(
 
         # 3 around the run, 6 for each node, and the last status in the memo and for lists.
         assert len(events) <= 3 + 5 * 6 + 4
+
+
+async def test_local_nodes_add_little_to_the_history_and_lists_show_the_run_all_the_same(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("quick", state=State)
+    for name in ("before", "after"):
+
+        @graph.node(name=name, local=True)
+        async def code(state: State) -> dict[str, Any]:
+            return {"log": ["done"]}
+
+    graph.interrupt("approve", prompt="Go on?")
+    for source, target in pairwise((START, "before", "approve", "after", END)):
+        graph.edge(source, target)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        asked = await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, {asked.interrupts[0].id: 1}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        history = await site.history(run_id)
+        attributes = (await temporal.get_workflow_handle(run_id).describe()).search_attributes
+        written = Counter(event.event_type for event in history.events)
+
+        async def listed() -> list[str]:
+            runs, _ = await site.client.runs(RunFilter(graph="quick", statuses=COMPLETED))
+            return [view.status for view in runs if view.run_id == run_id]
+
+        assert ended.values["log"] == ["done", "done"]
+        assert written[EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED] == 2
+        assert written[EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES] == 2
+        assert attributes["AbeyanceStatus"] == ["completed"]
+        assert "AbeyanceDeadline" not in attributes
+        assert await eventually(listed) == ["completed"]
+        await site.replays(run_id)

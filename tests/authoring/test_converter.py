@@ -1,0 +1,44 @@
+"""How values travel through Temporal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from abeyance.converter import PayloadConverter, data_converter
+
+
+class Claim(BaseModel):
+    amount: float
+
+
+@dataclass(frozen=True)
+class Seat:
+    row: int
+    claim: Claim | None = None
+
+
+def test_models_dataclasses_and_plain_json_come_back_as_they_were_sent() -> None:
+    sent: list[Any] = [
+        Claim(amount=2.5),
+        Seat(row=1, claim=Claim(amount=1)),
+        {"a": [1, None]},
+        None,
+    ]
+    hints: list[type] = [Claim, Seat, dict, type(None)]
+    converter = data_converter().payload_converter
+
+    assert converter.from_payloads(converter.to_payloads(sent), hints) == sent
+
+
+def test_what_one_run_has_learned_to_read_the_next_one_reads_without_learning_it_anew() -> None:
+    (payload,) = PayloadConverter().to_payloads([Seat(row=3)])
+    cached = PayloadConverter().converters[b"json/plain"]._type_adapter.cache_info  # type: ignore[attr-defined]
+    PayloadConverter().from_payloads([payload], [Seat])
+    before = cached()
+    PayloadConverter().from_payloads([payload], [Seat])
+
+    assert cached().misses == before.misses
+    assert cached().hits == before.hits + 1

@@ -1,0 +1,168 @@
+"""What Temporal's UI shows to an operator: the run's current details."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from core_drive import Drive, gate, graph
+
+from abeyance import wire
+from abeyance.core import events
+from abeyance.core.model import START, Default, GoTo
+from abeyance.workflows.details import code, details
+
+START_RUN = wire.StartRun(run_id="r")
+
+
+def asking(*gates: Any) -> Drive:
+    return Drive(graph(*gates, ways=[(START, each.id) for each in gates]))
+
+
+def of(*gates: Any) -> str:
+    return details(asking(*gates).state, START_RUN)
+
+
+def test_the_details_say_what_a_run_waits_for_and_how_to_answer() -> None:
+    decision = {
+        "type": "object",
+        "properties": {"approved": {"type": "boolean"}, "note": {"type": "string"}},
+        "required": ["approved"],
+    }
+    run = asking(
+        gate("ask", prompt="Go on?\nReally?", timeout=60, on_timeout=GoTo(node="pay")),
+        gate("pay", prompt="Pay?", capability="pay", schema=decision),
+    )
+    text = details(run.state, START_RUN)
+
+    assert text.startswith("**awaiting-input**\n\nWaits for 2 answers:\n\n### 1. `ask`")
+    assert "> `Go on?`\n>\n> `Really?`\n\n" in text
+    assert "- asked at `graph:g;node:ask`\n" in text
+    assert "- until 2026-03-02 09:01:00 UTC, then the run goes to `pay`" in text
+    assert (
+        f"""To answer, send the update `respond` with
+
+`{{"interrupt_id": "{run.open("ask").id}", "response": any JSON}}`"""
+        in text
+    )
+    assert "### 2. `pay`\n\n> `Pay?`" in text
+    assert "- without a deadline\n- asks for the capability `pay`" in text
+    assert (
+        f"""answer through the API, `POST /runs/r/respond`, with
+
+`{{"interrupt_id": "{run.open("pay").id}", "response": {{"approved": boolean, "note"?: string}}}}`"""
+        in text
+    )
+
+
+@pytest.mark.parametrize("prompt", ["x" * 2_000, "line\n" * 30])
+def test_a_long_prompt_is_cut_and_says_so(prompt: str) -> None:
+    text = of(gate("ask", prompt=prompt))
+
+    assert "- more than is shown here: see the query `interrupts`\n" in text
+    assert len(text) < 2_000
+    assert "more than is shown" not in of(gate("ask", prompt="Go on?\nReally?"))
+
+
+def test_the_details_say_who_started_a_run_and_how_to_stop_it() -> None:
+    run = asking(gate("ask"))
+    start = START_RUN.model_copy(
+        update={"started_by": "ada", "labels": {"b": "2", "a": "1"}, "conversation_id": "c*1*"}
+    )
+
+    assert details(run.state, start).endswith(
+        "Started by `ada`, conversation `c*1*`, labels `a=1, b=2`.\n\n"
+        "Signals, without an argument: `pause` stops it for a while, `cancel` ends it in good order."
+    )
+
+
+def test_a_default_answer_is_shown_to_nobody() -> None:
+    text = of(gate("ask", timeout=60, on_timeout=Default(answer={"secret": 1})))
+
+    assert "then a default answer counts" in text
+    assert "secret" not in text
+
+
+def test_a_paused_run_says_who_and_why_and_how_it_goes_on() -> None:
+    run = Drive(graph("n", ways=[(START, "n")]))
+    run.feed(events.Paused, actor="ada", reason="*lunch*", timeout=60)
+    paused = details(run.state, START_RUN)
+
+    assert paused.startswith(
+        "**paused** by `ada` since 2026-03-02 09:00:00 UTC: `*lunch*`; "
+        "until 2026-03-02 09:01:00 UTC, then the run goes on\n\n"
+    )
+    assert "send the signal `resume` (no argument)." in paused
+    assert "Running: `graph:g;node:n`" in paused
+    assert "`pause` stops" not in paused
+
+
+def test_an_ended_run_says_why_and_offers_nothing() -> None:
+    run = Drive(graph("n", ways=[(START, "n")]))
+    run.cancel(mode="now", reason="wrong [order](https://example.com)")
+    text = details(run.state, START_RUN)
+
+    assert text == (
+        "**cancelled**: `wrong [order](https://example.com)`, by `bob`\n\nStarted by `temporal`."
+    )
+
+
+def test_a_failed_run_says_where() -> None:
+    run = Drive(graph("n", ways=[(START, "n")]))
+    run.fail("n", message="no *bank*")
+    text = details(run.state, START_RUN)
+
+    assert text.startswith("**failed** at `graph:g;node:n`: `no *bank*`")
+
+
+def test_the_details_stay_short_and_say_that_there_is_more() -> None:
+    gates = [gate(f"g{number}", prompt="x" * 5_000) for number in range(500)]
+    text = of(*gates)
+
+    assert "... and 490 more: see the query `interrupts`." in text
+    assert len(text.encode()) < 20_000
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "`code`",
+        "``` fence ```",
+        "[link](https://example.com) ![image](https://example.com/a.png)",
+        "<script>alert(1)</script><img src=x>",
+        "# title\n\n- item\n\n| a |\n|---|",
+        "**bold** _em_ ~~gone~~ https://example.com",
+        "\\`escaped\\`",
+        "a\u2028b\u2029c\x0bd\x85e\r\nf",
+        "\x1b[31mred\x00",
+        "paid to \u202eecila\u202c \u2066x\u2069",
+        "`",
+    ],
+)
+def test_what_is_shown_is_a_code_span_in_which_nothing_is_markup(prompt: str) -> None:
+    first = of(gate("ask", prompt=prompt)).split("\n\n")[3]
+    shown = [line.removeprefix("> ") for line in first.split("\n") if line != ">"]
+
+    assert shown
+    assert all(re.fullmatch(r"`[^`\n]+`", line) for line in shown)
+    assert not re.search(
+        "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", first
+    )
+    for word in re.findall("[a-z]{4,}", prompt):
+        assert word in first
+
+
+def test_no_name_of_a_property_leaves_the_code_span_of_the_form() -> None:
+    schema = {"type": "object", "properties": {"`<b>`\n\u202e": {"type": "string"}}}
+    text = of(gate("ask", schema=schema))
+
+    (line,) = [line for line in text.split("\n") if "interrupt_id" in line]
+    assert re.fullmatch(r"`[^`]+`", line)
+    assert "<b>" in line
+    assert "\u202e" not in text
+
+
+def test_a_code_span_is_cut() -> None:
+    assert len(code("x" * 10_000)) == 302
+    assert [code(text) for text in (None, "", " \n ", "\u202e")] == ["(nothing)"] * 4

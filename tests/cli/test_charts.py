@@ -1,0 +1,165 @@
+"""`abeyance graph check` and `abeyance graph show`."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import Terminal
+from dev_stack import Stack
+
+FAULTY = """\
+id: triage
+nodes:
+  - {id: classify, kind: "no_such_code:classify", colour: red}
+  - {id: gate, kind: interrupt, config: {prompt: Well, timeout: PT5X}}
+edges: [[START, classify], [classify, gat]]
+"""
+SOUND = "nodes: [{id: gate, kind: interrupt, config: {prompt: Well}}]\n"
+MODULE = """\
+from abeyance import END, START, Graph
+
+print("imported")
+sound = Graph("sound")
+sound.interrupt("ask", prompt="Well?")
+sound.edge(START, "ask")
+sound.edge("ask", END)
+faulty = Graph("faulty")
+faulty.edge("x", "y")
+idle = Graph("idle")
+idle.node(name="a")(lambda: None)
+graphs = [sound, faulty, "drawn.yaml", "triage.yaml", idle]
+pair = [sound, "drawn.yaml"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "triage.yaml": FAULTY,
+        "drawn.yaml": SOUND,
+        "charted.py": MODULE,
+        "building.py": f"{MODULE}\nfaulty.build()",
+        "raising.py": "\nraise RuntimeError('no database\\nhere')",
+        "leaving.py": "raise SystemExit(0)",
+        "garbled.py": "def (",
+        "lacking.py": "import no_such_module_anywhere",
+        "recursing.py": "def f(): f()\nf()",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        monkeypatch.delitem(sys.modules, name.partition(".")[0], raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+def test_all_faults_of_a_file_are_printed_each_with_its_line(terminal: Terminal) -> None:
+    code, out, err = terminal.call("graph", "check", "triage.yaml")
+
+    assert (code, err) == (1, "")
+    places = [line.partition(": ")[0] for line in out.splitlines()]
+    assert places == ["triage.yaml:3", "triage.yaml:3", "triage.yaml:4", "triage.yaml:5"]
+    for word in ("'colour'", "no_such_code", "'PT5X'", "'gat'"):
+        assert word in out
+
+
+def test_faults_as_json_have_the_line_as_a_number(terminal: Terminal) -> None:
+    code, out, err = terminal.call("graph", "check", "triage.yaml", "--json")
+
+    assert (code, err) == (1, "")
+    told = json.loads(out)
+    assert told["sound"] == []
+    assert [fault["line"] for fault in told["faults"]] == [3, 3, 4, 5]
+    assert {fault["graph"] for fault in told["faults"]} == {"triage.yaml"}
+
+
+def test_a_sound_graph_is_exit_code_zero(terminal: Terminal) -> None:
+    assert terminal.call("graph", "check", "drawn.yaml")[:2] == (
+        0,
+        "drawn: no faults (nodes: 1, edges: 1)\n",
+    )
+
+
+def test_of_several_graphs_the_faults_of_all_are_printed(terminal: Terminal) -> None:
+    code, out, err = terminal.call("graph", "check", "charted:graphs", "--json")
+
+    assert code == 1
+    told = json.loads(out)
+    assert {fault["graph"] for fault in told["faults"]} == {"faulty", "triage.yaml", "idle"}
+    assert [graph["name"] for graph in told["sound"]] == ["sound", "drawn"]
+    # What the module prints goes where it does not spoil the JSON.
+    assert err == "imported\n"
+
+
+def test_faults_that_a_module_raises_itself_are_faults(terminal: Terminal) -> None:
+    code, out, _ = terminal.call("graph", "check", "building:faulty")
+
+    assert code == 1
+    assert "faulty: the edge from 'x' to 'y' leaves an unknown node 'x'" in out
+
+
+@pytest.mark.parametrize(
+    ("app", "told"),
+    [
+        ("raising:graph", "RuntimeError: no database here"),
+        ("leaving:graph", "SystemExit: 0"),
+        ("garbled:graph", "SyntaxError: "),
+        ("recursing:graph", "RecursionError: "),
+        ("lacking:graph", "No module named 'no_such_module_anywhere'"),
+        ("charted:nothing", "has no attribute 'nothing'"),
+        ("no_such_module_anywhere:graph", "cannot be imported"),
+        ("absent.yaml", "No such file or directory"),
+        ("./charted.py", "does not name graphs"),
+    ],
+)
+@pytest.mark.parametrize("command", [("graph", "check"), ("graph", "show"), ("worker", "--check")])
+def test_what_cannot_be_loaded_is_told_without_a_trace(
+    terminal: Terminal, app: str, told: str, command: tuple[str, str]
+) -> None:
+    code, out, err = terminal.call(*command, app)
+
+    assert (code, out.removeprefix("imported\n")) == (2, "")
+    line = err.splitlines()[-1]
+    assert line.startswith(f"abeyance: '{app}'")
+    assert told in line
+    assert "Traceback" not in err
+
+
+def test_where_a_module_raised_is_told(terminal: Terminal) -> None:
+    assert "raising.py, line 2)" in terminal.call("graph", "check", "raising:graph")[2]
+    assert "garbled.py, line 1)" in terminal.call("graph", "check", "garbled:graph")[2]
+
+
+def test_a_file_is_drawn_as_mermaid(terminal: Terminal) -> None:
+    code, out, err = terminal.call("graph", "show", "drawn.yaml")
+
+    assert (code, err) == (0, "")
+    assert out.startswith("flowchart TD\n")
+    assert '{{"gate"}}' in out
+
+
+def test_several_graphs_are_told_apart(terminal: Terminal) -> None:
+    out = terminal.call("graph", "show", "charted:pair")[1]
+
+    assert [line for line in out.splitlines() if line.startswith("%%")] == ["%% sound", "%% drawn"]
+    assert out.count("flowchart TD") == 2
+
+
+def test_a_graph_with_faults_is_not_drawn(terminal: Terminal) -> None:
+    code, out, err = terminal.call("graph", "show", "triage.yaml")
+
+    assert (code, out) == (1, "")
+    assert "triage.yaml:3: " in err
+
+
+def test_a_graph_that_the_api_serves_is_drawn_by_its_name(
+    terminal: Terminal, standing: Stack
+) -> None:
+    (drawn,) = terminal.told("graph", "show", "sum")["items"]
+    assert drawn["name"] == "sum"
+    assert '{{"ask"}}' in drawn["diagram"]
+    assert terminal.call("graph", "show", "sum") == (0, drawn["diagram"], "")
+
+    code, out, err = terminal.call("graph", "show", "product")
+    assert (code, out) == (3, "")
+    assert "unknown_graph" in err

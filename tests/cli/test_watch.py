@@ -1,0 +1,360 @@
+"""`abeyance events` and `abeyance watch`: following a run, also where what is between them breaks."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from command_line import Terminal
+from dev_stack import Stack, command, until
+
+from abeyance import follow
+
+WHOLE = [
+    "run.started",
+    "node.started",
+    "node.finished",
+    "interrupt.opened",
+    "run.awaiting_input",
+    "interrupt.answered",
+    "node.started",
+    "node.finished",
+    "run.completed",
+]
+
+
+@contextmanager
+def begun(stack: Stack, *arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that goes on, with what it prints in a pipe."""
+    with subprocess.Popen(
+        command(*arguments),
+        cwd=stack.place.folder,
+        env={**stack.place.environment, "ABEYANCE_URL": stack.api, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def read_to(process: subprocess.Popen[str], word: str) -> list[str]:
+    """The lines that a command prints, up to one that holds a word."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if word in line:
+            return lines
+    raise AssertionError(f"it ended without {word!r}: {lines}")
+
+
+def test_what_has_happened_is_printed_one_event_a_line(terminal: Terminal, standing: Stack) -> None:
+    question = standing.start("told")
+    events = terminal.lines("events", "told")
+
+    assert [event["type"] for event in events] == WHOLE[:5]
+    code, out, err = terminal.call("events", "told")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert [line.split()[1] for line in lines] == WHOLE[:5]
+    assert "graph:sum;node:double" in lines[1]
+    assert question in lines[3]
+
+    standing.answer("told", 2)
+    standing.view("told", "completed")
+    later = terminal.lines("events", "told", "--after", events[-1]["id"])
+    assert [event["type"] for event in later] == WHOLE[5:]
+    assert terminal.lines("events", "told", "--after", later[-1]["id"], "--follow") == []
+
+
+def test_events_are_followed_until_the_run_has_ended(terminal: Terminal, standing: Stack) -> None:
+    standing.start("followed")
+    with begun(standing, "events", "followed", "--follow", "--json") as process:
+        before = read_to(process, "run.awaiting_input")
+        standing.answer("followed", 2)
+        after = read_to(process, "run.completed")
+        assert process.wait(timeout=20) == 0
+
+    assert [json.loads(line)["type"] for line in before + after] == WHOLE
+
+
+def test_who_follows_misses_nothing_and_sees_nothing_twice_when_the_api_is_killed(
+    standing: Stack,
+) -> None:
+    standing.start("cut-off")
+    with begun(standing, "watch", "cut-off", "--json") as process:
+        before = read_to(process, "run.awaiting_input")
+        standing.kill("api")
+        until(lambda: answered(standing, "cut-off"), "the API to be back")
+        after = read_to(process, "run.completed")
+        assert process.wait(timeout=30) == 0
+
+    events = [json.loads(line) for line in before + after]
+    assert [event["type"] for event in events] == WHOLE
+    assert len({event["id"] for event in events}) == len(WHOLE)
+
+
+def answered(stack: Stack, run_id: str) -> bool:
+    done = stack.place.run("respond", run_id, "2", ABEYANCE_URL=stack.api)
+    assert done.returncode in (0, 4)
+    return done.returncode == 0
+
+
+def test_without_a_terminal_a_run_is_watched_as_lines(terminal: Terminal, standing: Stack) -> None:
+    standing.start("as-lines")
+    standing.answer("as-lines", 2)
+
+    code, out, err = terminal.call("watch", "as-lines")
+
+    assert (code, err) == (0, "")
+    assert [line.split()[1] for line in out.splitlines()] == WHOLE
+
+
+def test_to_watch_a_run_that_does_not_complete_is_exit_code_one(
+    terminal: Terminal, standing: Stack
+) -> None:
+    standing.start("given-up")
+    terminal.call("cancel", "given-up")
+
+    code, out, _ = terminal.call("watch", "given-up")
+
+    assert code == 1
+    assert "run.cancelled" in out
+    assert terminal.call("events", "given-up", "--follow")[0] == 0
+
+
+def test_ctrl_c_ends_the_watching_and_leaves_the_run_alone(standing: Stack) -> None:
+    standing.start("left-alone")
+    with begun(standing, "watch", "left-alone") as process:
+        read_to(process, "run.awaiting_input")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+
+    assert standing.view("left-alone", "awaiting-input")["interrupts"] != []
+
+
+def test_who_reads_no_further_gets_no_trace(standing: Stack) -> None:
+    standing.start("unread")
+    with begun(standing, "events", "unread", "--follow") as process:
+        read_to(process, "run.awaiting_input")
+        assert process.stdout is not None
+        process.stdout.close()
+        standing.answer("unread", 1)
+        process.wait(timeout=20)
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+class Screen:
+    """A terminal of 30 lines, in which a command is run."""
+
+    def __init__(self, stack: Stack, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        self._text = ""
+        self.process = subprocess.Popen(
+            command(*arguments),
+            cwd=stack.place.folder,
+            env={**stack.place.environment, "ABEYANCE_URL": stack.api, "TERM": "xterm"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+
+    def shows(self, word: str) -> bool:
+        """Whether the word has come since the last one that was waited for."""
+        if select.select([self._ours], [], [], 0)[0]:
+            # A terminal that everybody has left cannot be read.
+            with suppress(OSError):
+                self._text += os.read(self._ours, 65_536).decode("utf-8", "replace")
+        _, found, rest = self._text.partition(word)
+        if found:
+            self._text = rest
+        return bool(found)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+def test_in_a_terminal_a_picture_of_the_run_moves_with_it(
+    terminal: Terminal, standing: Stack
+) -> None:
+    question = standing.start("drawn", label="\x1b[2J")
+    terminal.call("deadline", question, "2d", "--on-timeout", "halt")
+    screen = Screen(standing, "watch", "drawn")
+    try:
+        for word in ("awaiting-input", "What to add to 2? \ufffd[2J", "(in 1 d 23 h), then halt"):
+            until(partial(screen.shows, word), word)
+        until(lambda: screen.shows(f"abeyance respond {question} 0"), "how to answer")
+        until(lambda: screen.shows("run.awaiting_input"), "the last event")
+
+        terminal.call("pause", "drawn", "--reason", "lunch")
+        until(lambda: screen.shows("paused"), "the pause")
+        terminal.call("resume", "drawn")
+        standing.answer("drawn", 2)
+        until(lambda: screen.shows("completed"), "the end")
+        until(lambda: screen.shows("run.completed"), "the end as an event")
+        until(lambda: screen.shows("\x1b[?25h"), "the cursor to be back")
+        assert screen.process.wait(timeout=20) == 0
+    finally:
+        screen.close()
+
+
+def test_ctrl_c_gives_the_terminal_back_as_it_was(standing: Stack) -> None:
+    standing.start("left-drawn")
+    screen = Screen(standing, "watch", "left-drawn")
+    try:
+        until(lambda: screen.shows("run.awaiting_input"), "the picture")
+        screen.process.send_signal(signal.SIGINT)
+        until(lambda: screen.shows("\x1b[?25h"), "the cursor to be back")
+        assert screen.process.wait(timeout=20) == 130
+        assert not screen.shows("Traceback")
+    finally:
+        screen.close()
+
+
+@pytest.mark.parametrize("name", ["nobody", "no body"])
+@pytest.mark.parametrize("what", [("events",), ("events", "--follow"), ("watch",)])
+def test_a_run_that_is_not_there_is_refused(
+    terminal: Terminal, name: str, what: tuple[str, ...]
+) -> None:
+    command, *options = what
+
+    code, out, err = terminal.call(command, name, *options)
+
+    assert (code, out) == (3, "")
+    assert name in err
+
+
+def test_a_place_that_is_none_is_refused(terminal: Terminal, standing: Stack) -> None:
+    standing.start("no-such-place")
+
+    for options in ((), ("--follow",)):
+        code, out, err = terminal.call("events", "no-such-place", "--after", "x", *options)
+        assert (code, out) == (3, "")
+        assert "no cursor" in err
+
+
+def event(number: int, type_: str, **data: Any) -> dict[str, Any]:
+    moment = "2026-03-05T09:00:00Z"
+    return {"id": str(number), "time": moment, "type": type_, "run_id": "any", "data": data}
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """Something between us and an API, which cuts streams off after each event.
+
+    `open_to` is how many streams it opens before it is away for good.
+    """
+
+    open_to = 0
+    asked: list[str | None]
+    events: list[dict[str, Any]]
+
+    def do_GET(self) -> None:
+        after = self.headers.get("Last-Event-ID")
+        if not self.headers["Accept"].startswith("text/event-stream"):
+            self._send("application/json", json.dumps({"items": [], "next_cursor": "1"}))
+            return
+        self.asked.append(after)
+        if len(self.asked) > self.open_to:
+            self.send_error(503)
+            return
+        waiting = [each for each in self.events if int(each["id"]) > int(after or 0)]
+        text = "".join(f"id: {each['id']}\ndata: {json.dumps(each)}\n\n" for each in waiting[:1])
+        self._send("text/event-stream", f": hello\n\n:\n\n{text}")
+
+    def _send(self, kind: str, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def stranger(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Stranger]]:
+    monkeypatch.setattr(follow, "_PAUSES", (0.01, 0.01, 0.01))
+
+    class Own(Stranger):
+        pass
+
+    Own.asked = []
+    Own.events = [
+        event(1, "run.started"),
+        event(2, "user.noted", text="one\u2028line\x85"),
+        event(3, "run.completed"),
+    ]
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Own)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    terminal.set("ABEYANCE_URL", f"http://127.0.0.1:{server.server_port}")
+    try:
+        yield Own
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+def test_a_stream_that_ends_early_is_opened_again_after_the_last_event(
+    terminal: Terminal, stranger: type[Stranger]
+) -> None:
+    stranger.open_to = 10
+
+    code, out, err = terminal.call("events", "any", "--follow")
+
+    assert code == 0
+    assert [line.split()[1] for line in out.splitlines()] == [
+        "run.started",
+        "user.noted",
+        "run.completed",
+    ]
+    assert stranger.asked == [None, "1", "2"]
+    assert "trying again" in err
+
+
+def test_a_stream_that_never_comes_back_is_given_up(
+    terminal: Terminal, stranger: type[Stranger]
+) -> None:
+    stranger.open_to = 1
+
+    code, out, err = terminal.call("events", "any", "--follow", "--json")
+
+    assert code == 4
+    assert json.loads(out)["type"] == "run.started"
+    assert json.loads(err)["code"] == "unavailable"
+    assert stranger.asked == [None, *["1"] * 3]
+
+
+def test_a_stream_that_is_away_from_the_start_is_not_waited_for(
+    terminal: Terminal, stranger: type[Stranger]
+) -> None:
+    assert terminal.call("events", "any", "--follow")[0] == 4
+    assert stranger.asked == [None]

@@ -1,0 +1,61 @@
+"""What docs/operating.md tells an operator to type is what a run understands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from abeyance import wire
+from abeyance.workflows.run import AgentRun
+
+_DOCS = Path(__file__).parents[2] / "docs"
+_PAGE = (_DOCS / "operating.md").read_text(encoding="utf-8")
+_COMMANDS = [
+    shlex.split(line, comments=True)
+    for block in re.findall(r"```console\n(.*?)```", _PAGE, re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.startswith("temporal ")
+]
+_SHAPES: dict[str, type[BaseModel]] = {
+    "pause": wire.Pause,
+    "cancel": wire.Cancel,
+    "steer": wire.SteerMessage,
+    "respond": wire.Respond,
+}
+
+
+def named(words: list[str], option: str) -> str | None:
+    return words[words.index(option) + 1] if option in words else None
+
+
+@pytest.mark.parametrize("words", _COMMANDS, ids=" ".join)
+def test_a_command_names_what_a_run_has_and_what_it_can_read(words: list[str]) -> None:
+    name, given = named(words, "--name"), named(words, "--input")
+
+    if name is not None:
+        assert callable(getattr(AgentRun, name))
+    if given is not None:
+        assert _SHAPES[str(name)].model_validate_json(given)
+
+
+def test_the_page_has_commands_for_all_that_people_do() -> None:
+    names = {named(words, "--name") for words in _COMMANDS}
+
+    assert {"pause", "resume", "cancel", "steer", "respond", "interrupts"} <= names
+
+
+def test_every_search_attribute_of_the_page_exists() -> None:
+    assert set(re.findall(r"\bAbeyance[A-Z]\w+", _PAGE)) == set(wire.SEARCH_ATTRIBUTES)
+
+
+def test_every_picture_is_shown_described_and_small() -> None:
+    shown = {path: text for text, path in re.findall(r"!\[([^\]]+)\]\(pictures/(\S+)\)", _PAGE)}
+    taken = {picture.name: picture.stat().st_size for picture in _DOCS.glob("pictures/*.png")}
+
+    assert set(shown) == set(taken)
+    assert min(map(len, shown.values())) > 40
+    assert max(taken.values()) < 150_000

@@ -1,0 +1,409 @@
+"""Operating a run with Temporal's own tools: the `temporal` command sends what the UI's buttons send.
+
+Every command here stands in docs/operating.md, with what one sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sample_graphs import Held, State, chain, gated
+from temporal_site import ANYBODY, BINARY, Site, eventually
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowExecutionStatus
+
+from abeyance import START, Fatal, Graph
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    errors: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self
+        return json.loads(self.out)
+
+
+class Operator:
+    """Somebody at a terminal with the `temporal` command."""
+
+    def __init__(self, temporal: TemporalClient) -> None:
+        self._where = {
+            "TEMPORAL_ADDRESS": temporal.service_client.config.target_host,
+            "TEMPORAL_NAMESPACE": temporal.namespace,
+        }
+
+    async def run(self, *words: str) -> Said:
+        process = await asyncio.create_subprocess_exec(
+            BINARY,
+            "--disable-config-file",
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**_plain_environment(), **self._where},
+        )
+        try:
+            async with asyncio.timeout(20):
+                out, errors = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert process.returncode is not None
+        return Said(process.returncode, out.decode(), errors.decode())
+
+    async def workflow(self, what: str, run_id: str, *words: str) -> Said:
+        return await self.run("workflow", *what.split(), "--workflow-id", run_id, *words)
+
+    async def query(self, run_id: str, name: str) -> Any:
+        said = await self.workflow("query", run_id, "--name", name, "--output", "json")
+        return said.json["queryResult"][0]
+
+    async def update(self, run_id: str, name: str, **order: Any) -> Said:
+        given = ("--name", name, "--input", json.dumps(order), "--output", "json")
+        return await self.workflow("update execute", run_id, *given)
+
+    async def respond(self, run_id: str, **order: Any) -> Said:
+        return await self.update(run_id, "respond", **order)
+
+    async def found(self, query: str) -> set[str]:
+        said = await self.run("workflow", "list", "--query", query, "--output", "json")
+        return {each["execution"]["workflowId"] for each in said.json}
+
+
+def _plain_environment() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if not name.startswith("TEMPORAL_")}
+
+
+async def test_pause_and_resume_are_signals_without_an_argument(temporal: TemporalClient) -> None:
+    site, operator = Site(temporal, gated()), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        paused = await operator.workflow("signal", run_id, "--name", "pause")
+        shown = await operator.query(run_id, "view")
+        resumed = await operator.workflow("signal", run_id, "--name", "resume")
+        after = await operator.query(run_id, "view")
+
+        assert (paused.code, resumed.code) == (0, 0)
+        assert (shown["status"], shown["pause"]["actor"]) == ("paused", "temporal")
+        assert (after["status"], after["pause"]) == ("awaiting-input", None)
+        await site.replays(run_id)
+
+
+async def test_a_signal_may_carry_who_sends_it_and_why(temporal: TemporalClient) -> None:
+    site, operator = Site(temporal, gated()), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        why = json.dumps({"actor": "ada", "reason": "the bank is closed", "timeout": "PT8H"})
+        await operator.workflow("signal", run_id, "--name", "pause", "--input", why)
+        said = await operator.workflow("metadata", run_id)
+
+        assert "**paused** by `ada` since" in said.out
+        assert "`the bank is closed`; until" in said.out
+
+
+async def test_a_signal_that_cannot_be_read_is_dropped_and_the_run_goes_on(
+    temporal: TemporalClient,
+) -> None:
+    site, operator = Site(temporal, gated()), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        sent = await operator.workflow("signal", run_id, "--name", "pause", "--input", '{"a": 1}')
+        shown = await operator.query(run_id, "view")
+        answered = await operator.respond(run_id, response={"approved": False})
+        ended = await site.ended(run_id)
+
+        assert sent.code == 0
+        assert (shown["status"], answered.code, ended.status) == ("awaiting-input", 0, "completed")
+
+
+async def test_a_message_is_left_by_a_signal(temporal: TemporalClient) -> None:
+    site, operator = Site(temporal, gated()), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        message = json.dumps({"message_id": "m1", "text": "mind the VAT"})
+        for _ in range(2):
+            await operator.workflow("signal", run_id, "--name", "steer", "--input", message)
+        (unread,) = await operator.query(run_id, "messages")
+
+        assert (unread["text"], unread["sender"]) == ("mind the VAT", "temporal")
+
+
+async def test_a_question_for_anybody_is_answered_from_there(temporal: TemporalClient) -> None:
+    site, operator = Site(temporal, gated()), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        (asked,) = await operator.query(run_id, "interrupts")
+        said = await operator.respond(run_id, interrupt_id=asked["id"], response={"approved": True})
+        ended = await site.ended(run_id)
+        (settled,) = await site.client.interrupts(run_id, status="all")
+
+        (receipt,) = said.json["result"]["receipts"]
+        assert (receipt["status"], receipt["answered_by"]) == ("answered", "temporal")
+        assert ended.values["log"] == ["before", "after {'approved': True}"]
+        assert (settled.status, settled.answered_by) == ("answered", "temporal")
+        await site.replays(run_id)
+
+
+async def test_a_question_that_asks_for_a_capability_is_refused_and_stays_open(
+    temporal: TemporalClient,
+) -> None:
+    site, operator = Site(temporal, gated(capability="pay:approve")), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        before = len((await site.history(run_id)).events)
+        refused = await operator.respond(run_id, response={"approved": True})
+        after = len((await site.history(run_id)).events)
+        view = await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert refused.code == 1
+        assert "'temporal' may not answer 'approve': it asks for the capability" in refused.errors
+        assert "(type: capability_required" in refused.errors
+        # The text stands there once: what the error was made from would repeat it.
+        assert refused.errors.count("may not answer") == 1
+        assert (len(view.interrupts), after, ended.status) == (1, before, "completed")
+
+
+async def test_an_answer_of_the_wrong_form_is_refused_with_what_is_wrong(
+    temporal: TemporalClient,
+) -> None:
+    site, operator = Site(temporal, gated()), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        ill_typed = await operator.respond(run_id, response={"approved": "perhaps"})
+        misspelt = await operator.respond(run_id, answer=True)
+        unknown = await operator.respond(run_id, interrupt_id="nobody.0", response=True)
+
+        assert "(type: invalid_answer" in ill_typed.errors
+        assert "perhaps" in ill_typed.errors
+        assert "answer\n  Extra inputs are not permitted" in misspelt.errors
+        assert "(type: unknown_interrupt" in unknown.errors
+        assert len((await site.until(run_id, "awaiting-input")).interrupts) == 1
+
+
+async def test_a_deadline_is_moved_and_values_are_set_from_there(
+    temporal: TemporalClient,
+) -> None:
+    site, operator = Site(temporal, gated(timeout="PT1H")), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start({"amount": 3})
+        before = await site.until(run_id, "awaiting-input")
+        (asked,) = before.interrupts
+        moved = await operator.update(
+            run_id, "edit_deadline", interrupt_id=asked.id, timeout="PT48H"
+        )
+        patch = {"patch": {"amount": 4}, "version": before.version}
+        mended = await operator.update(run_id, "edit_values", **patch)
+        stale = await operator.update(run_id, "edit_values", **patch)
+        after = await operator.query(run_id, "view")
+
+        assert (moved.code, mended.code) == (0, 0), moved
+        assert "(type: stale" in stale.errors
+        assert after["values"]["amount"] == 4
+        assert asked.deadline is not None
+        assert datetime.fromisoformat(after["interrupts"][0]["deadline"]) > asked.deadline
+
+
+async def test_a_visit_may_be_paused_and_is_not_blamed(temporal: TemporalClient) -> None:
+    held = Held(retries=0)
+    site, operator = Site(temporal, held.graph), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started == 1)
+        described = await operator.workflow("describe", run_id, "--output", "json")
+        (pending,) = described.json["pendingActivities"]
+        visit = ("--workflow-id", run_id, "--activity-id", pending["activityId"])
+        paused = await operator.run("activity", "pause", *visit)
+        await eventually(lambda: held.stopped == 1)
+        unpaused = await operator.run("activity", "unpause", *visit)
+        await eventually(lambda: held.started == 2)
+        held.release.set()
+        ended = await site.ended(run_id)
+
+        assert (paused.code, unpaused.code) == (0, 0), unpaused
+        assert (ended.status, ended.values["log"]) == ("completed", ["held", "cleanup completed"])
+
+
+async def test_lists_are_narrowed_by_what_runs_wait_for(temporal: TemporalClient) -> None:
+    name = "narrowed"
+    graph = gated(name, capability="pay:approve", timeout="PT1H")
+    site, operator = Site(temporal, graph), Operator(temporal)
+    async with site.worker():
+        waiting = await site.start(labels={"team": "billing"})
+        over = await site.start()
+        for run_id in (waiting, over):
+            await site.until(run_id, "awaiting-input")
+        await operator.workflow("terminate", over, "--reason", "a test")
+        of_graph = f'AbeyanceGraph="{name}" AND ExecutionStatus="Running" AND '
+
+        async def finds(query: str) -> None:
+            async def is_found() -> bool:
+                return await operator.found(of_graph + query) == {waiting}
+
+            await eventually(is_found)
+
+        await finds('AbeyanceStatus="awaiting-input"')
+        await finds('AbeyanceCapability="pay:approve"')
+        await finds('AbeyanceLabels="team=billing"')
+        await finds('AbeyanceDeadline < "2999-01-01T00:00:00Z"')
+        # A terminated run could not say any more that it has ended.
+        assert over in await operator.found('AbeyanceStatus="awaiting-input"')
+
+
+async def test_cancel_ends_a_run_in_good_order(temporal: TemporalClient) -> None:
+    site, operator = Site(temporal, gated()), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        why = json.dumps({"actor": "ada", "reason": "ordered twice"})
+        await operator.workflow("signal", run_id, "--name", "cancel", "--input", why)
+        ended = await site.ended(run_id)
+        described = await temporal.get_workflow_handle(run_id).describe()
+        late = await operator.workflow("signal", run_id, "--name", "resume")
+
+        assert (ended.status, ended.reason, ended.cancelled_by) == (
+            "cancelled",
+            "ordered twice",
+            "ada",
+        )
+        # To Temporal this workflow did what it should, and has a result.
+        assert described.status is WorkflowExecutionStatus.COMPLETED
+        assert described.search_attributes["AbeyanceStatus"] == ["cancelled"]
+        assert late.code == 1
+        assert "already completed" in late.errors
+
+
+async def test_temporals_own_cancel_means_the_same(temporal: TemporalClient) -> None:
+    site, operator = Site(temporal, gated()), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        said = await operator.workflow("cancel", run_id)
+        ended = await site.ended(run_id)
+        described = await temporal.get_workflow_handle(run_id).describe()
+
+        assert said.code == 0
+        assert (ended.status, ended.cancelled_by) == ("cancelled", "temporal")
+        assert ended.values["log"] == ["before"]
+        assert described.status is WorkflowExecutionStatus.CANCELED
+
+
+async def test_terminate_cuts_a_run_off_without_its_finally_nodes(
+    temporal: TemporalClient,
+) -> None:
+    graph = gated()
+
+    @graph.node
+    async def tidy(state: State) -> dict[str, Any]:
+        raise AssertionError("nothing runs after a terminate")
+
+    graph.finally_("tidy")
+    site, operator = Site(temporal, graph), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        said = await operator.workflow("terminate", run_id, "--reason", "a test")
+        ended = await site.ended(run_id)
+
+        assert said.code == 0
+        assert (ended.status, ended.degraded, ended.values) == ("cancelled", True, {})
+
+
+async def test_a_reset_forgets_what_was_answered_after_its_point(temporal: TemporalClient) -> None:
+    site, operator = Site(temporal, gated()), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await operator.respond(run_id, response={"approved": True})
+        first = await site.ended(run_id)
+        again = ("--type", "FirstWorkflowTask", "--reason", "a test")
+        said = await operator.workflow("reset", run_id, *again)
+        asks_again = await site.until(run_id, "awaiting-input")
+
+        assert said.code == 0
+        assert first.status == "completed"
+        assert [entry.name for entry in asks_again.interrupts] == ["approve"]
+
+
+async def test_a_natively_paused_run_hears_nothing_until_it_is_unpaused(
+    temporal: TemporalClient,
+) -> None:
+    site, operator = Site(temporal, gated()), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        paused = await operator.workflow("pause", run_id, "--reason", "a test")
+        refused = await operator.respond(run_id, response={"approved": True})
+        unpaused = await operator.workflow("unpause", run_id, "--reason", "a test")
+        answered = await operator.respond(run_id, response={"approved": True})
+        ended = await site.ended(run_id)
+
+        assert (paused.code, unpaused.code, answered.code) == (0, 0, 0), paused
+        assert "Workflow is paused" in refused.errors
+        assert ended.status == "completed"
+
+
+async def test_a_failed_run_says_which_node_failed(temporal: TemporalClient) -> None:
+    graph = Graph("failing", state=State)
+
+    @graph.node
+    async def pay(state: State) -> dict[str, Any]:
+        raise Fatal("the bank answers 502")
+
+    graph.edge(START, "pay")
+    site, operator = Site(temporal, graph), Operator(temporal)
+    async with site.worker():
+        run_id = await site.start()
+        await site.ended(run_id)
+        said = await operator.workflow("describe", run_id)
+        details = await operator.workflow("metadata", run_id)
+
+        assert "graph:failing;node:pay: Fatal: the bank answers 502" in said.out
+        assert "**failed** at `graph:failing;node:pay`" in details.out
+
+
+async def test_a_node_without_code_is_a_pending_activity_that_says_so(
+    temporal: TemporalClient,
+) -> None:
+    old, new = chain(3, "moved"), chain(1, "moved")
+    site, operator = Site(temporal, old), Operator(temporal)
+    async with site.worker(new):
+        run_id = await site.start()
+
+        async def is_blocked() -> bool:
+            said = await operator.workflow("describe", run_id, "--output", "json")
+            pending = said.json.get("pendingActivities") or [{}]
+            failure = pending[0].get("lastFailure") or {}
+            told = failure.get("applicationFailureInfo", {}).get("type")
+            return bool(told == "code_missing" and "n1" in failure["message"])
+
+        await eventually(is_blocked)
+    async with site.worker():
+        described = await operator.workflow("describe", run_id, "--output", "json")
+        (pending,) = described.json["pendingActivities"]
+        visit = ("--workflow-id", run_id, "--activity-id", pending["activityId"])
+        at_once = await operator.run("activity", "reset", *visit)
+        ended = await site.ended(run_id)
+
+        assert at_once.code == 0, at_once
+        assert ended.values["log"] == ["n0", "n1", "n2"]

@@ -1,0 +1,195 @@
+"""Waiting for a run: told at once, by the server alone, and wherever the run goes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from rpc_counter import RpcCounter, counted
+from sample_graphs import Held, chain, gated, gates
+from temporal_site import ANYBODY, Site
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError, RPCStatusCode
+
+from abeyance import Refusal
+from abeyance.client import Client
+from abeyance.core.state import Limits
+
+_WAITING = frozenset({"awaiting-input"})
+
+
+class Crowded(RpcCounter):
+    """The connection to a server that has no room for anybody who waits."""
+
+    async def _rpc_call(
+        self,
+        rpc: str,
+        req: Any,
+        resp_type: type[Any],
+        *,
+        service: str,
+        retry: bool,
+        metadata: Mapping[str, str | bytes],
+        timeout: timedelta | None,
+    ) -> Any:
+        if getattr(req, "wait_new_event", False):
+            self.calls["refused"] += 1
+            raise RPCError("too many who wait", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
+        return await super()._rpc_call(
+            rpc,
+            req,
+            resp_type,
+            service=service,
+            retry=retry,
+            metadata=metadata,
+            timeout=timeout,
+        )
+
+
+def counting(site: Site) -> tuple[Client, RpcCounter]:
+    temporal, counter = counted(site.temporal)
+    return Client(temporal, task_queue=site.settings.task_queue, patience=15), counter
+
+
+async def test_who_waits_for_the_end_asks_once_and_needs_no_worker(
+    temporal: TemporalClient,
+) -> None:
+    held = Held()
+    site = Site(temporal, held.graph)
+    client, counter = counting(site)
+    async with site.worker():
+        run_id = await site.start()
+        async with asyncio.timeout(15), asyncio.TaskGroup() as group:
+            waiting = group.create_task(client.wait(run_id, timeout=15))
+            while not (held.started and counter.polls[run_id]):
+                await asyncio.sleep(0.01)
+            held.release.set()
+        ended = waiting.result()
+
+    assert ended.status == "completed"
+    assert ended.values["log"] == ["held", "cleanup completed"]
+    assert ended.ended_at is not None
+    assert counter.calls == {"get_workflow_execution_history": 1}
+
+
+async def test_who_waits_for_a_gate_asks_the_run_only_when_it_is_there(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    client, counter = counting(site)
+    run_id = await site.start({"amount": 3})
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        waiting = group.create_task(client.wait(run_id, until=_WAITING, timeout=25))
+        while not counter.polls[run_id]:
+            await asyncio.sleep(0.01)
+        async with site.worker():
+            view = await waiting
+
+    assert (view.status, view.degraded) == ("awaiting-input", False)
+    assert [entry.prompt for entry in view.interrupts] == ["Pay 3?"]
+    assert counter.calls["query_workflow"] == 1
+    assert counter.calls["describe_workflow_execution"] == 1
+
+
+async def test_a_wait_goes_with_the_run_over_every_hand_over(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(3))
+    async with site.worker():
+        run_id = await site.start(limits=Limits(continue_as_new_after=3))
+        view = await site.until(run_id, "awaiting-input")
+        async with asyncio.TaskGroup() as group:
+            end = group.create_task(site.client.wait(run_id, timeout=30))
+            ending = frozenset({"ending", "completed"})
+            either = group.create_task(site.client.wait(run_id, until=ending, timeout=30))
+            for entry in view.interrupts:
+                await site.client.respond(run_id, {entry.id: 1}, principal=ANYBODY)
+        begin = (await site.history(run_id)).events[0].workflow_execution_started_event_attributes
+
+    assert begin.continued_execution_run_id
+    assert end.result().status == "completed"
+    assert either.result().status in ending
+
+
+async def test_a_status_that_a_run_with_a_long_history_has_is_seen_at_once(
+    temporal: TemporalClient,
+) -> None:
+    graph = chain(18, "long")
+    graph.interrupt("approve", prompt="Go on?")
+    graph.edge("n17", "approve")
+    site = Site(temporal, graph)
+    client, counter = counting(site)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        view = await client.wait(run_id, until=_WAITING, timeout=15)
+
+    assert len((await site.history(run_id)).events) > 100
+    assert view.status == "awaiting-input"
+    assert counter.calls["get_workflow_execution_history"] == 1
+
+
+@pytest.mark.parametrize("until", [frozenset(), _WAITING])
+async def test_a_wait_for_a_run_that_is_not_there_is_refused_at_once(
+    temporal: TemporalClient, until: frozenset[str]
+) -> None:
+    with pytest.raises(Refusal, match="no run 'never-was'") as refused:
+        await Client(temporal).wait("never-was", until=until, timeout=60)
+
+    assert refused.value.code == "unknown_run"
+
+
+@pytest.mark.parametrize("until", [frozenset(), frozenset({"paused"})])
+async def test_a_wait_that_is_over_shows_the_run_as_it_is(
+    temporal: TemporalClient, until: frozenset[str]
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        view = await site.client.wait(run_id, until=until, timeout=0.3)
+
+    assert (view.status, view.ended_at, view.degraded) == ("awaiting-input", None, False)
+
+
+@pytest.mark.parametrize("until", [frozenset(), _WAITING])
+async def test_a_run_that_an_operator_terminates_ends_the_wait(
+    temporal: TemporalClient, until: frozenset[str]
+) -> None:
+    site = Site(temporal, gated())
+    client, counter = counting(site)
+    run_id = await site.start()
+    async with asyncio.timeout(15), asyncio.TaskGroup() as group:
+        waiting = group.create_task(client.wait(run_id, until=until, timeout=15))
+        while not counter.polls[run_id]:
+            await asyncio.sleep(0.01)
+        await temporal.get_workflow_handle(run_id).terminate("gone wrong")
+    view = waiting.result()
+
+    assert (view.status, view.reason) == ("cancelled", "terminated through Temporal")
+    assert view.ended_at is not None
+
+
+@pytest.mark.parametrize("until", [frozenset(), _WAITING])
+async def test_a_wait_ends_also_where_the_server_lets_nobody_wait(
+    temporal: TemporalClient, until: frozenset[str]
+) -> None:
+    site = Site(temporal, gated())
+    crowded = Crowded(temporal.service_client)
+    client = Client(
+        TemporalClient(
+            crowded, namespace=temporal.namespace, data_converter=temporal.data_converter
+        ),
+        task_queue=site.settings.task_queue,
+    )
+    async with site.worker():
+        run_id = await site.start()
+        asked = await site.until(run_id, "awaiting-input")
+        if not until:
+            approved = {asked.interrupts[0].id: {"approved": True}}
+            await site.client.respond(run_id, approved, principal=ANYBODY)
+        view = await client.wait(run_id, until=until, timeout=15)
+
+    assert view.status == ("awaiting-input" if until else "completed")
+    assert crowded.calls["refused"] > 0

@@ -1,0 +1,136 @@
+"""A run's current details, as Temporal's UI shows them: Markdown for a person who has to act.
+
+Temporal's UI leaves out what is nested in a list and does not wrap a block of code, so there is a
+heading for each question and code stands in spans. Whatever an author, a caller or a person wrote is
+shown in a code span, in which nothing is markup.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from abeyance import wire
+from abeyance.core.ledger import Interrupt
+from abeyance.core.model import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
+from abeyance.core.state import Phase, RunState
+from abeyance.workflows.form import form
+from abeyance.workflows.surface import cut, nearest_first
+
+_QUESTIONS = 10
+_RUNNING = 20
+_BESIDE = 10
+_FIELD_CHARS = 300
+_PROMPT_CHARS = 1_200
+_PROMPT_LINES = 20
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Controls, among them those that turn the direction of writing, and halves of characters."""
+
+
+def details(state: RunState, start: wire.StartRun) -> str:
+    """Markdown for Temporal's UI: what the run waits for, until when, and how to answer."""
+    parts = [_standing(state)]
+    running = [visit.address for visit in state.in_phase(Phase.RUNNING)]
+    if running:
+        more = f" and {len(running) - _RUNNING} more" if len(running) > _RUNNING else ""
+        shown = ", ".join(code(address) for address in running[:_RUNNING])
+        parts.append(f"Running: {shown}{more}")
+    entries = nearest_first(state)
+    if entries:
+        parts.append(f"Waits for {len(entries)} answer{'s' if len(entries) > 1 else ''}:")
+    for number, entry in enumerate(entries[:_QUESTIONS], start=1):
+        parts += _asked(number, entry, start)
+    if len(entries) > _QUESTIONS:
+        parts.append(f"... and {len(entries) - _QUESTIONS} more: see the query `interrupts`.")
+    parts.append(_about(start))
+    if state.ending is None:
+        other = "" if state.pause is not None else "`pause` stops it for a while, "
+        parts.append(f"Signals, without an argument: {other}`cancel` ends it in good order.")
+    return "\n\n".join(parts)
+
+
+def code(text: str | None, *, most: int = _FIELD_CHARS) -> str:
+    """A text as a code span of Markdown, in which nothing is a link, an image or HTML."""
+    flat = " ".join(_UNSEEN.sub(" ", text or "").split()).replace("`", "'")
+    # Two backticks without a text between them would open a longer span, up to the next such pair.
+    return f"`{cut(flat, most)}`" if flat else "(nothing)"
+
+
+def _standing(state: RunState) -> str:
+    ending, pause = state.ending, state.pause
+    if ending is not None:
+        shown = f"**{state.status}**"
+        if not state.finished:
+            shown += f" as {ending.outcome}"
+        if ending.error is not None and ending.error.address is not None:
+            shown += f" at {code(ending.error.address)}"
+        if ending.reason:
+            shown += f": {code(ending.reason)}"
+        if ending.outcome == "cancelled" and ending.actor is not None:
+            shown += f", by {code(ending.actor)}"
+        beside = [f"Beside that: {code(each.message)}" for each in ending.beside[:_BESIDE]]
+        return "\n\n".join([shown, *beside])
+    if pause is None:
+        return f"**{state.status}**"
+    told = f"**{state.status}** by {code(pause.actor)} since {_time(pause.since)}"
+    if pause.reason:
+        told += f": {code(pause.reason)}"
+    if pause.deadline is not None:
+        told += f"; {_then(pause.deadline, pause.on_timeout)}"
+    return f"{told}\n\nTo go on, send the signal `resume` (no argument). Answers count meanwhile."
+
+
+def _about(start: wire.StartRun) -> str:
+    told = [f"Started by {code(start.started_by)}"]
+    if start.conversation_id is not None:
+        told.append(f"conversation {code(start.conversation_id)}")
+    if start.labels:
+        labels = ", ".join(f"{name}={value}" for name, value in sorted(start.labels.items()))
+        told.append(f"labels {code(labels)}")
+    return ", ".join(told) + "."
+
+
+def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
+    # Each line is a code span of its own: a span would swallow the ends of lines.
+    prompt = cut(entry.prompt, _PROMPT_CHARS)
+    lines = [line for line in prompt.splitlines() if line.strip()] or [""]
+    facts = [f"asked at {code(entry.address)}"]
+    if prompt is not entry.prompt or len(lines) > _PROMPT_LINES:
+        facts.insert(0, "more than is shown here: see the query `interrupts`")
+    if entry.deadline is None:
+        facts.append("without a deadline")
+    else:
+        facts.append(_then(entry.deadline, entry.on_timeout))
+    if entry.requested_capability is None:
+        how = "To answer, send the update `respond` with"
+    else:
+        facts.append(f"asks for the capability {code(entry.requested_capability)}")
+        way = f"`POST /runs/{start.run_id}/respond`"
+        how = f"Through Temporal nobody has it, so answer through the API, {way}, with"
+    answer = cut(form(entry.response_schema), _FIELD_CHARS)
+    # A block would not be wrapped, and its end would stand outside of the page.
+    body = code(f'{{"interrupt_id": "{entry.id}", "response": {answer}}}', most=1_000)
+    return [
+        f"### {number}. {code(entry.name)}",
+        "\n>\n".join(f"> {code(line, most=_PROMPT_CHARS)}" for line in lines[:_PROMPT_LINES]),
+        "\n".join(f"- {fact}" for fact in facts),
+        how,
+        body,
+    ]
+
+
+def _then(deadline: datetime, policy: OnTimeout | OnPauseTimeout) -> str:
+    match policy:
+        case Halt():
+            then = "the run halts"
+        case ResumeRun():
+            then = "the run goes on"
+        case GoTo(node=node):
+            then = f"the run goes to {code(node)}"
+        case Default():
+            then = "a default answer counts"
+    return f"until {_time(deadline)}, then {then}"
+
+
+def _time(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
