@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -14,8 +15,9 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
 from abeyance.converter import data_converter
-from abeyance.errors import Unavailable
+from abeyance.errors import SettingsError, Unavailable
 
+_QUOTED: Final = re.compile('"([^"]+)"')
 _QUICKLY: Final = timedelta(seconds=2)
 _A_TURN: Final = timedelta(seconds=70)
 
@@ -29,7 +31,7 @@ async def connect_temporal(
     """A connection to Temporal, as its environment configuration says.
 
     `address` (host:port) and `namespace` go before the environment. Raises Unavailable if nothing
-    answers there.
+    answers there, and SettingsError if it is no address.
     """
     config = ClientConfig.load_client_connect_config()
     if address is not None:
@@ -47,8 +49,19 @@ async def connect_temporal(
         )
     except RuntimeError as error:
         raise Unavailable(
-            f"Temporal does not answer at {target}: start it, or set TEMPORAL_ADDRESS ({error})"
+            f"Temporal does not answer at {target}: start it, or set TEMPORAL_ADDRESS "
+            f"({_why(error)})"
         ) from error
+    except ValueError as error:
+        raise SettingsError(
+            f"TEMPORAL_ADDRESS: {target!r} is no address, write host:port ({error})"
+        ) from error
+
+
+def _why(error: RuntimeError) -> str:
+    # The SDK tells a chain of causes as its libraries write them down; the last is the system's own.
+    causes = _QUOTED.findall(str(error))
+    return str(causes[-1] if causes else error)
 
 
 async def pollers(temporal: TemporalClient, task_queue: str) -> int:

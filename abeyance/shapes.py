@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any, TypeAlias
@@ -19,6 +20,7 @@ DEEPEST = 100
 """How many levels lists and mappings may be nested in a value. Whoever reads JSON gives up at 200, and
 a run that cannot be read is stuck for ever: so there has to be room for what a value is put into."""
 
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _LATEST = 2200
 """The year from which on no timer can be set: Temporal's server counts at most 292 years."""
 
@@ -43,7 +45,8 @@ Value: TypeAlias = Annotated[JsonValue, AfterValidator(refuse_too_deep)]
 
 
 def _moment(given: Any) -> Any:
-    if isinstance(given, (str, datetime)):
+    # A number, be it in a text, would be read as seconds since 1970.
+    if isinstance(given, datetime) or (isinstance(given, str) and _DAY.match(given)):
         return given
     message = "a time is text such as 2026-03-02T09:00:00Z"
     raise ValueError(message)

@@ -18,7 +18,12 @@ router = APIRouter(tags=["edits"], dependencies=[CONTROL])
 ValuesBody: TypeAlias = Annotated[wire.ValuesBody, Body(examples=[examples.VALUES])]
 DeadlineBody: TypeAlias = Annotated[wire.DeadlineBody, Body(examples=[examples.DEADLINE])]
 
-_OF_EDITS = (Code.UNKNOWN_RUN, Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT)
+_OF_EDITS = (
+    Code.UNKNOWN_RUN,
+    Code.NOT_RUNNING,
+    Code.IDEMPOTENCY_CONFLICT,
+    Code.NATIVELY_PAUSED,
+)
 
 
 @router.patch(

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 INTERRUPT: Final[dict[str, Any]] = {
-    "id": "refund-4711.5f0c9d2a71e3b846",
+    "id": "refund-4711.b276f6238dab3ba5",
     "run_id": "refund-4711",
     "graph": "refund",
     "name": "approve",
@@ -157,7 +157,7 @@ RESULT: Final[dict[str, Any]] = {
 RECEIPTS: Final[dict[str, Any]] = {
     "receipts": [
         {
-            "interrupt_id": "refund-4711.5f0c9d2a71e3b846",
+            "interrupt_id": "refund-4711.b276f6238dab3ba5",
             "status": "answered",
             "answered_by": "ada",
             "accepted_at": "2026-03-02T11:30:00Z",
@@ -252,7 +252,7 @@ EVENT: Final[dict[str, Any]] = {
     "run_id": "refund-4711",
     "address": "graph:refund;node:approve",
     "actor": None,
-    "data": {"id": "refund-4711.5f0c9d2a71e3b846", "name": "approve"},
+    "data": {"id": "refund-4711.b276f6238dab3ba5", "name": "approve"},
 }
 
 EVENT_STREAM: Final = "\n".join(

@@ -48,7 +48,7 @@ class Interrupted:
 async def _interrupt_id(
     interrupt_id: Annotated[
         str,
-        Path(description="The id of an interrupt.", examples=["refund-4711.5f0c9d2a71e3b846"]),
+        Path(description="The id of an interrupt.", examples=["refund-4711.b276f6238dab3ba5"]),
     ],
 ) -> Interrupted:
     found = _INTERRUPT_ID.fullmatch(interrupt_id)
@@ -79,6 +79,7 @@ async def _key(
             description="Names this call, so that a repeat of it has no further effect: 1 to 200 "
             "visible ASCII characters.",
             examples=["7f3c1b52"],
+            json_schema_extra={"pattern": f"^{_KEY.pattern}$"},
         ),
     ] = None,
 ) -> str | None:

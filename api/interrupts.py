@@ -38,6 +38,7 @@ _JUDGED = (
     Code.WITHDRAWN,
     Code.STALE,
     Code.IDEMPOTENCY_CONFLICT,
+    Code.NATIVELY_PAUSED,
     Code.EXPIRED,
     Code.INVALID_ANSWER,
 )
@@ -162,6 +163,7 @@ async def _check_same(
     for receipt in receipts if is_same else ():
         entry = settled.get(receipt.interrupt_id)
         if entry is None or entry.answer_sha256 is None:
+            await runs.refuse_natively_paused(run_id)
             raise Unavailable(
                 f"the key {key!r} was used on the run {run_id!r} before, and it cannot be told now "
                 "whether with the same answers. The same call may be repeated."

@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 
@@ -64,6 +65,7 @@ _RENAMED: Final = {"status": "interrupt_status"}
 _SHOWN_CHARS: Final = 80
 _UNKNOWN_PATH: Final = 404
 _NOT_ALLOWED: Final = 405
+_METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _UNSET_UP_RETRY: Final = 30.0
 _logger = logging.getLogger("abeyance.api")
 
@@ -160,16 +162,29 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     told = f"{request.method} {request.url.path[:200]}"
+    headers = dict(error.headers or {})
     match error.status_code:
         case status if status == _UNKNOWN_PATH:
             code, title = "unknown_path", "There is no such path"
             detail = f"{told} is not a call of this API; /openapi.json lists them."
         case status if status == _NOT_ALLOWED:
+            # The framework names those of the first route of the path only.
+            headers["Allow"] = ", ".join(_methods(request))
             code, title = "method_not_allowed", "The path has no such method"
-            detail = f"{told}: this path takes {(error.headers or {}).get('Allow', 'others')}."
+            detail = f"{told}: this path takes {headers['Allow']}."
         case status:
             code, title, detail = "http_error", "The request was refused", str(error.detail)
-    return problem(status, code, title, detail, headers=error.headers)
+    return problem(status, code, title, detail, headers=headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods that the path of a request takes."""
+
+    def is_taken(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return [method for method in _METHODS if is_taken(method)]
 
 
 def _on_defect(_request: Request, _error: Exception) -> Response:

@@ -15,6 +15,9 @@ from typing import Any, TypeAlias
 Json: TypeAlias = Any
 """Any JSON value: null, boolean, number, text, list, or mapping with text keys."""
 
+DEEPEST = 120
+"""How many levels lists and mappings may be nested in what is hashed or kept. A bound of our own, so that
+it is the same in every process, whatever depth an interpreter can bear."""
 
 _EXACT = 2**53
 """Below this, every integer is exactly one floating-point number."""
@@ -49,16 +52,19 @@ def size(value: Json) -> int:
     return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
 
 
-def _plain(value: Json) -> Json:
+def _plain(value: Json, depth: int = 0) -> Json:
     match value:
         case bool() | int() | str() | None:
             return value
         case float():
             return int(value) if value.is_integer() and abs(value) < _EXACT else value
+        case Mapping() | list() | tuple() if depth == DEEPEST:
+            message = f"lists and mappings are nested in it deeper than {DEEPEST} levels"
+            raise ValueError(message)
         case Mapping():
-            return {_key(key): _plain(item) for key, item in value.items()}
+            return {_key(key): _plain(item, depth + 1) for key, item in value.items()}
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [_plain(item, depth + 1) for item in value]
         case _:
             message = f"{type(value).__name__} is not a JSON value"
             raise TypeError(message)

@@ -109,6 +109,7 @@ async def test_a_deadline_of_a_settled_interrupt_means_nothing(api: Api) -> None
         ({"deadline": "2999-01-01T00:00:00Z"}, "/deadline"),
         ({"deadline": "2099-01-01T00:00:00"}, "/deadline"),
         ({"deadline": 1_999_999_999}, "/deadline"),
+        ({"deadline": "1999999999"}, "/deadline"),
         ({"deadline": "soon"}, "/deadline"),
         ({"timeout": 0}, "/timeout"),
         ({"timeout": "1h", "on_timeout": "resume"}, "/on_timeout"),

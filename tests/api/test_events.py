@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -20,6 +22,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import wire
 from abeyance.api.backend import Link
 from abeyance.api.stream import EventStream
+from abeyance.cursor import Cursor
 from abeyance.errors import Unavailable
 from abeyance.feed import Feed
 
@@ -193,6 +196,66 @@ async def test_what_cannot_be_followed_is_refused_before_the_stream(
         problem(response, 422, "invalid_body")
     wrong = {**headers, "Last-Event-ID": "nonsense"}
     problem(await api.http.get(path, headers=wrong), 422, "invalid_body")
+
+
+@pytest.mark.parametrize("headers", [STREAM, {}])
+async def test_a_cursor_of_a_history_that_is_no_longer_kept_is_told_the_oldest(
+    api: Api, headers: dict[str, str]
+) -> None:
+    run_id = await ended(api)
+    # As of an execution that the run had, and that Temporal has forgotten.
+    old = Cursor(run_id=run_id, execution=str(uuid.uuid4()), birth=1, event=9)
+    response = await api.http.get(
+        f"/runs/{run_id}/events", headers=headers, params={"after": str(old)}
+    )
+    oldest = problem(response, 410, "gone")["oldest"]
+
+    assert await page(api, run_id, after=oldest) == await page(api, run_id)
+
+
+async def _rest(events: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event async for event in events]
+
+
+async def test_a_viewer_who_does_not_read_is_dropped_while_the_others_go_on(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    app = app_for(site)
+    async with site.worker(), served(app) as api:
+        link = Link(site.client)
+        link._feed = Feed(temporal, kept=40)
+        app.state.backend = replace(app.state.backend, link=link)
+        run_id, _ = await api.waiting("gated")
+        # What lies between the two takes a few events only, so that not to read is to be behind.
+        narrow = httpx.AsyncHTTPTransport(
+            socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)]
+        )
+        async with (
+            httpx.AsyncClient(base_url=api.url, transport=narrow, timeout=40) as http,
+            http.stream("GET", f"/runs/{run_id}/events", headers=STREAM) as slow,
+        ):
+            api.narrow()
+            lines = slow.aiter_lines()
+            last = (await anext(lines)).removeprefix("id: ")
+            async with following(api, run_id) as quick:
+                seen = [await anext(quick)]
+                reading = asyncio.create_task(_rest(quick))
+                handle = temporal.get_workflow_handle(run_id)
+                for number in range(60):
+                    for signal in ("pause", "resume"):
+                        await handle.signal(signal, {"reason": f"{number} {'x' * 1900}"})
+                await handle.signal("cancel")
+                seen += await reading
+            told = [line async for line in lines]
+        async with following(api, run_id, {"Last-Event-ID": last}) as events:
+            rest = [event async for event in events]
+
+    assert [event["type"] for event in seen].count("run.paused") == 60
+    assert seen[-1]["type"] == "run.cancelled"
+    assert "was too slow" in next(line for line in told if line.startswith(": "))
+    assert f"id: {seen[-1]['id']}" not in told
+    assert rest == seen[1:]
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "type=user", "limit=x"])

@@ -89,6 +89,33 @@ async def test_a_key_that_comes_with_something_else_is_refused(api: Api, change:
     assert (await api.interrupt(gate))["answered_by"] == "ada"
 
 
+async def test_the_key_of_an_edit_is_none_of_an_answer(api: Api) -> None:
+    run_id, (gate,) = await api.waiting("gated", {"amount": 3})
+    headers = {"Idempotency-Key": "once"}
+    version = (await api.http.get(f"/runs/{run_id}")).json()["version"]
+    edited = await api.http.patch(
+        f"/runs/{run_id}/values",
+        json={"patch": {"amount": 4}, "version": version},
+        headers=headers,
+    )
+    moved = await api.http.patch(
+        f"/interrupts/{gate}", json={"timeout": "1h"}, headers={"Idempotency-Key": "other"}
+    )
+    answers = [
+        await api.http.post(
+            f"/interrupts/{gate}/respond",
+            json={"response": YES},
+            headers={"Idempotency-Key": key},
+        )
+        for key in ("once", "other")
+    ]
+
+    assert (edited.status_code, moved.status_code) == (200, 200)
+    for response in answers:
+        problem(response, 409, "idempotency_conflict")
+    assert (await api.interrupt(gate))["status"] == "open"
+
+
 async def test_one_key_sent_twice_at_once_with_two_answers_is_one_answer(api: Api) -> None:
     run_id, (gate, _) = await api.waiting("gates")
     calls = [

@@ -34,6 +34,16 @@ async def test_a_method_that_a_path_does_not_take_is_a_problem(api: Api) -> None
     assert response.headers["allow"] == "GET"
 
 
+async def test_all_methods_of_a_path_are_told_whichever_is_declared_first(api: Api) -> None:
+    headers = {"X-Abeyance-Request": "1"}
+    runs = await api.http.delete("/runs", headers=headers)
+    interrupt = await api.http.delete("/interrupts/refund-4711.0", headers=headers)
+
+    assert "GET, POST" in problem(runs, 405, "method_not_allowed")["detail"]
+    assert runs.headers["allow"] == "GET, POST"
+    assert interrupt.headers["allow"] == "GET, PATCH"
+
+
 async def test_what_nobody_thought_of_is_told_without_its_insides(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from core_strategies import json_values
 from hypothesis import given
 
-from abeyance.core.canonical import Json, canonical, sha256, size, why_not_json
+from abeyance.core.canonical import DEEPEST, Json, canonical, sha256, size, why_not_json
 
 
 def test_keys_are_sorted_and_no_space_is_written() -> None:
@@ -89,3 +89,23 @@ def test_nothing_is_wrong_with_json(value: Json) -> None:
 )
 def test_what_cannot_be_written_as_json_is_told(value: Json) -> None:
     assert why_not_json(value)
+
+
+def nested(levels: int) -> Json:
+    value: Json = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"inside": value}
+    return value
+
+
+def test_what_is_nested_as_deep_as_may_be_is_json() -> None:
+    assert why_not_json(nested(DEEPEST)) is None
+
+
+@pytest.mark.parametrize("levels", [DEEPEST + 1, 100_000])
+def test_what_is_nested_deeper_is_refused_and_does_not_break_the_stack(levels: int) -> None:
+    told = f"nested in it deeper than {DEEPEST} levels"
+
+    assert told in (why_not_json(nested(levels)) or "")
+    with pytest.raises(ValueError, match=told):
+        sha256(nested(levels))

@@ -49,6 +49,12 @@ class Api:
         """How many calls are being answered."""
         return len(self._server.server_state.tasks)
 
+    def narrow(self) -> None:
+        """Let little of what is sent wait on its way to those who are connected."""
+        for connection in list(self._server.server_state.connections):
+            wire = connection.transport.get_extra_info("socket")
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
     def kill(self) -> None:
         """Cut every connection and stop, whatever is under way."""
         self._server.should_exit = True

@@ -1,0 +1,317 @@
+"""What an operator does to a run through Temporal itself, as the callers of the API see it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sample_graphs import gated
+from stack import Api, new_id, problem
+from temporal_site import Site, eventually
+from temporalio import workflow
+from temporalio.api.workflowservice.v1 import (
+    PauseWorkflowExecutionRequest,
+    UnpauseWorkflowExecutionRequest,
+)
+from temporalio.client import Client as TemporalClient
+from temporalio.worker import Worker
+
+from abeyance import wire
+from abeyance.core.state import Limits
+from abeyance.errors import Unavailable
+from abeyance.launch import Launch
+from abeyance.line import Line
+
+YES = {"approved": True}
+
+
+async def pause_natively(temporal: TemporalClient, run_id: str) -> None:
+    await temporal.workflow_service.pause_workflow_execution(
+        PauseWorkflowExecutionRequest(
+            namespace=temporal.namespace, workflow_id=run_id, request_id=new_id()
+        )
+    )
+
+
+async def unpause_natively(temporal: TemporalClient, run_id: str) -> None:
+    await temporal.workflow_service.unpause_workflow_execution(
+        UnpauseWorkflowExecutionRequest(
+            namespace=temporal.namespace, workflow_id=run_id, request_id=new_id()
+        )
+    )
+
+
+@asynccontextmanager
+async def natively_paused(api: Api, site: Site, **fields: Any) -> AsyncIterator[tuple[str, str]]:
+    """A run that waits, paused by an operator, and the id of what it asks."""
+    run_id, (gate,) = await api.waiting("gated", {"amount": 3}, **fields)
+    await pause_natively(site.temporal, run_id)
+    yield run_id, gate
+    await api.http.post(f"/runs/{run_id}/cancel", json={"mode": "now"})
+    await unpause_natively(site.temporal, run_id)
+
+
+async def test_an_answer_to_a_natively_paused_run_is_refused_at_once_and_accepted_after(
+    api: Api, site: Site
+) -> None:
+    run_id, (gate,) = await api.waiting("gated", {"amount": 3})
+    await pause_natively(site.temporal, run_id)
+    async with asyncio.timeout(5):
+        plain = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
+        keyed = await api.http.post(
+            f"/runs/{run_id}/respond",
+            json={"response": YES},
+            headers={"Idempotency-Key": "k"},
+        )
+        values = await api.http.patch(
+            f"/runs/{run_id}/values", json={"patch": {"amount": 4}, "version": 1}
+        )
+        deadline = await api.http.patch(f"/interrupts/{gate}", json={"timeout": "1h"})
+    await unpause_natively(site.temporal, run_id)
+    after = await api.http.post(
+        f"/runs/{run_id}/respond", json={"response": YES}, headers={"Idempotency-Key": "k"}
+    )
+    ended = await api.until(run_id, "completed")
+
+    for refused in (plain, keyed, values, deadline):
+        told = problem(refused, 409, "natively_paused")
+        assert run_id in told["detail"]
+        assert "Unpause it there" in told["detail"]
+    assert after.json()["receipts"][0]["replayed"] is False
+    assert ended["values"]["amount"] == 3
+
+
+async def test_a_natively_paused_run_is_read_as_far_as_temporal_knows_it(
+    api: Api, site: Site
+) -> None:
+    talk = new_id("talk")
+    async with natively_paused(api, site, conversation_id=talk) as (run_id, gate):
+        view = (await api.http.get(f"/runs/{run_id}")).json()
+        waited = await api.http.get(f"/runs/{run_id}", params={"wait": "1s", "until": "completed"})
+        listed = (await api.http.get(f"/runs/{run_id}/interrupts")).json()["items"]
+        read = await api.interrupt(gate)
+        events = (await api.http.get(f"/runs/{run_id}/events")).json()["items"]
+        result = await api.http.get(f"/runs/{run_id}/result")
+        again = await api.http.post(
+            "/runs",
+            json={
+                "graph": "gated",
+                "input": {"amount": 3},
+                "run_id": run_id,
+                "conversation_id": talk,
+            },
+        )
+
+        async def in_lists() -> bool:
+            query = {"conversation_id": talk}
+            runs = (await api.http.get("/runs", params=query)).json()["items"]
+            inbox = (await api.http.get("/interrupts", params=query)).json()["items"]
+            return (
+                [entry["run_id"] for entry in runs]
+                == [entry["run_id"] for entry in inbox]
+                == [run_id]
+            )
+
+        await eventually(in_lists)
+
+    assert (view["degraded"], view["status"]) == (True, "awaiting-input")
+    assert view["reason"] == "paused through Temporal"
+    assert view["blocked"] == [{"code": "natively_paused"}]
+    assert waited.json()["blocked"] == view["blocked"]
+    assert [entry["id"] for entry in listed] == [gate]
+    assert (read["id"], read["prompt"]) == (gate, "Pay 3?")
+    assert "interrupt.opened" in [event["type"] for event in events]
+    assert problem(result, 409, "not_finished")["run_status"] == "awaiting-input"
+    assert (again.status_code, again.json()["run_id"]) == (200, run_id)
+
+
+async def test_what_is_signalled_to_a_natively_paused_run_takes_effect_when_it_goes_on(
+    api: Api, site: Site
+) -> None:
+    run_id, _ = await api.waiting("gated")
+    await pause_natively(site.temporal, run_id)
+    cancelled = await api.http.post(f"/runs/{run_id}/cancel", json={"reason": "enough"})
+    before = (await api.http.get(f"/runs/{run_id}")).json()
+    await unpause_natively(site.temporal, run_id)
+    ended = await api.until(run_id, "cancelled")
+
+    assert (cancelled.status_code, cancelled.json()["degraded"]) == (202, True)
+    assert before["status"] == "awaiting-input"
+    assert ended["reason"] == "enough"
+
+
+async def test_a_key_that_was_used_before_the_native_pause_is_refused_like_any_answer(
+    api: Api, site: Site
+) -> None:
+    run_id, (gate, other) = await api.waiting("gates")
+
+    async def send() -> Any:
+        return await api.http.post(
+            f"/interrupts/{gate}/respond", json={"response": 1}, headers={"Idempotency-Key": "k"}
+        )
+
+    first = await send()
+    await pause_natively(site.temporal, run_id)
+    meanwhile = await send()
+    await unpause_natively(site.temporal, run_id)
+    after = await send()
+    await api.http.post(f"/interrupts/{other}/respond", json={"response": 1})
+
+    problem(meanwhile, 409, "natively_paused")
+    (receipt,) = first.json()["receipts"]
+    assert after.json()["receipts"] == [{**receipt, "replayed": True}]
+
+
+async def test_a_run_that_is_natively_paused_under_a_read_cannot_be_asked(
+    api: Api, site: Site
+) -> None:
+    async with natively_paused(api, site) as (run_id, _):
+        with pytest.raises(Unavailable, match="paused through Temporal"):
+            await Line(site.temporal, patience=10).query(run_id, "view", wire.RunView)
+
+
+async def test_a_terminated_run_is_a_cancelled_one_wherever_it_is_seen(
+    api: Api, site: Site
+) -> None:
+    talk = new_id("talk")
+    run_id, (gate,) = await api.waiting("gated", conversation_id=talk)
+    await site.temporal.get_workflow_handle(run_id).terminate(reason="a bad deploy")
+
+    assert await outcome(api, run_id, talk, "cancelled") == "terminated through Temporal"
+    for call in (
+        api.http.post(f"/interrupts/{gate}/respond", json={"response": YES}),
+        api.http.get(f"/interrupts/{gate}"),
+    ):
+        problem(await call, 404, "unknown_interrupt")
+    late = await api.http.post(f"/runs/{run_id}/respond", json={"response": YES})
+    assert problem(late, 409, "run_finished")["run_status"] == "cancelled"
+
+
+async def started_around(site: Site, values: dict[str, Any], **options: Any) -> tuple[str, str]:
+    """A run that somebody started in Temporal itself, and its conversation."""
+    run_id, talk = new_id(), new_id("talk")
+    launch = Launch.of(
+        gated(),
+        {},
+        run_id=run_id,
+        conversation_id=talk,
+        session_type="agent",
+        labels={},
+        limits=Limits(),
+        started_by="ada",
+    )
+    await site.temporal.start_workflow(
+        wire.WORKFLOW,
+        args=replace(launch, values=values).arguments,
+        id=run_id,
+        memo=launch.memo,
+        search_attributes=launch.search_attributes,
+        **options,
+    )
+    return run_id, talk
+
+
+async def test_a_run_that_timed_out_in_temporal_is_a_failed_one_wherever_it_is_seen(
+    api: Api, site: Site
+) -> None:
+    run_id, talk = await started_around(
+        site, {}, task_queue="nobody", execution_timeout=timedelta(seconds=1)
+    )
+
+    assert await outcome(api, run_id, talk, "failed") == "timed out in Temporal"
+
+
+# What the SDK leaves behind of a workflow whose beginning fails.
+@pytest.mark.filterwarnings("ignore:coroutine '_WorkflowInstanceImpl:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_run_that_was_started_around_us_with_what_is_no_json_fails_and_says_why(
+    api: Api, site: Site
+) -> None:
+    # With a worker of its own, so that nothing of it is left when the test is over.
+    place = Site(site.temporal, gated())
+    async with place.worker():
+        run_id, talk = await started_around(
+            place, {"amount": math.nan}, task_queue=place.settings.task_queue
+        )
+        reason = await outcome(api, run_id, talk, "failed")
+    gc.collect()
+
+    assert "The input of the run is not JSON" in reason
+
+
+async def outcome(api: Api, run_id: str, talk: str, status: str) -> str:
+    """The reason for which a run ended, the same in its view, its result and the lists."""
+    view = await api.until(run_id, status)
+    assert (view["outcome"], view["interrupts"], view["degraded"]) == (status, [], True)
+    assert view["ended_at"] is not None
+    result = (await api.http.get(f"/runs/{run_id}/result")).json()
+    assert (result["status"], result["outcome"], result["reason"]) == (
+        status,
+        status,
+        view["reason"],
+    )
+    refused = problem(await api.http.post(f"/runs/{run_id}/pause", json={}), 404, "not_running")
+    assert refused["run_status"] == status
+    listed: dict[str, Any] = {}
+
+    async def in_lists() -> bool:
+        query = {"conversation_id": talk, "status": status}
+        items = (await api.http.get("/runs", params=query)).json()["items"]
+        listed.update({entry["run_id"]: entry for entry in items})
+        return run_id in listed
+
+    await eventually(in_lists)
+    inbox = (await api.http.get("/interrupts", params={"conversation_id": talk})).json()
+    assert (listed[run_id]["outcome"], inbox["items"]) == (status, [])
+    return str(view["reason"])
+
+
+@workflow.defn(name="Invoice", sandboxed=False)
+class Foreign:
+    """A workflow of somebody else in the same namespace."""
+
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.wait_condition(lambda: False)
+
+    @workflow.signal
+    def cancel(self, order: Any) -> None:
+        raise AssertionError("this is not ours to cancel")
+
+
+async def test_somebody_elses_workflow_is_no_run(api: Api, site: Site) -> None:
+    id_ = new_id("invoice")
+    async with Worker(site.temporal, task_queue=id_, workflows=[Foreign]):
+        handle = await site.temporal.start_workflow("Invoice", id=id_, task_queue=id_)
+        calls = [
+            api.http.get(f"/runs/{id_}"),
+            api.http.get(f"/runs/{id_}/interrupts"),
+            api.http.get(f"/runs/{id_}/result"),
+            api.http.get(f"/runs/{id_}/events"),
+            api.http.get(f"/runs/{id_}", params={"wait": "1s"}),
+            api.http.post(f"/runs/{id_}/cancel", json={}),
+            api.http.post(f"/runs/{id_}/pause", json={}),
+            api.http.post(f"/runs/{id_}/respond", json={"response": YES}),
+            api.http.post(
+                f"/runs/{id_}/respond", json={"response": 1}, headers={"Idempotency-Key": "k"}
+            ),
+            api.http.patch(f"/runs/{id_}/values", json={"patch": {"amount": 1}, "version": 0}),
+        ]
+        for call in calls:
+            problem(await call, 404, "unknown_run")
+        taken = await api.http.post("/runs", json={"graph": "gated", "input": {}, "run_id": id_})
+        assert "that is no run of ours" in problem(taken, 409, "run_exists")["detail"]
+        history = (await handle.fetch_history()).events
+        await handle.terminate()
+
+    signalled = [
+        event for event in history if event.HasField("workflow_execution_signaled_event_attributes")
+    ]
+    assert not signalled

@@ -1,0 +1,245 @@
+"""Two APIs over the same runs, each a process: who calls which, and whether one is killed, is all one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from answered_graphs import GATES
+from api_process import ApiProcess, api_process
+from killable import killable_server, worker_process
+from temporal_site import eventually
+
+from abeyance import wire
+from abeyance.client import Client
+
+pytestmark = pytest.mark.chaos
+
+_APP = "answered_graphs:graphs"
+_STARTS = 30
+
+
+@asynccontextmanager
+async def two_apis(folder: Path) -> AsyncIterator[tuple[ApiProcess, ApiProcess, Client]]:
+    async with killable_server(folder) as server:
+        client = await server.client()
+        with worker_process(server, _APP, folder / "worker.log"):
+            async with (
+                api_process(server, _APP, folder / "one.log") as one,
+                api_process(server, _APP, folder / "other.log") as other,
+            ):
+                yield one, other, client
+
+
+async def waiting(api: ApiProcess, run_id: str, **limits: int) -> dict[str, str]:
+    """Start a run and wait for all its questions: their ids by their names."""
+    body = {"graph": "gates", "input": {}, "run_id": run_id, "limits": limits}
+    assert (await api.http.post("/runs", json=body)).status_code == 201
+    return await open_gates(api, run_id)
+
+
+async def several_waiting(api: ApiProcess) -> dict[str, dict[str, str]]:
+    """Four runs that wait, and the ids of their questions by their names."""
+    return {f"r{number}": await waiting(api, f"r{number}") for number in range(4)}
+
+
+async def open_gates(api: ApiProcess, run_id: str) -> dict[str, str]:
+    query = {"wait": "PT30S", "until": "awaiting-input"}
+    view = (await api.http.get(f"/runs/{run_id}", params=query)).json()
+    return {entry["name"]: entry["id"] for entry in view["interrupts"]}
+
+
+def answer(
+    api: ApiProcess, gate: str, value: Any, *, by: str, key: str | None = None
+) -> Coroutine[Any, Any, httpx.Response]:
+    headers = {"X-Abeyance-Principal": by} | ({} if key is None else {"Idempotency-Key": key})
+    return api.http.post(f"/interrupts/{gate}/respond", json={"response": value}, headers=headers)
+
+
+@pytest.mark.parametrize("rotation", [1500, 20], ids=["in one history", "over hand-overs"])
+async def test_sixty_answers_and_messages_at_once_get_what_is_documented_each(
+    tmp_path: Path, rotation: int
+) -> None:
+    async with two_apis(tmp_path) as (one, other, first):
+        second = Client(first.temporal, patience=30)
+        gates = await waiting(one, "r", continue_as_new_after=rotation)
+        last = gates.pop("gate0")
+        asked = dict(list(gates.items())[:10])
+        answers = {
+            name: asyncio.gather(
+                answer(one, id_, 1, by="ada"),
+                answer(other, id_, 2, by="bob"),
+                answer(other, id_, 1, by="ada"),
+                answer(one, id_, 2, by="bob", key=f"bob-{name}"),
+            )
+            for name, id_ in asked.items()
+        }
+        messages = [
+            client.send_message("r", wire.SteerMessage(message_id=f"m{number}", text="and now?"))
+            for number in range(10)
+            for client in (first, second)
+        ]
+        receipts = await asyncio.gather(*messages)
+        told = {name: await call for name, call in answers.items()}
+        rest = [id_ for name, id_ in gates.items() if name not in asked]
+        for id_ in (*rest, last):
+            assert (await answer(other, id_, 0, by="eve")).status_code == 200
+        ended = (await one.http.get("/runs/r", params={"wait": "PT30S"})).json()
+        history = await first.temporal.get_workflow_handle("r").fetch_history()
+        begin = history.events[0].workflow_execution_started_event_attributes
+
+    assert bool(begin.continued_execution_run_id) == (rotation < 100)
+    given = (1, 2, 1, 2)
+    for name, responses in told.items():
+        accepted = [
+            (value, response.json()["receipts"][0])
+            for value, response in zip(given, responses, strict=True)
+            if response.status_code == 200
+        ]
+        refused = [response for response in responses if response.status_code != 200]
+        # Of two who give the same answer both are right, and the second is told who was first.
+        assert len(accepted) == len(refused) == 2, [response.text for response in responses]
+        assert {response.status_code for response in refused} == {409}
+        assert {response.json()["code"] for response in refused} == {"already_answered"}
+        ((winner, receipt), (also, again)) = sorted(accepted, key=lambda one: one[1]["replayed"])
+        assert winner == also
+        assert (receipt["replayed"], again) == (False, {**receipt, "replayed": True})
+        assert {response.json()["answered_by"] for response in refused} == {receipt["answered_by"]}
+        assert f"done{name.removeprefix('gate')} {winner}" in ended["values"]["log"]
+    by_id = [(receipt.message_id, receipt.duplicate) for receipt in receipts]
+    assert sorted(by_id) == [(f"m{n}", again) for n in range(10) for again in (False, True)]
+    assert len(ended["values"]["log"]) == GATES
+    assert (ended["status"], len(ended["undelivered"])) == ("completed", 10)
+
+
+async def cut_off(api: ApiProcess, calls: list[Coroutine[Any, Any, httpx.Response]]) -> list[Any]:
+    """Make calls at once and kill their API as soon as one is answered: what each came to."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    await asyncio.wait(tasks, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    api.kill()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def answered(come_to: list[Any]) -> dict[int, httpx.Response]:
+    """The calls that were answered in time, by their numbers; the others were cut off."""
+    cut = [outcome for outcome in come_to if isinstance(outcome, httpx.TransportError)]
+    found = {n: outcome for n, outcome in enumerate(come_to) if isinstance(outcome, httpx.Response)}
+    assert len(found) + len(cut) == len(come_to), come_to
+    assert found
+    assert cut, "every call was answered before its API was killed"
+    assert {response.status_code // 100 for response in found.values()} == {2}
+    return found
+
+
+async def test_starts_that_were_cut_off_are_repeated_elsewhere_and_each_run_starts_once(
+    tmp_path: Path,
+) -> None:
+    body = {"graph": "gates", "input": {}, "conversation_id": "talk"}
+    async with two_apis(tmp_path) as (doomed, other, _):
+
+        def start(api: ApiProcess, number: int) -> Coroutine[Any, Any, httpx.Response]:
+            return api.http.post("/runs", json=body, headers={"Idempotency-Key": f"k{number}"})
+
+        before = answered(
+            await cut_off(doomed, [start(doomed, number) for number in range(_STARTS)])
+        )
+        after = [await start(other, number) for number in range(_STARTS)]
+        again = [await start(other, number) for number in range(_STARTS)]
+
+        async def listed() -> list[str]:
+            query: dict[str, Any] = {"conversation_id": "talk", "limit": 1000}
+            page = (await other.http.get("/runs", params=query)).json()
+            found = [entry["run_id"] for entry in page["items"]]
+            return found if len(found) >= _STARTS else []
+
+        run_ids = [response.json()["run_id"] for response in after]
+        found = await eventually(listed)
+
+    assert {response.status_code for response in after} <= {200, 201}
+    assert {response.status_code for response in again} == {200}
+    assert [response.json()["run_id"] for response in again] == run_ids
+    for number, response in before.items():
+        assert after[number].status_code == 200
+        assert response.json()["run_id"] == run_ids[number]
+    assert sorted(found) == sorted(set(run_ids))
+
+
+async def test_answers_that_were_cut_off_are_repeated_elsewhere_and_count_once(
+    tmp_path: Path,
+) -> None:
+    async with two_apis(tmp_path) as (doomed, other, _):
+        gates = await several_waiting(doomed)
+        last = {run_id: by_name.pop("gate0") for run_id, by_name in gates.items()}
+        asked = [(id_, name) for by_name in gates.values() for name, id_ in by_name.items()]
+
+        def send(api: ApiProcess, id_: str, name: str) -> Coroutine[Any, Any, httpx.Response]:
+            return answer(api, id_, name, by="ada", key=f"key-{name}")
+
+        before = answered(await cut_off(doomed, [send(doomed, *gate) for gate in asked]))
+        after = [await send(other, *gate) for gate in asked]
+        still_open = [await open_gates(other, run_id) for run_id in gates]
+        for gate in last.values():
+            await send(other, gate, "gate0")
+        ended = [
+            (await other.http.get(f"/runs/{run_id}", params={"wait": "PT30S"})).json()
+            for run_id in gates
+        ]
+        at_last = [await send(other, *gate) for gate in asked]
+
+    assert {response.status_code for response in after} == {200}, [r.text for r in after]
+    for number, response in before.items():
+        (receipt,) = response.json()["receipts"]
+        assert after[number].json()["receipts"] == [{**receipt, "replayed": True}]
+    for first, again in zip(after, at_last, strict=True):
+        (receipt,) = first.json()["receipts"]
+        assert again.json()["receipts"] == [{**receipt, "replayed": True}]
+    assert [[*by_name.values()] for by_name in still_open] == [[gate] for gate in last.values()]
+    for view in ended:
+        assert sorted(view["values"]["log"]) == sorted(f"done{n} gate{n}" for n in range(GATES))
+
+
+async def test_edits_that_were_cut_off_are_repeated_elsewhere_and_made_once(
+    tmp_path: Path,
+) -> None:
+    async with two_apis(tmp_path) as (doomed, other, _):
+        gates = await several_waiting(doomed)
+        versions = [(await other.http.get(f"/runs/{run_id}")).json()["version"] for run_id in gates]
+
+        def edit(api: ApiProcess, number: int) -> Coroutine[Any, Any, httpx.Response]:
+            body = {"patch": {"amount": 7}, "version": versions[number]}
+            headers = {"Idempotency-Key": "edit"}
+            return api.http.patch(f"/runs/r{number}/values", json=body, headers=headers)
+
+        def move(api: ApiProcess, id_: str) -> Coroutine[Any, Any, httpx.Response]:
+            headers = {"Idempotency-Key": f"move-{id_}"}
+            return api.http.patch(f"/interrupts/{id_}", json={"timeout": "P2D"}, headers=headers)
+
+        ids = [id_ for by_name in gates.values() for id_ in by_name.values()]
+        before = answered(
+            await cut_off(
+                doomed,
+                [
+                    *(move(doomed, id_) for id_ in ids),
+                    *(edit(doomed, n) for n in range(len(gates))),
+                ],
+            )
+        )
+        moved = [await move(other, id_) for id_ in ids]
+        again = [await move(other, id_) for id_ in ids]
+        edited = [await edit(other, number) for number in range(len(gates))]
+        views = [await edit(other, number) for number in range(len(gates))]
+
+    assert {response.status_code for response in (*moved, *again, *edited, *views)} == {200}
+    # Counted from when it was accepted, so a second effect would be seen in it.
+    deadlines = [response.json()["deadline"] for response in moved]
+    assert [response.json()["deadline"] for response in again] == deadlines
+    for number, response in before.items():
+        if number < len(ids):
+            assert response.json()["deadline"] == deadlines[number]
+    told = [(view["values"]["amount"], view["version"]) for view in map(httpx.Response.json, views)]
+    assert told == [(7, version + 1) for version in versions]
