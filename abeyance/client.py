@@ -1,4 +1,4 @@
-"""Starting, reading and controlling runs from outside, over Temporal.
+"""Starting, answering and controlling runs from outside, over Temporal.
 
 Every call is bounded in time, and every call that is repeated (by us or by its caller, with the same
 `key`) has the effect of one. What the run refuses comes back as a `Refusal` with its code; what cannot
@@ -7,40 +7,32 @@ be reached, as `Unavailable`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from temporalio.client import Client as TemporalClient
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from abeyance import wire
 from abeyance.accepted import check_same
 from abeyance.closed import (
-    PAUSED_NATIVELY,
     earlier_receipts,
-    record_in,
     respond_after_the_end,
 )
-from abeyance.connection import connect_temporal, pollers
 from abeyance.core import ledger
 from abeyance.core.canonical import Json
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graph import Graph
-from abeyance.inbox import Inbox, InboxFilter
 from abeyance.launch import Launch
-from abeyance.line import RPC, Line, RunEnded
-from abeyance.listing import Listing, RunFilter
+from abeyance.line import RPC, RunEnded
 from abeyance.patience import patiently
+from abeyance.reading import Reading
 from abeyance.statemodel import ValuesError
 from abeyance.turnstile import Turn
-from abeyance.vigil import signs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,39 +43,8 @@ class Started:
     created: bool
 
 
-class Client:
-    """The runs of one Temporal namespace.
-
-    `task_queue` is where workers listen. `patience` is how many seconds an operation is tried before
-    it is `Unavailable`.
-    """
-
-    def __init__(
-        self,
-        temporal: TemporalClient,
-        *,
-        task_queue: str = wire.TASK_QUEUE,
-        patience: float = 10.0,
-    ) -> None:
-        self.temporal = temporal
-        self.task_queue = task_queue
-        self.patience = patience
-        self._line = Line(temporal, patience=patience)
-        self._listing = Listing(temporal, patience=patience)
-        self._inbox = Inbox(self._listing, self.interrupts)
-
-    @classmethod
-    async def connect(
-        cls,
-        address: str | None = None,
-        *,
-        namespace: str | None = None,
-        task_queue: str = wire.TASK_QUEUE,
-        patience: float = 10.0,
-    ) -> Client:
-        """A client for the Temporal at `address` (host:port), else where the environment says."""
-        temporal = await connect_temporal(address, namespace=namespace)
-        return cls(temporal, task_queue=task_queue, patience=patience)
+class Client(Reading):
+    """The runs of one Temporal namespace: to start, to answer, to control, and to read."""
 
     async def start(
         self,
@@ -150,84 +111,6 @@ class Client:
         except WorkflowAlreadyStartedError:
             return await self._already_started(launch)
 
-    async def view(self, run_id: str) -> wire.RunView:
-        """The run as it is now. Where no worker can be asked, what Temporal knows (`degraded`).
-
-        Raises the refusal `unknown_run`.
-        """
-        described = await self._line.described(run_id)
-        if not described.is_running:
-            return (await self._line.record(described)).view
-        if described.status == PAUSED_NATIVELY:
-            return described.degraded_view("paused through Temporal")
-        try:
-            view = await self._line.query(run_id, "view", wire.RunView)
-        except Unavailable:
-            return described.degraded_view()
-        return view.model_copy(update={"blocked": described.blocked})
-
-    async def runs(
-        self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
-    ) -> tuple[list[wire.RunView], str | None]:
-        """Runs, newest first, as far as Temporal tells without asking them (`degraded`), a moment late.
-
-        Also returns the cursor of the next page, which is None after the last; a page may be short of
-        `limit` and yet not be the last. Raises `invalid_body` for a cursor of another list.
-        """
-        return await self._listing.runs(wanted or RunFilter(), cursor=cursor, limit=limit)
-
-    async def inbox(
-        self, wanted: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
-    ) -> tuple[list[wire.InterruptView], str | None]:
-        """What running runs ask, by windows of deadlines, without schemas and payloads, a moment late.
-
-        The cursor is as that of `runs`.
-        """
-        return await self._inbox.page(wanted or InboxFilter(), cursor=cursor, limit=limit)
-
-    async def interrupts(self, run_id: str, *, status: str = "open") -> list[wire.InterruptView]:
-        """A run's interrupts of one status, or of `all`: the open ones first."""
-        described = await self._line.described(run_id)
-        if not described.is_running:
-            found = (await self._line.record(described)).interrupts
-        elif described.status == PAUSED_NATIVELY:
-            found = described.degraded_view().interrupts
-        else:
-            try:
-                found = await self._line.query(run_id, "interrupts", list[wire.InterruptView])
-            except Unavailable:
-                found = described.degraded_view().interrupts
-        return [entry for entry in found if status in ("all", entry.status)]
-
-    async def result(self, run_id: str) -> wire.ClosingRecord:
-        """What an ended run left behind. Raises `unknown_run`, or `not_finished` while it runs."""
-        described = await self._line.described(run_id)
-        if described.is_running:
-            status = described.shown_status
-            raise Refusal(
-                Code.NOT_FINISHED,
-                f"The run {run_id!r} is {status} and has no result yet.",
-                run_status=status,
-            )
-        return await self._line.record(described)
-
-    async def wait(
-        self, run_id: str, *, until: frozenset[str] = frozenset(), timeout: float = 30.0
-    ) -> wire.RunView:
-        """The view as soon as the run's status is one of `until`, or it has ended, or after
-        `timeout` seconds, whichever is first.
-        """
-        try:
-            async with asyncio.timeout(timeout), aclosing(signs(self._line, run_id, until)) as read:
-                async for event in read:
-                    record = event and await record_in(self.temporal, event)
-                    view = record.view if record else await self.view(run_id)
-                    if view.status in until or view.ended_at is not None:
-                        return view
-        except TimeoutError:
-            pass
-        return await self.view(run_id)
-
     async def respond(
         self,
         run_id: str,
@@ -274,10 +157,6 @@ class Client:
     async def refuse_natively_paused(self, run_id: str) -> None:
         """Raise the refusal `natively_paused` if the run is paused through Temporal itself."""
         await self._line.refuse_natively_paused(run_id)
-
-    async def pollers(self) -> int:
-        """How many workers ask for our work. Raises Unavailable, within two seconds."""
-        return await pollers(self.temporal, self.task_queue)
 
     async def pause(self, run_id: str, order: wire.Pause | None = None) -> wire.RunView:
         """Start no new work. Raises `unknown_run`, `not_running`, or `unknown_node` for its goto."""
