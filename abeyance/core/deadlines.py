@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import assert_never
 
-from abeyance.core import ending, flow, gate
+from abeyance.core import ending, flow, gate, messages
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.ledger import Interrupt
@@ -23,6 +23,7 @@ from abeyance.core.state import Ending, Pause, Phase
 
 def apply_due(draft: Draft) -> None:
     """Carry out everything that is due by now, the earliest first."""
+    messages.expire(draft)
     while (due := _first_due(draft)) is not None:
         match due:
             case Interrupt():

@@ -13,6 +13,7 @@ from typing import Any
 
 from abeyance.core.canonical import Json
 from abeyance.core.effects import Effect, Publish
+from abeyance.core.events import Event
 from abeyance.core.model import GraphSpec
 from abeyance.core.state import Counters, RunState, Scope, Visit
 
@@ -23,12 +24,13 @@ _FARTHEST = 100 * 365 * 24 * 3600.0
 class Draft:
     """A run that is being changed, at one moment `now`."""
 
-    __slots__ = ("effects", "now", "state")
+    __slots__ = ("effects", "following", "now", "state")
 
     def __init__(self, state: RunState, now: datetime) -> None:
         self.state = state
         self.now = now
         self.effects: list[Effect] = []
+        self.following: list[Event] = []
 
     def after(self, seconds: float) -> datetime:
         """The moment in so many seconds: not before now, and at the latest in a hundred years."""
@@ -65,6 +67,10 @@ class Draft:
     def graph(self, scope: str) -> GraphSpec:
         """The graph that is walked in a scope."""
         return self.state.graph_of(scope)
+
+    def follow(self, event: Event) -> None:
+        """Let an event happen right after this one."""
+        self.following.append(event)
 
     def want(self, effect: Effect) -> None:
         """Ask for an effect."""

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
+from abeyance.core.events import Message
 from abeyance.core.model import FunctionNode, GraphSpec, Node
 
 StopReason: TypeAlias = Literal["pause", "rotation", "ending"]
@@ -25,6 +26,7 @@ class RunNode:
     it. `start` counts the times that this visit was started. `answers` are those of the scope, `own`
     those to the visit's own questions by their keys; `interrupted`: it has asked before, and kept
     `saved`. `item` is that of a fan-out, `results` what came together at the join before the node.
+    `inbox` are the messages that the visit has taken, `guidance` what somebody said who had it run again.
     `outcome` is the run's, for a finally node.
     """
 
@@ -41,6 +43,8 @@ class RunNode:
     interrupted: bool
     item: Json
     results: Json
+    inbox: tuple[Message, ...]
+    guidance: str | None
     outcome: str | None
 
 

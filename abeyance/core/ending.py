@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abeyance.core import gate
+from abeyance.core import gate, messages
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.events import CancelMode
-from abeyance.core.mailbox import UndeliveredReason
 from abeyance.core.state import Ending, Failure, Outcome, Phase
 
 
@@ -51,7 +50,7 @@ def begin(
         ),
     )
     gate.withdraw(draft, draft.state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
-    _report_unread(draft, outcome)
+    messages.report(draft, draft.state.mailbox.queue, outcome)
     for visit in list(draft.state.visits.values()):
         if visit.phase is not Phase.RUNNING:
             draft.drop_visit(visit.address)
@@ -85,9 +84,3 @@ def cancel_again(draft: Draft, under_way: Ending, reason: str | None, mode: Canc
         under_way = replace(under_way, mode="now", finally_left=left)
         stop_running(draft, abandon=True)
     draft.change(ending=under_way)
-
-
-def _report_unread(draft: Draft, reason: UndeliveredReason) -> None:
-    for message in draft.state.mailbox.queue:
-        draft.tell("message.undelivered", message_id=message.message_id, reason=reason)
-    draft.change(mailbox=draft.state.mailbox.emptied(reason))

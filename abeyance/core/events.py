@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
@@ -18,6 +18,7 @@ from abeyance.core.policy import Principal
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
 CancelMode: TypeAlias = Literal["graceful", "now"]
+Priority: TypeAlias = Literal["high", "normal", "low"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,12 +187,33 @@ class CancelRequested(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Steering that somebody put into a run's mailbox."""
+    """Steering that somebody put into a run's mailbox.
+
+    `parts` are further parts of it, such as pictures, each a mapping with a `type`. `action` makes it a
+    directive, or is the author's own word; `params` belong to it. `target` is the address or the node
+    that it is for; None is whoever reads first. `ttl` is how many seconds it may stay unread, counted
+    from `sent_at`. `capabilities` are those of the sender, for what a directive leaves or passes.
+    """
 
     message_id: str
     text: str
     sender: str
     metadata: Mapping[str, Json] = field(default_factory=dict)
+    parts: tuple[Mapping[str, Json], ...] = ()
+    action: str | None = None
+    params: Mapping[str, Json] = field(default_factory=dict)
+    target: str | None = None
+    priority: Priority = "normal"
+    ttl: float | None = None
+    sent_at: datetime | None = None
+    capabilities: tuple[str, ...] = ()
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it is too old to be read."""
+        if self.ttl is None or self.sent_at is None:
+            return None
+        return self.sent_at + timedelta(seconds=self.ttl)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +226,20 @@ class MessageSent(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesTaken(_Event):
-    """A visit took the oldest messages, at most `most`."""
+    """A visit took messages that are for it, so that it has taken `upto` in all since it began.
+
+    What it took before, and has asked for again because it was tried again, it does not take twice.
+    """
 
     visit: str
-    most: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesCleared(_Event):
+    """A principal threw the unread messages away."""
+
+    actor: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +281,7 @@ Event: TypeAlias = (
     | CancelRequested
     | MessageSent
     | MessagesTaken
+    | MessagesCleared
     | ValuesEdited
     | DeadlineEdited
 )

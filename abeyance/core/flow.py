@@ -31,6 +31,7 @@ def enter(
     *,
     members: tuple[Member, ...] = (),
     results: Json = None,
+    guidance: str | None = None,
     is_finally: bool = False,
 ) -> None:
     """Make a visit of a node, ready to start. Too many of one node fail the graph."""
@@ -53,6 +54,7 @@ def enter(
             is_finally=is_finally,
             members=members,
             results=results,
+            guidance=guidance,
         )
     )
     draft.count(visits=1)

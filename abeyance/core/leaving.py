@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from abeyance.core import ending, fanout, flow, gate, items, looks, patch, rules
+from abeyance.core import ending, fanout, flow, gate, items, looks, patch, rules, trail
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import DecideRoutes
@@ -54,8 +54,10 @@ def start_scope(draft: Draft, scope_address: str, source: str) -> None:
 def finish(draft: Draft, visit: Visit, event: NodeFinished) -> None:
     """A visit is done: merge its patch, and leave its node or ask what has to be asked before."""
     graph = draft.graph(visit.scope)
-    if not _merge(draft, visit, event.patch):
+    merged = merge(draft, visit, event.patch)
+    if merged is None:
         return
+    visit = merged
     if (fault := _unknown_target(graph, visit.node, event)) is not None:
         flow.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
         return
@@ -90,8 +92,10 @@ def go_on(draft: Draft, visit: Visit, way: Way) -> None:
         _judge(draft, visit, way)
         return
     for changes in rules.answers_to(draft.graph(visit.scope), visit.node, visit.answers):
-        if not _merge(draft, visit, changes):
+        merged = merge(draft, visit, changes)
+        if merged is None:
             return
+        visit = merged
     _leave(draft, visit, way)
 
 
@@ -149,29 +153,31 @@ def _judge(draft: Draft, visit: Visit, way: Way) -> None:
         _leave(draft, visit, way)
 
 
-def _merge(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> bool:
+def merge(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> Visit | None:
+    """Merge what a visit changed, and remember how to take it back. None if that failed the visit."""
+    before = items.values_of(draft.state, visit)
     try:
         items.put_patch(draft, visit.scope, visit.members, changes)
     except patch.PatchError as error:
         flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
-        return False
-    return True
+        return None
+    return trail.changing(visit, before, changes) if changes else visit
 
 
 def _leave(draft: Draft, visit: Visit, way: Way) -> None:
     graph = draft.graph(visit.scope)
     values = items.values_of(draft.state, visit)
     if way.decision is not None:
-        draft.drop_visit(visit.address)
+        _drop(draft, visit)
         _obey(draft, visit, way.decision)
     elif way.sends is not None:
-        draft.drop_visit(visit.address)
+        _drop(draft, visit)
         fanout.send(draft, visit, way.sends)
     elif way.goto is not None:
-        draft.drop_visit(visit.address)
+        _drop(draft, visit)
         flow.go_instead(draft, visit, way.goto)
     elif (fired := _fired(graph, visit.node, values, way.routed)) is not None:
-        draft.drop_visit(visit.address)
+        _drop(draft, visit)
         _fire(draft, visit, fired, way.routed)
     else:
         message = (
@@ -179,6 +185,11 @@ def _leave(draft: Draft, visit: Visit, way: Way) -> None:
             "add an edge with when='else'"
         )
         flow.fail(draft, visit, Failure(code=FailureCode.NO_WAY_OUT, message=message))
+
+
+def _drop(draft: Draft, visit: Visit) -> None:
+    trail.leave(draft, visit)
+    draft.drop_visit(visit.address)
 
 
 def _obey(draft: Draft, visit: Visit, decision: Decision) -> None:

@@ -27,6 +27,7 @@ from abeyance.core import (
     asking,
     closing,
     deadlines,
+    directives,
     edits,
     ending,
     events,
@@ -36,6 +37,7 @@ from abeyance.core import (
     leaving,
     ledger,
     looks,
+    messages,
     nesting,
     schedule,
 )
@@ -122,25 +124,13 @@ def _refuse(state: RunState, event: events.Event) -> None:
                     f"that can be gone to; there are {', '.join(map(repr, targets))}.",
                 )
         case events.MessageSent(signalled=False):
-            _refuse_message(state, event.message)
+            messages.refuse(state, event.message)
         case events.ValuesEdited():
             edits.refuse_values(state, event)
         case events.DeadlineEdited():
             edits.refuse_deadline(state, event)
         case _:
             pass
-
-
-def _refuse_message(state: RunState, message: events.Message) -> None:
-    if state.mailbox.knows(message):
-        return
-    if state.ending is not None:
-        raise Refusal(
-            Code.NOT_RUNNING,
-            f"The run is {state.status} and reads no more messages.",
-            run_status=str(state.status),
-        )
-    state.mailbox.refuse_if_full(state.limits.max_queue_size)
 
 
 def _apply(draft: Draft, event: events.Event) -> None:
@@ -176,9 +166,11 @@ def _apply(draft: Draft, event: events.Event) -> None:
         case events.CancelRequested():
             _cancel_requested(draft, event)
         case events.MessageSent():
-            _message_sent(draft, event)
+            messages.sent(draft, event)
         case events.MessagesTaken():
-            _messages_taken(draft, event)
+            messages.taken(draft, event)
+        case events.MessagesCleared():
+            _messages_cleared(draft, event)
         case events.ValuesEdited():
             edits.edit_values(draft, event)
         case events.DeadlineEdited():
@@ -286,46 +278,12 @@ def _cancel_requested(draft: Draft, event: events.CancelRequested) -> None:
     )
 
 
-def _message_sent(draft: Draft, event: events.MessageSent) -> None:
-    message = event.message
-    try:
-        _refuse_message(draft.state, message)
-        is_known = draft.state.mailbox.knows(message)
-    except Refusal as refusal:
-        box = draft.state.mailbox.with_rejected(message, str(refusal.code))
-        draft.change(mailbox=box)
-        draft.tell(
-            "message.rejected",
-            actor=message.sender,
-            message_id=message.message_id,
-            code=str(refusal.code),
-        )
-        return
-    if is_known:
-        return
-    box = draft.state.mailbox.with_message(message)
-    draft.change(mailbox=box, last_activity_at=event.now)
-    for scope in draft.state.scopes.values():
-        draft.put_scope(replace(scope, visit_counts={}))
-    counters = draft.state.counters
-    deepest = max(counters.max_queue_depth, len(box.queue))
-    draft.count(messages_queued=1, max_queue_depth=deepest - counters.max_queue_depth)
-    draft.tell(
-        "message.queued",
-        actor=message.sender,
-        message_id=message.message_id,
-        queue_depth=len(box.queue),
-    )
-
-
-def _messages_taken(draft: Draft, event: events.MessagesTaken) -> None:
-    taken = draft.state.mailbox.queue[: event.most]
-    if event.visit not in draft.state.visits or not taken:
-        return
-    draft.change(mailbox=draft.state.mailbox.without_oldest(len(taken)), last_activity_at=draft.now)
-    draft.count(messages_delivered=len(taken))
-    for message in taken:
-        draft.tell("message.delivered", event.visit, message_id=message.message_id)
+def _messages_cleared(draft: Draft, event: events.MessagesCleared) -> None:
+    unread = draft.state.mailbox.queue
+    if unread:
+        messages.report(draft, unread, "cleared")
+        draft.change(last_activity_at=event.now)
+        draft.tell("messages.cleared", actor=event.actor, count=len(unread))
 
 
 def _rotation_due(draft: Draft, rotation: Rotation) -> None:
@@ -338,8 +296,9 @@ def _rotation_due(draft: Draft, rotation: Rotation) -> None:
 
 def _settle(draft: Draft) -> None:
     """Let everything follow that follows, until nothing moves."""
-    while schedule.start_ready(draft) or _close(draft):
-        pass
+    while directives.carry_out(draft) or schedule.start_ready(draft) or _close(draft):
+        while draft.following:
+            _apply(draft, draft.following.pop(0))
 
 
 def _close(draft: Draft) -> bool:

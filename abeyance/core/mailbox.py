@@ -1,16 +1,19 @@
 """The bounded queue of messages that people put into a run.
 
-Accepted means delivered or reported: a message that was admitted is taken by one visit, or listed as
-undelivered when the run ends. A full box says so at once. A repeat of a message id is recognised for
-as long as its hash is remembered; the same id with another body is a conflict, never a second
-message. The bound and its refusal are those of ADK's InterruptService.
+Accepted means delivered or reported: a message that was admitted is taken by one visit, carried out as
+a directive, or listed as undelivered, with the reason. A full box says so at once. Messages are read in
+the order in which they came, those of a higher priority first. A repeat of a message id is recognised
+for as long as its hash is remembered; the same id with another body is a conflict, never a second
+message. The bound and its refusal are those of ADK's InterruptService; ids and deduplication are
+netherbrain's, made to hold across restarts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
 
 from abeyance.core.canonical import Json, sha256, why_not_json
 from abeyance.core.events import Message
@@ -20,10 +23,12 @@ UndeliveredReason: TypeAlias = Literal[
     "cleared", "expired", "cancelled", "completed", "failed", "halted", "guard"
 ]
 
-_REMEMBERED = 1000
-_REPORTED = 100
-_PREVIEW_CHARS = 50
-_HASH_CHARS = 16
+_REMEMBERED: Final = 1000
+_REPORTED: Final = 100
+_MOST_UNDELIVERED: Final = 1000
+_PREVIEW_CHARS: Final = 50
+_HASH_CHARS: Final = 16
+_RANK: Final = {"high": 0, "normal": 1, "low": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +42,9 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A message that a signal brought and that could not be admitted."""
+    """A message that a signal brought and that could not be admitted, or a directive that could not be
+    carried out.
+    """
 
     message_id: str
     code: str
@@ -46,7 +53,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mailbox:
-    """`queue` is oldest first; `seen` maps remembered message ids to hashes of their bodies."""
+    """`queue` is in the order of reading; `seen` maps remembered message ids to hashes of their bodies."""
 
     queue: tuple[Message, ...] = ()
     seen: Mapping[str, str] = field(default_factory=dict)
@@ -85,34 +92,46 @@ class Mailbox:
                 actual=len(self.queue),
             )
 
+    def next_expiry(self) -> datetime | None:
+        """When the first unread message gets too old."""
+        return min((m.expires_at for m in self.queue if m.expires_at is not None), default=None)
+
     def with_message(self, message: Message) -> Mailbox:
-        """The box with one more message at its end."""
+        """The box with one more message, behind all that are to be read before it."""
         seen = {**self.seen, message.message_id: _hash(message)}
         while len(seen) > _REMEMBERED:
             del seen[next(iter(seen))]
-        return replace(self, queue=(*self.queue, message), seen=seen)
+        rank = _RANK[message.priority]
+        before = tuple(other for other in self.queue if _RANK[other.priority] <= rank)
+        return replace(self, queue=(*before, message, *self.queue[len(before) :]), seen=seen)
 
     def with_rejected(self, message: Message, code: str) -> Mailbox:
-        """The box with a note that a message found no room; the last hundred notes are kept."""
+        """The box with a note that a message came to nothing; the last hundred notes are kept."""
         note = Rejected(message_id=message.message_id, code=code, preview=preview(message))
         return replace(self, rejected=(*self.rejected, note)[-_REPORTED:])
 
-    def without_oldest(self, count: int) -> Mailbox:
-        """The box after somebody took its `count` oldest messages."""
-        return replace(self, queue=self.queue[count:])
+    def without(self, messages: Iterable[Message]) -> Mailbox:
+        """The box after somebody took these messages."""
+        gone = {message.message_id for message in messages}
+        return replace(self, queue=tuple(m for m in self.queue if m.message_id not in gone))
 
-    def emptied(self, reason: UndeliveredReason) -> Mailbox:
-        """The box with everything unread moved to the report."""
+    def reporting(self, messages: Collection[Message], reason: UndeliveredReason) -> Mailbox:
+        """The box with these messages moved to the report."""
         left = tuple(
             Undelivered(message_id=message.message_id, reason=reason, preview=preview(message))
-            for message in self.queue
+            for message in messages
         )
-        return replace(self, queue=(), undelivered=(*self.undelivered, *left))
+        report = (*self.undelivered, *left)[-_MOST_UNDELIVERED:]
+        return replace(self.without(messages), undelivered=report)
 
 
 def preview(message: Message) -> str:
     """The first characters of a message, for a report."""
-    text = message.text
+    return cut(message.text)
+
+
+def cut(text: str) -> str:
+    """The first characters of a text."""
     return text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}..."
 
 
@@ -121,4 +140,13 @@ def _hash(message: Message) -> str:
 
 
 def _body(message: Message) -> Json:
-    return {"text": message.text, "metadata": message.metadata}
+    body: dict[str, Json] = {"text": message.text, "metadata": message.metadata}
+    further = {
+        "parts": list(message.parts),
+        "action": message.action,
+        "params": message.params,
+        "target": message.target,
+        "ttl": message.ttl,
+        "priority": None if message.priority == "normal" else message.priority,
+    }
+    return body | {name: value for name, value in further.items() if value}

@@ -102,7 +102,7 @@ class FunctionNode:
     """A node that is a Python function. Times are in seconds.
 
     `retries` counts the attempts after the first. `to` names the targets that a returned `Goto` or
-    `Send` may have.
+    `Send` may have. `reads_inbox`: it is handed the messages that are there when it starts.
     """
 
     kind: Literal["function"] = "function"
@@ -114,6 +114,7 @@ class FunctionNode:
     local: bool = False
     on_error: OnError = field(default_factory=Fail)
     to: tuple[str, ...] = ()
+    reads_inbox: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,15 +11,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from abeyance.core import flow, gate, items, leaving, looks, nesting, patch, recourse
+from abeyance.core import flow, gate, items, leaving, looks, messages, nesting, recourse
 from abeyance.core.canonical import Json, size
 from abeyance.core.draft import Draft
 from abeyance.core.effects import RunNode, Yield
 from abeyance.core.events import NodeFinished
 from abeyance.core.ledger import key_of
 from abeyance.core.model import FunctionNode, InterruptNode, SubgraphNode
-from abeyance.core.state import Failure, Phase, RunState, Visit
-from abeyance.errors import FailureCode
+from abeyance.core.state import Phase, RunState, Visit
 
 _ORDER_BYTES = 2_000
 """What an order to run a visit takes beside the values, answers and journal that it carries."""
@@ -125,6 +124,8 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
     rest = [answers, visit.answers, visit.journal, visit.saved, visit.results]
     if not _has_room(draft, carried + sum(map(size, rest))):
         return False
+    if node.reads_inbox and not visit.starts:
+        visit = messages.read_at_start(draft, visit)
     started = replace(
         visit,
         phase=Phase.RUNNING,
@@ -153,6 +154,8 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
             interrupted=visit.interrupted,
             item=item,
             results=visit.results,
+            inbox=visit.inbox,
+            guidance=visit.guidance,
             outcome=None if draft.state.ending is None else draft.state.ending.outcome,
         )
     )
@@ -173,12 +176,10 @@ def _go_out(draft: Draft, visit: Visit, changes: Mapping[str, Json], *, has_plac
     # asked: once, also where the asking was stopped and begins anew.
     if changes and not visit.starts:
         kept = draft.state
-        try:
-            items.put_patch(draft, visit.scope, visit.members, changes)
-        except patch.PatchError as error:
-            flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
+        merged = leaving.merge(draft, visit, changes)
+        if merged is None:
             return True
-        if not _decide(draft, visit):
+        if not _decide(draft, merged):
             draft.change(scopes=kept.scopes)
             return False
         return True

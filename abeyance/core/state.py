@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
-from abeyance.core.events import CancelMode, PauseMode, Send
+from abeyance.core.events import CancelMode, Message, PauseMode, Send
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
 from abeyance.core.model import Decision, GraphSpec, OnPauseTimeout, SubgraphNode
@@ -59,13 +59,17 @@ operator when it failed, the question after it, and those of the rules.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The bounds of one run. Times are in seconds, sizes in bytes.
+    """The bounds of one run. Times are in seconds, sizes in bytes, the length of messages in characters.
+    `allowed_actions` of messages: none means all.
 
     `task_bytes` bounds what one workflow task sends; `settled_kept` how many settled interrupts are
     remembered, so that a repeated answer gets its first receipt.
     """
 
     max_queue_size: int = 100
+    max_message_length: int = 10_000
+    max_metadata_size: int = 100_000
+    allowed_actions: tuple[str, ...] = ()
     max_visits: int = 1000
     max_parallel_visits: int = 50
     pause_timeout: float | None = None
@@ -138,6 +142,14 @@ class Fan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """What takes the patches of a visit back: fields as they were, and those that were not there."""
+
+    fields: Mapping[str, Json] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """One execution of a node. `starts` counts how often its code was started (stops, re-entries).
 
@@ -145,7 +157,8 @@ class Visit:
     was last started with. `saved` is what it kept when it asked. `composite`: each answer re-enters it.
     `returned` is what its nested graph changed, once that is over. `failure` is what an operator is
     asked about, for the n-th time by `errors`. A visit that has finished and waits for answers has
-    in `way` where it leads.
+    in `way` where it leads. `inbox` are the messages that it took, `guidance` what a person said who had
+    it run again, and `undo` takes back what it has changed so far.
     """
 
     address: str
@@ -170,6 +183,30 @@ class Visit:
     returned: Mapping[str, Json] | None = None
     errors: int = 0
     failure: Failure | None = None
+    inbox: tuple[Message, ...] = ()
+    guidance: str | None = None
+    undo: Undo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Todo:
+    """A message that was put off."""
+
+    message_id: str
+    text: str
+    metadata: Mapping[str, Json]
+    sender: str
+    deferred_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A visit of the trail of a scope: one that is over, and how to take back what it changed."""
+
+    node: str
+    address: str
+    undo: Undo
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +217,7 @@ class Scope:
     start anew when a person answers. `size` is that of the values, in bytes. A nested graph's scope
     has the `visit` that it is walked for, the `path` of nodes that leads to it from the root, and the
     values that it was `given`. `fans` are the fan-outs under way, by the address of who sent them.
+    `trail` are its last visits, oldest first, for as long as it has had one branch.
     """
 
     address: str
@@ -194,6 +232,7 @@ class Scope:
     path: tuple[str, ...] = ()
     given: Mapping[str, Json] = field(default_factory=dict)
     fans: Mapping[str, Fan] = field(default_factory=dict)
+    trail: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +294,7 @@ class RunState:
     visits: Mapping[str, Visit] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
     mailbox: Mailbox = field(default_factory=Mailbox)
+    todos: tuple[Todo, ...] = ()
     pause: Pause | None = None
     ending: Ending | None = None
     finished: bool = False
@@ -304,4 +344,7 @@ class RunState:
 
     def next_deadline(self) -> datetime | None:
         """When the run has to be ticked, if nothing else happens before."""
-        return min((moment for moment, _ in self.deadlines()), default=None)
+        moments = [moment for moment, _ in self.deadlines()]
+        if (expiry := self.mailbox.next_expiry()) is not None:
+            moments.append(expiry)
+        return min(moments, default=None)

@@ -1,0 +1,197 @@
+"""Messages that the run itself carries out: where it goes next, what it does again, what it puts off.
+
+A directive is taken at a boundary of the branch that its target names, else of the one that moved last:
+when a visit is ready and has not begun, or waits for people. While code of the branch runs, the directive
+waits. One that cannot be carried out is rejected, with the reason, and the run goes on. The words are
+those of ADK's InterruptService; that leaving a gate takes the gate's own capability, and that nothing
+vanishes, is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from abeyance.core import events, flow, gate, items, messages, patch, trail
+from abeyance.core.draft import Draft
+from abeyance.core.events import Message
+from abeyance.core.ledger import Interrupt
+from abeyance.core.model import InterruptNode
+from abeyance.core.policy import Principal
+from abeyance.core.state import Phase, RunState, Todo, Visit
+from abeyance.errors import Code
+
+
+class _Impossible(Exception):
+    """A directive cannot be carried out; `code` and text say why."""
+
+    def __init__(self, code: str, text: str) -> None:
+        self.code = code
+        super().__init__(text)
+
+
+def carry_out(draft: Draft) -> bool:
+    """Carry out the first directive that is at its boundary. True if there was one."""
+    state = draft.state
+    if state.ending is not None or state.rotation is not None:
+        return False
+    for message in state.mailbox.queue:
+        if message.action not in messages.DIRECTIVES:
+            continue
+        visit = _branch(state, message)
+        if visit is not None and not _is_at_boundary(visit):
+            continue
+        draft.change(mailbox=state.mailbox.without([message]))
+        try:
+            _obey(draft, message, visit)
+        except _Impossible as why:
+            messages.reject(draft, message, why.code, str(why))
+        else:
+            address = None if visit is None else visit.address
+            draft.count(messages_delivered=1)
+            draft.tell(
+                "message.delivered",
+                address,
+                message.sender,
+                message_id=message.message_id,
+                action=message.action,
+            )
+        return True
+    return False
+
+
+def _branch(state: RunState, message: Message) -> Visit | None:
+    """The visit whose branch a directive is about; None if no branch is there now."""
+    for visit in reversed(list(state.visits.values())):
+        if visit.phase is Phase.NESTED or visit.is_finally:
+            continue
+        if message.target in (None, visit.address, visit.node, visit.scope):
+            return visit
+    return None
+
+
+def _is_at_boundary(visit: Visit) -> bool:
+    is_untouched = visit.phase is Phase.READY and visit.stage == "entered"
+    return is_untouched or visit.phase is Phase.WAITING
+
+
+def _obey(draft: Draft, message: Message, visit: Visit | None) -> None:
+    match message.action:
+        case "continue":
+            pass
+        case "defer":
+            _defer(draft, message)
+        case "pause":
+            _pause(draft, message)
+        case "update_state":
+            _update(draft, message, visit)
+        case "skip":
+            _skip(draft, message, _needed(visit, message))
+        case "rerun":
+            _go_back(draft, message, visit, 1)
+        case _:
+            _go_back(draft, message, visit, 1 + _steps(message))
+
+
+def _defer(draft: Draft, message: Message) -> None:
+    todo = Todo(
+        message_id=message.message_id,
+        text=message.text,
+        metadata=message.metadata,
+        sender=message.sender,
+        deferred_at=draft.now,
+    )
+    draft.change(todos=(*draft.state.todos, todo)[-draft.state.limits.max_queue_size :])
+
+
+def _pause(draft: Draft, message: Message) -> None:
+    # The same event as the operation: see `machine`.
+    draft.follow(events.Paused(now=draft.now, actor=message.sender, reason=message.text or None))
+
+
+def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
+    changes = message.params.get("patch")
+    if not isinstance(changes, Mapping) or not changes:
+        raise _Impossible("invalid_params", "update_state takes params {patch: {field: value, ...}}")
+    _demand(message, list(draft.state.ledger.open.values()))
+    scope = draft.state.root.address if visit is None else visit.scope
+    members = () if visit is None else visit.members
+    try:
+        items.put_patch(draft, scope, members, changes)
+    except patch.PatchError as error:
+        raise _Impossible("invalid_patch", str(error)) from error
+    draft.tell("run.values_edited", scope, message.sender, fields=sorted(changes))
+
+
+def _skip(draft: Draft, message: Message, visit: Visit) -> None:
+    node = draft.graph(visit.scope).nodes[visit.node]
+    if isinstance(node, InterruptNode) or visit.phase is Phase.WAITING:
+        raise _Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
+    draft.put_visit(replace(visit, stage="body", returned={}, starts=0))
+
+
+def _go_back(draft: Draft, message: Message, visit: Visit | None, steps: int) -> None:
+    address = draft.state.root.address if visit is None else visit.scope
+    scope = draft.state.scopes[address]
+    if (visit is not None and visit.members) or not trail.is_linear(draft.state, address):
+        raise _Impossible(
+            "not_linear",
+            f"{address} has several branches, a fan-out or an open join, so it is not clear what came "
+            "before what",
+        )
+    if steps > len(scope.trail):
+        raise _Impossible(
+            "not_linear",
+            f"the trail of {address} has {len(scope.trail)} visits that can be gone back to, and "
+            f"{steps} are wanted",
+        )
+    if visit is not None:
+        _abandon(draft, message, visit)
+    step = trail.back(draft, address, steps)
+    draft.tell(
+        "run.went_back",
+        step.address,
+        message.sender,
+        node=step.node,
+        steps=steps,
+        effects="what the visits did outside the run is not undone",
+    )
+    flow.enter(draft, address, step.node, guidance=message.text or None)
+
+
+def _abandon(draft: Draft, message: Message, visit: Visit) -> None:
+    """Leave a visit that has not begun, or waits, as if it had never been entered."""
+    gates = gate.of_visit(draft, visit.address)
+    _demand(message, gates)
+    reason = f"the run went back ({message.action})"
+    gate.withdraw(draft, gates, reason, by=message.sender, status="superseded")
+    if visit.undo is not None:
+        values = dict(draft.state.scopes[visit.scope].values)
+        trail.take_back(values, visit.undo)
+        items.put_values(draft, visit.scope, values)
+    flow.drop_unit(draft, visit, reason, by=message.sender)
+
+
+def _steps(message: Message) -> int:
+    steps = message.params.get("steps", 1)
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 < steps <= trail.MOST:
+        raise _Impossible(
+            "invalid_params", f"go_back takes params {{steps: 1 to {trail.MOST}}}, not {steps!r}"
+        )
+    return steps
+
+
+def _needed(visit: Visit | None, message: Message) -> Visit:
+    if visit is None:
+        raise _Impossible("no_branch", f"no branch is there now that {message.action!r} could be about")
+    return visit
+
+
+def _demand(message: Message, gates: Iterable[Interrupt]) -> None:
+    principal = Principal(subject=message.sender, capabilities=message.capabilities)
+    for entry in gates:
+        if not principal.may(entry.requested_capability):
+            raise _Impossible(
+                str(Code.CAPABILITY_REQUIRED),
+                f"to pass {entry.name!r} takes its capability {entry.requested_capability!r}",
+            )

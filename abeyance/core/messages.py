@@ -1,0 +1,218 @@
+"""What becomes of a message: it is held against the run's bounds, read by one visit, or reported.
+
+A message is for the visit that its `target` names, by address or by node; without one for the first that
+reads. A visit reads when its function takes an `inbox`, at its start, or asks while it runs. What a visit
+has taken belongs to it: tried again, it gets the same messages, and nobody else does. Directives are
+taken by the run itself (`directives`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from abeyance.core.address import Address
+from abeyance.core.canonical import size, why_not_json
+from abeyance.core.draft import Draft
+from abeyance.core.events import Message, MessageSent, MessagesTaken
+from abeyance.core.mailbox import UndeliveredReason, cut
+from abeyance.core.model import GraphSpec, SubgraphNode
+from abeyance.core.state import Phase, RunState, Visit
+from abeyance.errors import Code, Refusal
+
+DIRECTIVES: Final = frozenset(
+    {"continue", "rerun", "go_back", "skip", "pause", "defer", "update_state"}
+)
+"""The actions that the run itself carries out. Any other is the author's own."""
+
+_LONGEST_ID: Final = 256
+
+
+def refuse(state: RunState, message: Message) -> None:
+    """Raise the Refusal of a message that may not be admitted."""
+    _refuse_malformed(state, message)
+    if state.mailbox.knows(message):
+        return
+    if state.ending is not None:
+        raise Refusal(
+            Code.NOT_RUNNING,
+            f"The run is {state.status} and reads no more messages.",
+            run_status=str(state.status),
+        )
+    _refuse_unknown_target(state, message)
+    state.mailbox.refuse_if_full(state.limits.max_queue_size)
+
+
+def sent(draft: Draft, event: MessageSent) -> None:
+    """Admit a message; one that was signalled and is refused is recorded as rejected."""
+    message = replace(event.message, sent_at=event.now)
+    try:
+        refuse(draft.state, message)
+        is_known = draft.state.mailbox.knows(message)
+    except Refusal as refusal:
+        reject(draft, message, str(refusal.code), refusal.message)
+        return
+    if is_known:
+        return
+    box = draft.state.mailbox.with_message(message)
+    draft.change(mailbox=box, last_activity_at=event.now)
+    for scope in draft.state.scopes.values():
+        draft.put_scope(replace(scope, visit_counts={}))
+    counters = draft.state.counters
+    deepest = max(counters.max_queue_depth, len(box.queue))
+    draft.count(messages_queued=1, max_queue_depth=deepest - counters.max_queue_depth)
+    draft.tell(
+        "message.queued",
+        actor=message.sender,
+        message_id=message.message_id,
+        queue_depth=len(box.queue),
+    )
+
+
+def reject(draft: Draft, message: Message, code: str, reason: str) -> None:
+    """Record that a message came to nothing."""
+    draft.change(mailbox=draft.state.mailbox.with_rejected(message, code))
+    draft.tell(
+        "message.rejected",
+        actor=message.sender,
+        message_id=message.message_id,
+        code=code,
+        reason=reason,
+    )
+
+
+def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
+    """The unread messages that a visit may take, in the order of reading."""
+    for message in state.mailbox.queue:
+        if message.action in DIRECTIVES:
+            continue
+        if message.target in (None, visit.address, visit.node):
+            yield message
+
+
+def read_at_start(draft: Draft, visit: Visit) -> Visit:
+    """What a function with an inbox is handed when its visit starts for the first time."""
+    taken = tuple(for_visit(draft.state, visit))
+    return _give(draft, visit, taken) if taken else visit
+
+
+def taken(draft: Draft, event: MessagesTaken) -> None:
+    """A running visit takes messages."""
+    visit = draft.state.visits.get(event.visit)
+    if visit is None or visit.phase is not Phase.RUNNING:
+        return
+    wanted = event.upto - len(visit.inbox)
+    messages = tuple(for_visit(draft.state, visit))[: max(0, wanted)]
+    if messages:
+        draft.put_visit(_give(draft, visit, messages))
+
+
+def _give(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> Visit:
+    draft.change(mailbox=draft.state.mailbox.without(messages), last_activity_at=draft.now)
+    draft.count(messages_delivered=len(messages))
+    for message in messages:
+        draft.tell("message.delivered", visit.address, message_id=message.message_id)
+    return replace(visit, inbox=(*visit.inbox, *messages))
+
+
+def report(draft: Draft, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:
+    """List messages as undelivered."""
+    for message in messages:
+        draft.tell("message.undelivered", message_id=message.message_id, reason=reason)
+    draft.change(mailbox=draft.state.mailbox.reporting(messages, reason))
+
+
+def expire(draft: Draft) -> None:
+    """Report what has become too old."""
+    old = tuple(
+        message
+        for message in draft.state.mailbox.queue
+        if message.expires_at is not None and message.expires_at <= draft.now
+    )
+    if old:
+        report(draft, old, "expired")
+
+
+def _refuse_malformed(state: RunState, message: Message) -> None:
+    limits, text = state.limits, message.text
+    if not 0 < len(message.message_id) <= _LONGEST_ID:
+        raise _invalid(
+            message,
+            f"A message id has 1 to {_LONGEST_ID} characters, and this one has "
+            f"{len(message.message_id)}. Leave it out to have one made.",
+        )
+    if not text.strip() and not message.parts and message.action is None:
+        raise _invalid(
+            message, "The message is empty: give it a text that is more than spaces, or parts."
+        )
+    if len(text) > limits.max_message_length:
+        raise _invalid(
+            message,
+            f"The message has {len(text)} characters, and max_message_length allows "
+            f"{limits.max_message_length}. Shorten it, send it in parts, or put a reference to a "
+            f"longer text into it. It begins: {cut(text)!r}",
+            limit=limits.max_message_length,
+            actual=len(text),
+        )
+    for what, value in (
+        ("metadata", message.metadata),
+        ("params", message.params),
+        ("parts", list(message.parts)),
+    ):
+        if (fault := why_not_json(value)) is not None:
+            raise _invalid(message, f"The {what} of the message cannot be written as JSON: {fault}.")
+    carried = size(message.metadata)
+    carried += sum(size(value) for value in (message.params, list(message.parts)) if value)
+    if carried > limits.max_metadata_size:
+        raise _invalid(
+            message,
+            f"The metadata of the message, with its parts and parameters, takes {carried} bytes of "
+            f"JSON, and max_metadata_size allows {limits.max_metadata_size}. Put what is large "
+            "elsewhere, and a reference to it into the message.",
+            limit=limits.max_metadata_size,
+            actual=carried,
+        )
+    allowed = limits.allowed_actions
+    if message.action is not None and allowed and message.action not in allowed:
+        raise Refusal(
+            Code.ACTION_NOT_ALLOWED,
+            f"The action {message.action!r} is not allowed in this run; allowed are "
+            f"{', '.join(map(repr, allowed))}.",
+            message_id=message.message_id,
+            allowed_actions=list(allowed),
+        )
+
+
+def _refuse_unknown_target(state: RunState, message: Message) -> None:
+    target = message.target
+    if target is None or target in _nodes(state.spec):
+        return
+    try:
+        last = Address.parse(target).segments[-1]
+    except ValueError:
+        pass
+    else:
+        known = {*_nodes(state.spec), *_graphs(state.spec)}
+        if target.startswith(state.root.address) and last.id in known:
+            return
+    raise Refusal(
+        Code.UNKNOWN_NODE,
+        f"The message is for {target!r}, which is neither a node of {state.spec.name!r} nor an address "
+        f"in it. There are the nodes {', '.join(map(repr, sorted(_nodes(state.spec))))}.",
+        message_id=message.message_id,
+    )
+
+
+def _nodes(spec: GraphSpec) -> set[str]:
+    inner = [node.graph for node in spec.nodes.values() if isinstance(node, SubgraphNode)]
+    return {*spec.nodes, *(name for graph in inner for name in _nodes(graph))}
+
+
+def _graphs(spec: GraphSpec) -> set[str]:
+    inner = [node.graph for node in spec.nodes.values() if isinstance(node, SubgraphNode)]
+    return {spec.name, *(name for graph in inner for name in _graphs(graph))}
+
+
+def _invalid(message: Message, text: str, **details: int) -> Refusal:
+    return Refusal(Code.INVALID_MESSAGE, text, message_id=message.message_id, **details)
