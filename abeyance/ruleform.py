@@ -81,6 +81,8 @@ class RuleReader:
         actions = tuple(action for action in read if action is not None)
         if condition is None or (read and not actions):
             return None
+        if isinstance(when, str) and any(map(_needs_a_binding, actions)):
+            condition = Clips(text=when, node=condition.node)
         return Rule(id=id_, condition=condition, actions=actions)
 
     def _condition(self, when: object, told: str) -> RuleCondition | None:
@@ -210,6 +212,11 @@ def settled(
         for fault in clips.faults_of(clips.taking_part(left)):
             intake.note(fault)
     return found, tuple(left)
+
+
+def _needs_a_binding(action: RuleAction) -> bool:
+    # `?n <- (node-id (id work))` is more than a node's name where `?n` is then retracted.
+    return isinstance(action, Retract) and action.fact.startswith("?")
 
 
 def _node_of(text: str) -> str | None:

@@ -129,6 +129,18 @@ async def test_a_rule_with_a_mapping_changes_facts_in_its_turn() -> None:
     assert await log_of(shop(**rules, **quiet), {"amount": 1, "ok": True}) == ["work", "left"]
 
 
+async def test_a_rule_with_a_mapping_does_not_depend_on_facts() -> None:
+    tell = {"kind": "assert", "fact": "told"}
+    graph = shop(
+        take=("?n <- (node-id (id work))", [{"kind": "retract", "pattern": "?n"}]),
+        tell=({"node": "work"}, [tell]),
+        act=("(told)", [LEFT]),
+        never=(AFTER_WORK + "(told)", [HALT]),
+    )
+
+    assert await log_of(graph) == ["work", "left"]
+
+
 async def test_a_mapping_tells_a_text_from_a_number_where_clips_does_not() -> None:
     tell = {"kind": "assert", "fact": "told"}
     graph = shop(tell=({"node": "work", "verdict": 7}, [tell]), act=("(told)", [LEFT]))

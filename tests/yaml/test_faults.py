@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,28 @@ def test_clips_that_could_never_match_is_told_with_its_line_and_the_way_out(
         "line 4: the rule 'r', when=: line 1, column 14: `high`: values are texts, so it could never "
         'match: write "high"'
     )
+
+
+def test_clips_without_the_extra_is_told_with_its_line_and_what_to_install(
+    faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "clips", None)
+
+    assert faults(RULE % "when: (risk), then: [{kind: halt}]") == [
+        "line 5: the rule 'r' has CLIPS text as its condition; install abeyance[rules]"
+    ]
+
+
+def test_what_is_wrong_with_a_nested_graph_of_python_is_told_where_it_is_named(
+    folder: Path, faults: Faults
+) -> None:
+    (folder / "empty_graphs.py").write_text("import abeyance\ngraph = abeyance.Graph('1st')\n")
+    (told,) = faults(
+        "nodes:\n  - id: a\n    kind: graph\n    config:\n      graph: 'empty_graphs:graph'\n"
+    )
+    sys.modules.pop("empty_graphs")
+
+    assert told.startswith("line 5: the nested graph 'a': the graph name '1st' must start")
 
 
 def test_a_module_that_cannot_be_imported_is_told_with_the_reason(faults: Faults) -> None:
