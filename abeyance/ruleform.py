@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -186,7 +186,7 @@ class RuleReader:
 
 
 def settled(
-    nodes: Mapping[str, Node], rules: Iterable[Rule], intake: Intake
+    nodes: Mapping[str, Node], rules: Iterable[Rule], states: StateModel, intake: Intake
 ) -> tuple[dict[str, Node], tuple[Rule, ...]]:
     """The nodes and rules of a graph, once all are known.
 
@@ -209,9 +209,31 @@ def settled(
             case _:
                 left.append(rule)
     if any(isinstance(rule.condition, Clips) for rule in left):
-        for fault in clips.faults_of(clips.taking_part(left)):
+        for fault in clips.faults_of(clips.taking_part(left)) or _unknown_facts(left, states):
             intake.note(fault)
     return found, tuple(left)
+
+
+def _unknown_facts(rules: Sequence[Rule], states: StateModel) -> Iterator[str]:
+    if states.is_open:
+        return
+    asserted = {
+        name
+        for rule in rules
+        for action in rule.actions
+        if isinstance(action, Assert)
+        for name in clipstext.assertion(action.fact).slots
+    }
+    for rule in rules:
+        looks = (
+            clipstext.condition(rule.condition.text) if isinstance(rule.condition, Clips) else None
+        )
+        for name in sorted(looks.slots if looks else ()):
+            if name.split(".")[0] not in {*states.fields, clipstext.NODE} and name not in asserted:
+                yield (
+                    f"the rule {rule.id!r} looks at {name!r}, which is no field of the state, and which "
+                    "no rule asserts"
+                )
 
 
 def _needs_a_binding(action: RuleAction) -> bool:

@@ -214,6 +214,10 @@ ONE_FAULT = {
         RULE % "when: {node: a}, then: [{kind: halt}]"
         + "  - {id: s, when: (node-id (id d)) (a), then: [{kind: halt}]}\n"
     ),
+    "line 6: the rule 'r' looks at 'verdct', which is no field of the state, and which no rule asserts": (
+        "state: {verdict: str, deep: dict}\n"
+        + RULE % "when: (verdict) (deep.er) (alarm) (verdct), then: [{kind: assert, fact: alarm}]"
+    ),
     "line 5: the rule 'r' changes facts, at which only rules with CLIPS text look, and there is none": (
         RULE % "when: {node: a}, then: [{kind: assert, fact: b}]"
     ),
