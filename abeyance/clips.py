@@ -23,43 +23,31 @@ activities: nothing here belongs into a workflow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from abeyance import clipstext
 from abeyance.clipsengine import ClipsError, ClipsMissing, Engine, library
 from abeyance.clipstext import Part
 from abeyance.clipstokens import TextError
 from abeyance.core.canonical import Json
+from abeyance.core.model import Assert, Clips, Matches, Retract, Rule
+from abeyance.core.rules import hold
 
 MOST_FIRINGS: Final = 1_000
 """How often the rules may fire in one evaluation."""
 
 _MOST_RULES: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assert:
-    """A rule asserts a fact, such as `(escalated (level "high") (by ?x))`, for this evaluation."""
-
-    kind: Literal["assert"] = "assert"
-    fact: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retract:
-    """A rule takes facts away for this evaluation.
-
-    `pattern` is a variable that its condition bound to a fact (`?n`), or all facts that have these
-    values: `(escalated (level "high") (by ?))`.
-    """
-
-    kind: Literal["retract"] = "retract"
-    pattern: str
-
+_ALWAYS: Final = "(test (eq 1 1))"
+"""A condition that holds whatever other rules have retracted."""
 
 Change: TypeAlias = Assert | Retract
+"""What a rule does to the facts of one evaluation.
+
+It asserts one, such as `(escalated (level "high") (by ?x))`. Or it retracts: a variable that its
+condition bound to a fact (`?n`), or all facts that have these values, as in `(escalated (by ?))`.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +57,29 @@ class ClipsRule:
     id: str
     when: str
     changes: tuple[Change, ...] = ()
+
+
+def taking_part(
+    rules: Iterable[Rule], values: Mapping[str, Json] | None = None
+) -> tuple[ClipsRule, ...]:
+    """What CLIPS is to know of the rules of a graph, in their order.
+
+    A rule whose condition is a mapping takes part if it changes facts, and makes its changes in its turn.
+    With `values`, only those are left of which the mapping holds on them: CLIPS is not asked about it,
+    because there all values are texts, and the mapping tells 5 from "5".
+    """
+    found: list[ClipsRule] = []
+    for rule in rules:
+        changes = tuple(each for each in rule.actions if isinstance(each, Assert | Retract))
+        match rule.condition:
+            case Clips(text=text):
+                found.append(ClipsRule(id=rule.id, when=text, changes=changes))
+            case Matches(equals=equals):
+                if changes and (values is None or hold(equals, values)):
+                    found.append(ClipsRule(id=rule.id, when=_ALWAYS, changes=changes))
+            case _:
+                assert_never(rule.condition)
+    return tuple(found)
 
 
 def faults_of(rules: Sequence[ClipsRule]) -> list[str]:
@@ -131,7 +142,9 @@ def _built(rules: Sequence[ClipsRule], node: str | None = None) -> tuple[list[st
     if faults:
         return faults, None
     engine = Engine(clips, [rule.id for rule in rules])
-    engine.know(whens, changes)
+    # That a slot is one which some rule asserts is held against all rules of a graph. After a visit it
+    # may be a rule that is not looked at here: the pattern then finds nothing, which is no fault.
+    engine.know(whens, changes if node is None else [*changes, whens])
     for number, when in enumerate(whens):
         if node is None or when.node in {None, node}:
             faults.extend(engine.learn(number, when, changes[number]))
@@ -142,7 +155,7 @@ def _command(change: Change) -> Part:
     match change:
         case Assert(fact=fact):
             return clipstext.assertion(fact)
-        case Retract(pattern=pattern):
-            return clipstext.retraction(pattern)
+        case Retract(fact=fact):
+            return clipstext.retraction(fact)
         case _:
             assert_never(change)

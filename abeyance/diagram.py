@@ -1,8 +1,9 @@
 """A graph as a picture: the text of a Mermaid flowchart, for pages, terminals and Markdown.
 
-Functions are boxes and questions hexagons. A solid arrow is a way that the graph declares; a dotted one
-is where a deadline, an error, a returned Goto or a rule leads instead. What an author wrote is shown as
-text and never read as Mermaid.
+Functions are boxes, questions hexagons, and nested graphs boxes with two bars, each a picture of its own.
+In brackets stands where a person is asked besides: before or after a node, or when it fails. A solid
+arrow is a way that the graph declares; a dotted one is where a deadline, an error, a returned Goto or
+Send, or a rule leads instead. What an author wrote is shown as text and never read as Mermaid.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from abeyance.core.model import (
     START,
     Always,
     Ask,
+    AskOperator,
+    Assert,
+    Clips,
     Condition,
     Decision,
     Else,
@@ -26,10 +30,15 @@ from abeyance.core.model import (
     GraphSpec,
     HaltRun,
     InterruptNode,
+    Matches,
     Node,
+    OnError,
     Parallel,
     Question,
+    Retract,
     Retry,
+    RuleCondition,
+    SubgraphNode,
     When,
 )
 
@@ -63,12 +72,13 @@ class _Chart:
             yield f'{id_}(["{_escaped(label)}"])'
         for name, node in spec.nodes.items():
             if name not in spec.finally_nodes:
-                yield self._ids[name] + _shape(node)
+                yield self._ids[name] + self._shape(node)
         yield from ways
         if spec.finally_nodes:
             yield 'subgraph after ["after every kind of end"]'
             yield from (
-                f"    {self._ids[name]}{_shape(spec.nodes[name])}" for name in spec.finally_nodes
+                f"    {self._ids[name]}{self._shape(spec.nodes[name])}"
+                for name in spec.finally_nodes
             )
             for name, following in pairwise(spec.finally_nodes):
                 yield f"    {self._ids[name]} --> {self._ids[following]}"
@@ -78,7 +88,7 @@ class _Chart:
         joins = 0
         for edge in self._spec.edges:
             said = _condition(edge.condition)
-            if len(edge.sources) == 1:
+            if not edge.is_join:
                 yield self._way(edge.sources[0], "-->", said, edge.target)
             else:
                 meet = f"j{joins}"
@@ -98,27 +108,36 @@ class _Chart:
             match node:
                 case FunctionNode(to=to, on_error=on_error):
                     for target in to:
-                        yield self._way(name, "-.->", "Goto", target)
-                    if isinstance(on_error, GoTo):
-                        yield self._way(name, "-.->", "on error", on_error.node)
+                        yield self._way(name, "-.->", "Goto or Send", target)
+                    yield from self._on_error(name, on_error)
+                case SubgraphNode(on_error=on_error):
+                    yield from self._on_error(name, on_error)
                 case InterruptNode(question=question):
                     yield from self._deadline(self._ids[name], question)
                 case _:
                     assert_never(node)
 
+    def _on_error(self, name: str, on_error: OnError) -> Iterator[str]:
+        if isinstance(on_error, GoTo):
+            yield self._way(name, "-.->", "on error", on_error.node)
+
     def _rules(self) -> Iterator[str]:
         for number, rule in enumerate(self._spec.rules):
+            # Facts are of one evaluation only, and lead nowhere by themselves.
+            actions = [each for each in rule.actions if not isinstance(each, Assert | Retract)]
+            if not actions:
+                continue
             node = rule.condition.node
             source = self._end("any node") if node is None else self._id(node)
-            said = ": ".join(filter(None, [rule.id, _equalities(rule.condition.equals)]))
-            asks = [action for action in rule.actions if isinstance(action, Ask)]
+            said = ": ".join(filter(None, [rule.id, _rule_condition(rule.condition)]))
+            asks = [action for action in actions if isinstance(action, Ask)]
             for ask in asks:
                 gate = f"r{number}"
                 yield f'{gate}{{{{"{_escaped(rule.id)}"}}}}'
                 yield f"{source} -.->{_label(said)} {gate}"
                 yield from self._deadline(gate, ask.question)
                 source, said = gate, ""
-            for action in rule.actions:
+            for action in actions:
                 if not isinstance(action, Ask):
                     for target in self._targets(action, self._id(node) if node else source):
                         yield f"{source} -.->{_label(said)} {target}"
@@ -150,15 +169,28 @@ class _Chart:
     def _end(self, label: str) -> str:
         return self._ends.setdefault(label, f"e{len(self._ends)}")
 
+    def _shape(self, node: Node) -> str:
+        label = _escaped(node.id) + self._asking(node)
+        match node:
+            case FunctionNode():
+                return f'["{label}"]'
+            case InterruptNode():
+                return f'{{{{"{label}"}}}}'
+            case SubgraphNode():
+                return f'[["{label}"]]'
+            case _:
+                assert_never(node)
 
-def _shape(node: Node) -> str:
-    match node:
-        case FunctionNode():
-            return f'["{_escaped(node.id)}"]'
-        case InterruptNode():
-            return f'{{{{"{_escaped(node.id)}"}}}}'
-        case _:
-            assert_never(node)
+    def _asking(self, node: Node) -> str:
+        """Where a person is asked about a node, besides the question that it may be itself."""
+        said: list[str] = []
+        if node.id in self._spec.interrupt_before:
+            said.append("before: ask")
+        if node.id in self._spec.interrupt_after:
+            said.append("after: ask")
+        if not isinstance(node, InterruptNode) and isinstance(node.on_error, AskOperator):
+            said.append("on error: ask")
+        return f" ({', '.join(said)})" if said else ""
 
 
 def _condition(condition: Condition) -> str:
@@ -169,6 +201,16 @@ def _condition(condition: Condition) -> str:
             return _equalities(equals)
         case Else():
             return "else"
+        case _:
+            assert_never(condition)
+
+
+def _rule_condition(condition: RuleCondition) -> str:
+    match condition:
+        case Matches(equals=equals):
+            return _equalities(equals)
+        case Clips(text=text):
+            return text
         case _:
             assert_never(condition)
 

@@ -297,10 +297,12 @@ class Graph:
         """Declare what is to be done after a visit in place of the edges (Stargraph's rules).
 
         `when` maps paths of the merged values to what they must equal (all of them); the key `node`
-        means the node that was visited. A text is CLIPS, of which `(node-id (id <node>))` is understood.
-        `then` lists actions: `{"kind": "goto", "node": ...}`,
+        means the node that was visited. A text is CLIPS, which needs the extra `rules`, unless it is
+        `(node-id (id <node>))` alone. `then` lists actions: `{"kind": "goto", "node": ...}`,
         `{"kind": "halt", "reason": ...}`, `{"kind": "retry"}`, `{"kind": "parallel", "nodes": [...]}`,
-        or `{"kind": "interrupt", "prompt": ...}` with the options of `interrupt()`.
+        `{"kind": "interrupt", "prompt": ...}` with the options of `interrupt()`, and for what rules in
+        CLIPS see of each other `{"kind": "assert", "fact": ..., "slots": {...}}` and
+        `{"kind": "retract", "pattern": ...}`.
 
         Of the rules that fire, every interrupt is asked first, each named like its rule; then one
         decision is taken: halt before retry before goto before parallel, and of equals the one that was
@@ -351,7 +353,7 @@ class Graph:
     ) -> GraphSpec:
         late = Intake(self.states)
         own = subgraph.nested_in(self, self._nodes, late)
-        nodes, rules = ruleform.settled(own, self._rules, late)
+        nodes, rules = ruleform.settled(own, self._rules, self.states, late)
         faults = [*self._intake.faults, *late.faults, *statefaults.faults_of(self.states)]
         spec = GraphSpec(
             name=self.name,

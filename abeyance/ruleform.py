@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from abeyance import clips, clipstext
+from abeyance.clipstokens import TextError
 from abeyance.core.canonical import Json
 from abeyance.core.model import (
     Ask,
+    Assert,
+    Clips,
     GoTo,
     HaltRun,
     InterruptNode,
@@ -17,6 +21,7 @@ from abeyance.core.model import (
     Node,
     Parallel,
     Question,
+    Retract,
     Retry,
     Rule,
     RuleAction,
@@ -44,10 +49,12 @@ _QUESTION_KEYS: Final = frozenset(
     }
 )
 ACTION_KEYS: Final[Mapping[str, frozenset[str]]] = {
+    "assert": frozenset({"fact", "slots"}),
     "goto": frozenset({"node"}),
     "halt": frozenset({"reason"}),
     "interrupt": _QUESTION_KEYS,
     "parallel": frozenset({"nodes"}),
+    "retract": frozenset({"pattern"}),
     "retry": frozenset(),
 }
 """The kinds of action, and what may be said of each."""
@@ -74,6 +81,8 @@ class RuleReader:
         actions = tuple(action for action in read if action is not None)
         if condition is None or (read and not actions):
             return None
+        if isinstance(when, str) and any(map(_needs_a_binding, actions)):
+            condition = Clips(text=when, node=condition.node)
         return Rule(id=id_, condition=condition, actions=actions)
 
     def _condition(self, when: object, told: str) -> RuleCondition | None:
@@ -91,11 +100,7 @@ class RuleReader:
             case str() if found := _AT_NODE.fullmatch(when):
                 return Matches(node=found[2])
             case str():
-                self._intake.note(
-                    f"{told}, when=: {when.strip()[:80]!r} is CLIPS, which needs the extra `rules`, and "
-                    "which this version does not evaluate yet: write the condition as a mapping, such "
-                    "as {node: work, verdict: refine}"
-                )
+                return Clips(text=when, node=_node_of(when))
             case _:
                 self._intake.note(f"{told}: when={when!r} is neither a mapping nor a text")
         return None
@@ -118,6 +123,8 @@ class RuleReader:
         if unknown:
             return None
         match kind:
+            case "assert":
+                return self._assert(said, place)
             case "interrupt":
                 return self._ask(id_, said, told)
             case "halt":
@@ -127,8 +134,28 @@ class RuleReader:
             case "parallel":
                 nodes = self._intake.names(said.get("nodes", ()), f"{place}, nodes=")
                 return Parallel(nodes=nodes)
+            case "retract":
+                pattern = self._clips(said.get("pattern"), f"{place}, pattern=")
+                return None if pattern is None else Retract(fact=pattern)
             case _:
                 return Retry()
+
+    def _assert(self, said: Mapping[str, Any], place: str) -> Assert | None:
+        fact, slots = self._clips(said.get("fact"), f"{place}, fact="), said.get("slots")
+        if fact is None:
+            return None
+        if slots is None:
+            return Assert(fact=fact if fact.startswith("(") else f"({fact})")
+        if fact.startswith("("):
+            self._intake.note(
+                f"{place}: say the slots in the text of the fact, or name the fact and give slots="
+            )
+            return None
+        if not isinstance(slots, Mapping):
+            self._intake.note(f"{place}, slots=: {slots!r} is no mapping of slots to values")
+            return None
+        values = self._intake.json(dict(slots), f"{place}, slots=")
+        return None if values is None else Assert(fact=clipstext.fact_text(fact, values))
 
     def _ask(self, id_: str, said: Mapping[str, Any], told: str) -> Ask:
         options = dict(said)
@@ -145,6 +172,12 @@ class RuleReader:
         self._intake.note(f"{place}, node=: {node!r} is no name of a node, which is a text")
         return None
 
+    def _clips(self, given: object, place: str) -> str | None:
+        if isinstance(given, str):
+            return given.strip()
+        self._intake.note(f"{place}: {given!r} is no CLIPS, which is a text")
+        return None
+
     def _text(self, given: Json, place: str) -> str:
         if isinstance(given, str):
             return given
@@ -153,12 +186,13 @@ class RuleReader:
 
 
 def settled(
-    nodes: Mapping[str, Node], rules: Iterable[Rule], intake: Intake
+    nodes: Mapping[str, Node], rules: Iterable[Rule], states: StateModel, intake: Intake
 ) -> tuple[dict[str, Node], tuple[Rule, ...]]:
     """The nodes and rules of a graph, once all are known.
 
     A rule whose whole condition is a gate that has no prompt of its own, and which asks, means the
-    gate's own question: it is asked once, and not by the rule.
+    gate's own question: it is asked once, and not by the rule. What is wrong with CLIPS text is noted
+    here, because what one rule asserts another may name.
     """
     found = dict(nodes)
     left: list[Rule] = []
@@ -166,7 +200,7 @@ def settled(
         ask = next((action for action in rule.actions if isinstance(action, Ask)), None)
         match found.get(rule.condition.node or ""):
             case InterruptNode(question=Question(prompt="")) as gate if (
-                ask is not None and not rule.condition.equals
+                ask is not None and rule.condition == Matches(node=gate.id)
             ):
                 found[gate.id] = supplied(gate, rule.id, ask, intake)
                 others = tuple(action for action in rule.actions if action is not ask)
@@ -174,4 +208,43 @@ def settled(
                     left.append(replace(rule, actions=others))
             case _:
                 left.append(rule)
+    if any(isinstance(rule.condition, Clips) for rule in left):
+        for fault in clips.faults_of(clips.taking_part(left)) or _unknown_facts(left, states):
+            intake.note(fault)
     return found, tuple(left)
+
+
+def _unknown_facts(rules: Sequence[Rule], states: StateModel) -> Iterator[str]:
+    if states.is_open:
+        return
+    asserted = {
+        name
+        for rule in rules
+        for action in rule.actions
+        if isinstance(action, Assert)
+        for name in clipstext.assertion(action.fact).slots
+    }
+    for rule in rules:
+        looks = (
+            clipstext.condition(rule.condition.text) if isinstance(rule.condition, Clips) else None
+        )
+        for name in sorted(looks.slots if looks else ()):
+            if name.split(".")[0] not in {*states.fields, clipstext.NODE} and name not in asserted:
+                yield (
+                    f"the rule {rule.id!r} looks at {name!r}, which is no field of the state, and which "
+                    "no rule asserts"
+                )
+
+
+def _needs_a_binding(action: RuleAction) -> bool:
+    # `?n <- (node-id (id work))` is more than a node's name where `?n` is then retracted.
+    return isinstance(action, Retract) and action.fact.startswith("?")
+
+
+def _node_of(text: str) -> str | None:
+    """The node after whose visits CLIPS text can hold, if it is only one."""
+    try:
+        return clipstext.condition(text).node
+    except TextError:
+        # Told with the faults of all rules, once the graph is built.
+        return None

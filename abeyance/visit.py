@@ -3,7 +3,8 @@
 It reads the values into the author's state, calls the function, holds its patch against the state,
 and asks the node's route functions. What the author's code raises is let through, for the caller to
 decide about retries; what can never become right by another attempt is a `Failed` outcome, and what
-asks people is an `Interrupted` one.
+asks people is an `Interrupted` one. Rules with CLIPS text are looked at here too, on the same values as
+the routes, because nothing but this may take its time or need a library.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
-from abeyance import wire
+from abeyance import clips, wire
+from abeyance.clipsengine import ClipsError, ClipsMissing, library
 from abeyance.context import Context, Goto, Send
 from abeyance.core import events
 from abeyance.core.canonical import Json, size, why_not_json
-from abeyance.core.model import END
+from abeyance.core.model import END, Clips
 from abeyance.core.patch import PatchError, merged
 from abeyance.errors import FailureCode, Fatal
 from abeyance.graph import Graph
@@ -101,14 +104,19 @@ async def run_visit(graph: Graph, order: wire.VisitOrder, context: Context) -> w
     """Carry out an order. Raises CodeMissing, and whatever the author's code raises but `Fatal`."""
     # Looked for first: a node whose routes are missing is not to run again until they are there.
     deciders = _deciders(graph, order)
+    _demand_clips(order)
     try:
         if order.kind == "routes":
-            return wire.Finished(routed=await _routed(graph, order.node, deciders, order.values))
+            routed = await _routed(graph, order.node, deciders, order.values)
+            return wire.Finished(routed=routed, fired=await _fired(order, order.values))
         outcome = await _asking(graph, order, context, deciders)
     except ValuesError as error:
         outcome = _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
     except Fatal as error:
         outcome = _failed(FailureCode.NODE_FAILED, describe(error))
+    except ClipsError as error:
+        message = f"the rules cannot be evaluated after {order.node!r}: {error}"
+        outcome = _failed(FailureCode.NODE_FAILED, message)
     return _with_notes(outcome, context)
 
 
@@ -196,7 +204,8 @@ async def _run_code(
         )
     is_decided = goto is not None or sends is not None
     routed = () if is_decided else await _routed(graph, order.node, deciders, after)
-    return wire.Finished(patch=patch, goto=goto, sends=sends, routed=routed)
+    fired = await _fired(order, after)
+    return wire.Finished(patch=patch, goto=goto, sends=sends, routed=routed, fired=fired)
 
 
 def _are_sends(returned: Any) -> bool:
@@ -251,6 +260,26 @@ async def _routed(
                 )
                 raise Fatal(message)
     return tuple(targets)
+
+
+def _demand_clips(order: wire.VisitOrder) -> None:
+    rule = next((rule for rule in order.rules if isinstance(rule.condition, Clips)), None)
+    if rule is not None:
+        try:
+            library(rule.id)
+        except ClipsMissing as error:
+            message = f"this worker lacks what rules need: {error}, and the visit goes on"
+            raise CodeMissing(message) from error
+
+
+async def _fired(order: wire.VisitOrder, values: Mapping[str, Json]) -> tuple[str, ...]:
+    """The rules with CLIPS text that fire on the values, as they fired."""
+    if not order.rules:
+        return ()
+    rules = clips.taking_part(order.rules, values)
+    fired = await call(partial(clips.evaluate, rules, node=order.node, values=values))
+    texts = {rule.id for rule in order.rules if isinstance(rule.condition, Clips)}
+    return tuple(id_ for id_ in fired if id_ in texts)
 
 
 def describe(error: BaseException) -> str:

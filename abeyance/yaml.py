@@ -17,8 +17,9 @@ from abeyance import yamltext
 from abeyance.core.canonical import Json
 from abeyance.errors import GraphError
 from abeyance.graph import Graph
+from abeyance.reference import NotFound
 from abeyance.yamlfaults import Faults
-from abeyance.yamlgraph import Declaration, Item
+from abeyance.yamlgraph import Declaration, Item, Opener
 from abeyance.yamlschema import GraphForm, NodeForm, RuleForm, WayForm
 from abeyance.yamltext import Document, Place
 
@@ -34,9 +35,13 @@ def load(path: str | os.PathLike[str]) -> Graph:
 
     Raises OSError if the file cannot be read, and GraphError with all faults at once, each with its
     line. Code that the document names is imported; modules are also looked for in the current
-    directory.
+    directory. Documents of nested graphs are looked for from the folder of the document that names them.
     """
-    file = Path(path)
+    return _loaded(Path(path), ())
+
+
+def _loaded(file: Path, around: tuple[Path, ...]) -> Graph:
+    """The graph in a file, which is nested in the documents `around` it."""
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -45,8 +50,20 @@ def load(path: str | os.PathLike[str]) -> Graph:
     document = yamltext.read(text)
     faults = Faults(document)
     graph = None
+    within = (*around, file.resolve())
+
+    def opener(given: str) -> Graph:
+        inner = file.parent / given
+        if inner.resolve() in within:
+            raise NotFound(f"{given!r} contains this document itself, without an end")
+        try:
+            return _loaded(inner, within)
+        except OSError as error:
+            message = f"the file {given!r} cannot be read: {error.strerror or error}"
+            raise NotFound(message) from error
+
     if isinstance(document.data, dict):
-        graph = _declared(document, faults, file.stem)
+        graph = _declared(document, faults, file.stem, opener)
     elif not document.faults:
         faults.note((), "a graph is a mapping, which has at least the key 'nodes'")
     if graph is None or faults.listed():
@@ -54,10 +71,10 @@ def load(path: str | os.PathLike[str]) -> Graph:
     return graph
 
 
-def _declared(document: Document, faults: Faults, name: str) -> Graph:
+def _declared(document: Document, faults: Faults, name: str, opener: Opener) -> Graph:
     data = document.data
     head = _head(document, faults)
-    declaration = Declaration(head, faults, name if head.id is None else head.id)
+    declaration = Declaration(head, faults, name if head.id is None else head.id, opener)
     for item in _items(document, "nodes", faults):
         declaration.node(item)
     for item in _items(document, "edges", faults):

@@ -29,6 +29,7 @@ _SHOWN: Final = 60
 _ASPECTS: Final[Mapping[str, str]] = {
     "answers to": "answer_to",
     "asks for the capability": "requested_capability",
+    "gets no value for": "input",
     "has a default answer": "on_timeout",
     "has a heartbeat": "heartbeat",
     "has a timeout": "timeout",

@@ -5,11 +5,12 @@ It also says where everything stands, so that what the graph finds wrong can be 
 
 from __future__ import annotations
 
+import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, assert_never
+from typing import Any, Final, TypeAlias, assert_never
 
 from abeyance import yamlstate
 from abeyance.core.canonical import Json
@@ -18,21 +19,28 @@ from abeyance.errors import GraphError
 from abeyance.graph import Graph
 from abeyance.reference import NotFound, object_named
 from abeyance.yamlfaults import Faults
+from abeyance.yamlform import REFERENCE
 from abeyance.yamlschema import (
     ActionForm,
+    AssertForm,
     EdgeForm,
     FunctionNodeForm,
     GotoForm,
     GraphForm,
+    GraphNodeForm,
     HaltForm,
     InterruptForm,
     InterruptNodeForm,
     ParallelForm,
     QuestionForm,
+    RetractForm,
     RetryForm,
     RuleForm,
 )
 from abeyance.yamltext import Place
+
+Opener: TypeAlias = Callable[[str], Graph]
+"""Reads another document, by its path as it is written. Raises NotFound and GraphError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +58,20 @@ class Item:
 
 
 class Declaration:
-    """A graph that is being declared."""
+    """A graph that is being declared. `opener` reads the documents of graphs that are nested in it."""
 
-    def __init__(self, head: GraphForm, faults: Faults, name: str) -> None:
+    def __init__(self, head: GraphForm, faults: Faults, name: str, opener: Opener) -> None:
         self._head = head
         self._faults = faults
+        self._opener = opener
         self._order: dict[str, None] = {}
         self._graph = Graph(
             name,
             state=self._state(name),
             description=head.description,
             on_error=head.on_error,
+            interrupt_before=head.interrupt_before,
+            interrupt_after=head.interrupt_after,
         )
 
     def graph(self) -> Graph:
@@ -91,6 +102,9 @@ class Declaration:
                 name, told = form.id, f"the interrupt {form.id!r}"
                 said = self._question(form.config, (*item.place, "config"))
                 self._graph.interrupt(name, **said)
+            case GraphNodeForm() as form:
+                name, told = form.id, f"the nested graph {form.id!r}"
+                self._nested(form, (*item.place, "config", "graph"))
             case _:
                 if item.name is None:
                     return
@@ -149,7 +163,8 @@ class Declaration:
         self._faults.keys(told, item.place, ["when"])
         for number, (action, place) in enumerate(zip(form.then, places, strict=True)):
             self._faults.subject(f"{told}, then[{number}]", place)
-            self._faults.subject(f"{told}, {action.kind},", place)
+            for mark in (",", ":"):
+                self._faults.subject(f"{told}, {action.kind}{mark}", place)
             if isinstance(action, InterruptForm):
                 self._faults.keys(told, place, action.model_fields_set)
 
@@ -163,6 +178,33 @@ class Declaration:
         }
         self._graph.node(name=form.id, **options)(function if callable(function) else _nothing)
 
+    def _nested(self, form: GraphNodeForm, place: Place) -> None:
+        inner = self._inner(form.config.graph, place)
+        if inner is None:
+            self._graph.node(name=form.id)(_nothing)
+            return
+        said = form.config.model_dump(exclude={"graph"}, exclude_unset=True)
+        self._graph.subgraph(form.id, inner, **said)
+        self._faults.subject(f"the nested graph {form.id!r}: ", place)
+        self._faults.subject(f"the nested graph {form.id!r} contains", place)
+
+    def _inner(self, given: str, place: Place) -> Graph | None:
+        if re.fullmatch(REFERENCE, given):
+            found = self._imported(given, place)
+            if isinstance(found, Graph):
+                return found
+            if found is not None:
+                self._faults.note(place, f"{given!r} is no graph, but {found!r}")
+            return None
+        try:
+            return self._opener(given)
+        except NotFound as error:
+            self._faults.note(place, str(error))
+        except GraphError as error:
+            for fault in error.faults:
+                self._faults.note(place, f"in {given!r}, {fault}")
+        return None
+
     def _question(self, form: QuestionForm, place: Place) -> dict[str, Any]:
         said = form.said()
         if isinstance(said.get("response"), str):
@@ -173,7 +215,14 @@ class Declaration:
         match form:
             case InterruptForm():
                 return {"kind": form.kind, **self._question(form, place)}
-            case GotoForm() | HaltForm() | ParallelForm() | RetryForm():
+            case (
+                AssertForm()
+                | GotoForm()
+                | HaltForm()
+                | ParallelForm()
+                | RetractForm()
+                | RetryForm()
+            ):
                 return {name: value for name, value in form if value is not None}
             case _:
                 assert_never(form)
@@ -215,6 +264,8 @@ class Declaration:
             "the state": ("state",),
             "the field": ("state",),
             "finally": ("finally",),
+            "interrupt_before": ("interrupt_before",),
+            "interrupt_after": ("interrupt_after",),
             "nothing starts": ("edges",),
         }
         for told, place in whole.items():

@@ -20,6 +20,9 @@ from abeyance.yamlform import REFERENCE, Form, Names, Reference, Written, by_sor
 INTERRUPT: Final = "interrupt"
 """The kind of a node that asks, and of the action of a rule that does."""
 
+GRAPH: Final = "graph"
+"""The kind of a node that is another graph."""
+
 _GOTO: Final = r"goto:.+"
 
 Schema: TypeAlias = Annotated[
@@ -30,7 +33,14 @@ Equalities: TypeAlias = Annotated[
     Field(description="paths of the values, and what they must equal (all of them)"),
     Tag("mapping"),
 ]
-OnError: TypeAlias = Annotated[str, Written(f"fail|{_GOTO}", "fail or goto:<node>")]
+OnError: TypeAlias = Annotated[
+    str, Written(f"fail|interrupt|{_GOTO}", "fail, interrupt or goto:<node>")
+]
+Looks: TypeAlias = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[str], Tag("list")],
+    by_sort("a list of names of nodes, or '*'"),
+]
+Fields: TypeAlias = dict[str, str]
 
 
 class DefaultAnswer(Form):
@@ -84,14 +94,16 @@ class FunctionForm(Form):
     heartbeat: Seconds = 5.0
     local: bool = False
     on_error: OnError | None = None
-    to: Names = Field(default=[], description="the targets of a Goto that the function returns")
+    to: Names = Field(
+        default=[], description="the targets of a Goto or Send that the function returns"
+    )
 
 
 class FunctionNodeForm(Form):
     """A node that is a Python function."""
 
     id: str
-    kind: Annotated[str, Written(REFERENCE, "interrupt, or module:function")]
+    kind: Annotated[str, Written(REFERENCE, "interrupt, graph, or module:function")]
     config: FunctionForm = Field(default_factory=FunctionForm)
 
 
@@ -103,13 +115,35 @@ class InterruptNodeForm(Form):
     config: QuestionForm = Field(default_factory=QuestionForm)
 
 
+class NestedForm(Form):
+    """Which graph a node is, and what passes between it and the graph around it."""
+
+    graph: Annotated[str, Written(rf"{REFERENCE}|.+\.ya?ml", "a YAML file, or module:name")]
+    input: Fields | None = Field(None, description="{field of the nested graph: field of this one}")
+    output: Fields | None = Field(
+        None, description="{field of this graph: field of the nested one}"
+    )
+    on_error: OnError | None = None
+
+
+class GraphNodeForm(Form):
+    """A node that is another graph."""
+
+    id: str
+    kind: Literal["graph"]
+    config: NestedForm
+
+
 def _kind_of_node(value: object) -> str:
-    # By the colon that only a reference has, so that the schema is sure which of the two it is.
-    return "question" if isinstance(value, Mapping) and value.get("kind") == INTERRUPT else "code"
+    # By the colon that only a reference has, so that the schema is sure which of them it is.
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    return kind if kind in {INTERRUPT, GRAPH} else "code"
 
 
 NodeForm: TypeAlias = Annotated[
-    Annotated[FunctionNodeForm, Tag("code")] | Annotated[InterruptNodeForm, Tag("question")],
+    Annotated[FunctionNodeForm, Tag("code")]
+    | Annotated[InterruptNodeForm, Tag(INTERRUPT)]
+    | Annotated[GraphNodeForm, Tag(GRAPH)],
     Discriminator(_kind_of_node),
 ]
 
@@ -133,6 +167,14 @@ WayForm: TypeAlias = Annotated[
     | Annotated[EdgeForm, Tag("mapping")],
     by_sort("a pair [from, to], or a mapping with from and to"),
 ]
+
+
+class AssertForm(Form):
+    """Add a fact for the other rules of the same evaluation."""
+
+    kind: Literal["assert"]
+    fact: str = Field(description="its name, or all of it as CLIPS text")
+    slots: dict[str, Any] | None = Field(None, description="the values in it, beside its name")
 
 
 class GotoForm(Form):
@@ -162,6 +204,13 @@ class ParallelForm(Form):
     nodes: list[str]
 
 
+class RetractForm(Form):
+    """Take facts away for the other rules of the same evaluation."""
+
+    kind: Literal["retract"]
+    pattern: str = Field(description="CLIPS: a variable that `when` binds, or a pattern")
+
+
 class RetryForm(Form):
     """Run the node again."""
 
@@ -173,15 +222,19 @@ def _kind_of_action(value: object) -> object:
 
 
 ActionForm: TypeAlias = Annotated[
-    Annotated[GotoForm, Tag("goto")]
+    Annotated[AssertForm, Tag("assert")]
+    | Annotated[GotoForm, Tag("goto")]
     | Annotated[HaltForm, Tag("halt")]
     | Annotated[InterruptForm, Tag("interrupt")]
     | Annotated[ParallelForm, Tag("parallel")]
+    | Annotated[RetractForm, Tag("retract")]
     | Annotated[RetryForm, Tag("retry")],
     Discriminator(
         _kind_of_action,
         custom_error_type="unknown_kind",
-        custom_error_message="is none; there are goto, halt, interrupt, parallel and retry",
+        custom_error_message=(
+            "is none; there are assert, goto, halt, interrupt, parallel, retract and retry"
+        ),
     ),
 ]
 
@@ -228,6 +281,12 @@ class GraphForm(Form):
     )
     on_error: OnError = Field(
         "fail", description="what happens when a node fails, unless the node says it"
+    )
+    interrupt_before: Looks = Field(
+        default=[], description="nodes before which a person looks at the values; '*' is all"
+    )
+    interrupt_after: Looks = Field(
+        default=[], description="nodes after which a person looks at the values; '*' is all"
     )
 
 

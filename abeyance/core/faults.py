@@ -25,6 +25,7 @@ from abeyance.core.model import (
     GraphSpec,
     HaltRun,
     InterruptNode,
+    Matches,
     Parallel,
     Question,
     Retract,
@@ -211,6 +212,9 @@ def _rule_faults(spec: GraphSpec) -> Iterator[str]:
         yield from _rule_condition_faults(spec, rule, told)
         if not rule.actions:
             yield f"{told} does nothing: name its actions"
+        is_heard = any(isinstance(each.condition, Clips) for each in spec.rules)
+        if any(isinstance(each, Assert | Retract) for each in rule.actions) and not is_heard:
+            yield f"{told} changes facts, at which only rules with CLIPS text look, and there is none"
         asking = [action for action in rule.actions if isinstance(action, Ask)]
         if len(asking) > 1:
             yield f"{told} asks {len(asking)} questions of the same name; a rule asks one"
@@ -232,16 +236,22 @@ def _rule_faults(spec: GraphSpec) -> Iterator[str]:
 
 def _rule_condition_faults(spec: GraphSpec, rule: Rule, told: str) -> Iterator[str]:
     node = rule.condition.node
-    equals = {} if isinstance(rule.condition, Clips) else rule.condition.equals
-    if node is None and not equals and not isinstance(rule.condition, Clips):
-        yield f"{told} has an empty condition"
+    match rule.condition:
+        case Matches(equals=equals):
+            if node is None and not equals:
+                yield f"{told} has an empty condition"
+            for path in equals:
+                if not _knows(spec, path.split(".")[0]):
+                    yield f"{told} looks at {path!r}, which is no field of the state"
+        case Clips():
+            # What its text says is looked at when the rule is declared: the core reads no CLIPS.
+            pass
+        case _:
+            assert_never(rule.condition)
     if node in spec.finally_nodes:
         yield f"{told} looks at {node!r}, which runs only after the end"
     elif node is not None and node not in spec.nodes:
         yield f"{told} looks at an unknown node {node!r}"
-    for path in equals:
-        if not _knows(spec, path.split(".")[0]):
-            yield f"{told} looks at {path!r}, which is no field of the state"
 
 
 def _parallel_faults(spec: GraphSpec, told: str, nodes: tuple[str, ...]) -> Iterator[str]:

@@ -82,7 +82,7 @@ def test_all_faults_are_told_at_once_and_numbered() -> None:
         assert f"\n  {number}. {fault}" in told
     for part in (
         "the graph name 'bad name' must start",
-        "on_error='retry' is neither 'fail' nor 'goto:<node>'",
+        "on_error='retry' is neither 'fail' nor 'interrupt' nor 'goto:<node>'",
         "the node 'a', timeout=: 'soon' is not a duration",
         "two nodes are named 'a'",
         "'END' is a reserved word",

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from abeyance.clips import Assert, Change, ClipsRule, Retract, evaluate, faults_of
+from abeyance.clips import Change, ClipsRule, evaluate, faults_of
 from abeyance.clipsengine import ClipsError
 from abeyance.clipstext import fact_text
+from abeyance.core.model import Assert, Retract
 
 
 def rule(id_: str, when: str, *changes: Change) -> ClipsRule:
@@ -54,7 +55,7 @@ def test_a_fact_that_is_asserted_can_stand_for_a_field() -> None:
 )
 def test_what_is_retracted_no_later_rule_sees(pattern: str, left: bool) -> None:
     rules = [
-        rule("take", "?fact <- (a (value ?v))", Retract(pattern=pattern)),
+        rule("take", "?fact <- (a (value ?v))", Retract(fact=pattern)),
         rule("see", "(a)"),
     ]
 
@@ -63,7 +64,7 @@ def test_what_is_retracted_no_later_rule_sees(pattern: str, left: bool) -> None:
 
 def test_the_node_can_be_retracted_and_not_asserted() -> None:
     rules = [
-        rule("first", "(node-id (id work))", Retract(pattern="(node-id (id work))")),
+        rule("first", "(node-id (id work))", Retract(fact="(node-id (id work))")),
         rule("second", "(node-id (id work))"),
     ]
 
@@ -74,7 +75,7 @@ def test_the_node_can_be_retracted_and_not_asserted() -> None:
 
 
 def test_changes_are_made_in_the_order_in_which_they_stand() -> None:
-    assert_, retract = Assert(fact='(mark (value "x"))'), Retract(pattern="(mark)")
+    assert_, retract = Assert(fact='(mark (value "x"))'), Retract(fact="(mark)")
     see = rule("see", "(mark)")
 
     assert fired(rule("r", "(a)", retract, assert_), see, a=1) == ("r", "see")
@@ -83,8 +84,8 @@ def test_changes_are_made_in_the_order_in_which_they_stand() -> None:
 
 def test_rules_that_never_come_to_rest_are_an_error_that_names_them() -> None:
     rules = [
-        rule("there", "?f <- (a)", Retract(pattern="?f"), Assert(fact="(b)")),
-        rule("back", "?f <- (b)", Retract(pattern="?f"), Assert(fact="(a)")),
+        rule("there", "?f <- (a)", Retract(fact="?f"), Assert(fact="(b)")),
+        rule("back", "?f <- (b)", Retract(fact="?f"), Assert(fact="(a)")),
     ]
 
     assert fired(*rules, c=1) == ()
@@ -124,9 +125,9 @@ def test_values_are_written_into_a_fact_as_values() -> None:
         (Assert(fact="b"), "should stand"),
         (Assert(fact="(b (value ?y))"), "?y"),
         (Assert(fact="(not (b))"), "cannot be the name of a fact"),
-        (Retract(pattern="?g"), "?g"),
-        (Retract(pattern="?f (b)"), "here the end should stand"),
-        (Retract(pattern="(b (value ~?v))"), "here a value should stand"),
+        (Retract(fact="?g"), "?g"),
+        (Retract(fact="?f (b)"), "here the end should stand"),
+        (Retract(fact="(b (value ~?v))"), "here a value should stand"),
     ],
 )
 def test_a_change_that_cannot_be_made_is_a_fault(change: Change, fault: str) -> None:

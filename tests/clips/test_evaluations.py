@@ -6,13 +6,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from abeyance.clips import Assert, ClipsRule, Retract, evaluate
+from abeyance.clips import ClipsRule, evaluate
+from abeyance.core.model import Assert, Retract
 
 RULES = [
     ClipsRule(
         id="first",
         when="?f <- (a (value ?v)) (not (b (value ?v)))",
-        changes=(Assert(fact="(seen (by ?v))"), Retract(pattern="?f")),
+        changes=(Assert(fact="(seen (by ?v))"), Retract(fact="?f")),
     ),
     ClipsRule(id="second", when="(seen (by ?v)) (c (value ?v))"),
     ClipsRule(id="third", when='(a (value "0"))'),

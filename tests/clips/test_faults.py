@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abeyance.clips import Assert, ClipsRule, evaluate, faults_of
+from abeyance.clips import ClipsRule, evaluate, faults_of
 from abeyance.clipsengine import ClipsError
 from abeyance.clipstext import FUNCTIONS, condition
 from abeyance.clipstokens import TextError
+from abeyance.core.model import Assert
 
 
 def fault(when: str) -> str:

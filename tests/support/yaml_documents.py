@@ -35,6 +35,10 @@ async def act(state, ctx):
     return {"acted": True}
 
 
+def say(state):
+    return {"text": f"said {state.text}"}
+
+
 def report():
     return None
 

@@ -14,9 +14,15 @@ from abeyance import Graph, GraphError, load
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a module `triage_nodes` and one that cannot be imported."""
+    """The current folder, with a module `triage_nodes`, one that cannot be imported, and documents of
+    graphs that may be nested in others.
+    """
     (tmp_path / "triage_nodes.py").write_text(NODES)
     (tmp_path / "lame_nodes.py").write_text("\nraise RuntimeError('out of order')\n")
+    (tmp_path / "nested.yaml").write_text(
+        "state: {text: str}\nnodes: [{id: say, kind: 'triage_nodes:say'}]\n"
+    )
+    (tmp_path / "faulty.yaml").write_text("nodes:\n  - {id: a, kind: 'triage_nodes:gone'}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in ("triage_nodes", "lame_nodes"):

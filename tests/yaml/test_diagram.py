@@ -30,7 +30,7 @@ flowchart TD
     j0 --> n3
     n6 -->|"decide()"| n1
     n6 -->|"decide()"| e1
-    n0 -.->|"Goto"| n1
+    n0 -.->|"Goto or Send"| n1
     n1 -.->|"on error"| n2
     n6 -.->|"after 2d"| n2
     r0{{"big"}}
@@ -78,6 +78,51 @@ def test_everything_that_may_lead_somewhere_is_drawn() -> None:
     graph.finally_("cleanup", "report")
 
     assert mermaid(graph.build()) == WHOLE
+
+
+ASKING = """\
+flowchart TD
+    e0(["START"])
+    n0["split (before: ask, on error: ask)"]
+    n1["one (after: ask)"]
+    n2[["legal (before: ask, after: ask)"]]
+    n3{{"gate (before: ask)"}}
+    n4["mend"]
+    e0 --> n0
+    j0(("all"))
+    n1 --- j0
+    j0 --> n2
+    n2 --> n3
+    n0 -.->|"Goto or Send"| n1
+    n2 -.->|"on error"| n4
+    n3 -.->|"high: ?n #60;- (node-id (id gate)) (or (risk (value #34;high#34;)) (amount))"| n4
+"""
+
+
+def test_who_is_asked_about_a_node_and_what_is_nested_is_shown() -> None:
+    legal = Graph("review")
+    legal.node(name="read")(lambda: None)
+    legal.edge(START, "read")
+    graph = Graph(
+        "g", interrupt_before=["split", "legal", "gate"], interrupt_after=["one", "legal"]
+    )
+    graph.node(name="split", to=["one"], on_error="interrupt")(lambda: None)
+    graph.node(name="one")(lambda: None)
+    graph.subgraph("legal", legal, on_error="goto:mend")
+    graph.interrupt("gate", prompt="?")
+    graph.node(name="mend")(lambda: None)
+    graph.edge(START, "split")
+    graph.edge(["one"], "legal")
+    graph.edge("legal", "gate")
+    graph.rule("quiet", when="(amount)", then=[{"kind": "assert", "fact": "alarm"}])
+    graph.rule(
+        "high",
+        when="""?n <- (node-id (id gate))
+            (or (risk (value "high")) (amount))""",
+        then=[{"kind": "retract", "pattern": "?n"}, {"kind": "goto", "node": "mend"}],
+    )
+
+    assert mermaid(graph.build()) == ASKING
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ EXPECTED = {
     "line 15": "two nodes are named 'gate'",
     "line 18": "the edge from 'classify' to 'gat' leads to an unknown node 'gat'",
     "line 19": "the edge from 'gate' to 'act' looks at 'verdct', which is no field of the state",
-    "line 21": "the rule 'r1', when=: '(verdict (value benign))' is CLIPS, which needs the extra `rules`",
+    "line 21": "the rule 'r1', when=: line 1, column 17: `benign`: values are texts, so it could never",
 }
 
 
@@ -64,6 +65,7 @@ nodes:
   - {id: a, kind: "triage_nodes:nothing"}
   - {id: b, kind: "triage_nodes:nothing"}
 """
+NESTED = "nodes: [{id: a, kind: graph, config: {%s}}]"
 RULE = TWO + "rules:\n  - {id: r, %s}\n"
 
 ONE_FAULT = {
@@ -96,7 +98,7 @@ ONE_FAULT = {
     "line 1: there are no nodes": "nodes: []",
     "line 1: 'nodes' should be a valid list, not {}": "nodes: {}",
     "line 2: 'flow' is no key that may stand here; there are id, description, state, nodes, edges, "
-    "rules, finally, on_error": NODE + "flow: 1",
+    "rules, finally, on_error, interrupt_before, interrupt_after": NODE + "flow: 1",
     "line 2: 'id' should be a valid string, not 5": NODE + "id: 5",
     "line 2: 'state' should be a mapping of fields to types, or module:Class, not []": (
         NODE + "state: []"
@@ -104,13 +106,14 @@ ONE_FAULT = {
     "line 2: 'my field' should be letters, digits and '_', a letter first, not 'my field'": (
         NODE + "state: {my field: str}"
     ),
-    "line 2: 'on_error' should be fail or goto:<node>, not 'ignore'": NODE + "on_error: ignore",
+    "line 2: 'on_error' should be fail, interrupt or goto:<node>, not 'ignore'": NODE
+    + "on_error: ignore",
     "line 1: nodes[0] should be a valid dictionary or instance of FunctionNodeForm, not 5": (
         "nodes: [5]"
     ),
     "line 1: 'kind' is missing": "nodes: [{id: a}]",
     "line 1: 'id' is missing": "nodes: [{kind: interrupt, config: {prompt: Go}}]",
-    "line 1: 'kind' should be interrupt, or module:function, not 'interupt'": (
+    "line 1: 'kind' should be interrupt, graph, or module:function, not 'interupt'": (
         "nodes: [{id: a, kind: interupt}]"
     ),
     "line 1: 'on_timeout' should be halt or goto:<node>, not 'stop'": GATE % "on_timeout: stop",
@@ -128,11 +131,18 @@ ONE_FAULT = {
     "line 4: 'when' should be a mapping, or else, not 5": (
         TWO + "edges: [{from: START, to: a, when: 5}, [a, b]]"
     ),
-    "line 5: the kind 'assert' is none; there are goto, halt, interrupt, parallel and retry": (
-        RULE % "when: {node: a}, then: [{kind: assert}]"
-    ),
+    "line 5: the kind 'stop' is none; there are assert, goto, halt, interrupt, parallel, retract and "
+    "retry": (RULE % "when: {node: a}, then: [{kind: stop}]"),
     "line 5: 'node' is missing": RULE % "when: {node: a}, then: [{kind: goto}]",
     "line 5: 'when' should be a mapping, or CLIPS text, not 5": RULE % "when: 5, then: []",
+    "line 5: 'slots' should be a valid dictionary, not 5": (
+        RULE % "when: (a), then: [{kind: assert, fact: b, slots: 5}]"
+    ),
+    "line 2: 'interrupt_before' should be a list of names of nodes, or '*', not 5": (
+        NODE + "interrupt_before: 5"
+    ),
+    "line 1: 'graph' should be a YAML file, or module:name, not 'inner'": NESTED % "graph: inner",
+    "line 1: 'config' is missing": "nodes: [{id: a, kind: graph}]",
     # the code
     "line 1: the module 'triage_nodes' has no attribute 'missing'": (
         'nodes: [{id: a, kind: "triage_nodes:missing"}]'
@@ -144,6 +154,16 @@ ONE_FAULT = {
         GATE % 'response: "triage_nodes:Missing"'
     ),
     "line 2: the state 5 is no pydantic model": NODE + 'state: "triage_nodes:number"',
+    "line 1: 'triage_nodes:number' is no graph, but 5": NESTED % "graph: 'triage_nodes:number'",
+    "line 1: the file 'gone.yaml' cannot be read: No such file or directory": (
+        NESTED % "graph: gone.yaml"
+    ),
+    "line 1: 'triage.yaml' contains this document itself, without an end": (
+        NESTED % "graph: triage.yaml"
+    ),
+    "line 1: in 'faulty.yaml', line 2: the module 'triage_nodes' has no attribute 'gone'": (
+        NESTED % "graph: faulty.yaml"
+    ),
     # the graph
     "line 1: the graph name '1st' must start with a letter or underscore and have at most 100 "
     "letters, digits, '_', '-' or '.'": "id: 1st\n" + NODE,
@@ -178,6 +198,29 @@ ONE_FAULT = {
         RULE % "when: {node: 5}, then: [{kind: halt}]"
     ),
     "line 5: the rule 'r' has an empty condition": RULE % "when: {}, then: [{kind: halt}]",
+    "line 2: interrupt_after names an unknown node 'c'": NODE + "interrupt_after: c",
+    "line 2: the nested graph 'a', input=: 'txt' is no field of the state of 'nested'": (
+        "nodes: [{id: a, kind: graph, config: {graph: nested.yaml,\n  input: {txt: text}}}]"
+    ),
+    "line 5: the rule 'r', assert: line 1, column 2: `test`: cannot be the name of a fact here": (
+        RULE % "when: (a), then: [{kind: assert, fact: test}]"
+    ),
+    "line 5: the rule 'r', retract: line 1, column 1: `a`: here a fact such as (escalated (level "
+    '"high")) should stand': RULE % "when: (a), then: [{kind: retract, pattern: a}]",
+    "line 5: the rule 'r': CLIPS says: Undefined variable ?x referenced in RHS of defrule.": (
+        RULE % "when: (a), then: [{kind: retract, pattern: '?x'}]"
+    ),
+    "line 6: the rule 's' looks at an unknown node 'd'": (
+        RULE % "when: {node: a}, then: [{kind: halt}]"
+        + "  - {id: s, when: (node-id (id d)) (a), then: [{kind: halt}]}\n"
+    ),
+    "line 6: the rule 'r' looks at 'verdct', which is no field of the state, and which no rule asserts": (
+        "state: {verdict: str, deep: dict}\n"
+        + RULE % "when: (verdict) (deep.er) (alarm) (verdct), then: [{kind: assert, fact: alarm}]"
+    ),
+    "line 5: the rule 'r' changes facts, at which only rules with CLIPS text look, and there is none": (
+        RULE % "when: {node: a}, then: [{kind: assert, fact: b}]"
+    ),
     "line 5: the rule 'r' does nothing: name its actions": RULE % "when: {node: a}, then: []",
 }
 
@@ -187,7 +230,9 @@ def test_a_fault_is_told_with_its_line_and_nothing_else_is(faults: Faults, fault
     assert faults(ONE_FAULT[fault]) == [fault]
 
 
-def test_clips_is_refused_with_its_line_and_the_way_out(faults: Faults) -> None:
+def test_clips_that_could_never_match_is_told_with_its_line_and_the_way_out(
+    faults: Faults,
+) -> None:
     (told,) = faults(
         "nodes: [{id: a, kind: 'triage_nodes:nothing'}]\n"
         "rules:\n"
@@ -196,9 +241,32 @@ def test_clips_is_refused_with_its_line_and_the_way_out(faults: Faults) -> None:
         "    then: [{kind: halt}]\n"
     )
 
-    assert told.startswith("line 4: the rule 'r', when=: '(risk (value high))' is CLIPS")
-    assert "needs the extra `rules`" in told
-    assert "{node: work, verdict: refine}" in told
+    assert told == (
+        "line 4: the rule 'r', when=: line 1, column 14: `high`: values are texts, so it could never "
+        'match: write "high"'
+    )
+
+
+def test_clips_without_the_extra_is_told_with_its_line_and_what_to_install(
+    faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "clips", None)
+
+    assert faults(RULE % "when: (risk), then: [{kind: halt}]") == [
+        "line 5: the rule 'r' has CLIPS text as its condition; install abeyance[rules]"
+    ]
+
+
+def test_what_is_wrong_with_a_nested_graph_of_python_is_told_where_it_is_named(
+    folder: Path, faults: Faults
+) -> None:
+    (folder / "empty_graphs.py").write_text("import abeyance\ngraph = abeyance.Graph('1st')\n")
+    (told,) = faults(
+        "nodes:\n  - id: a\n    kind: graph\n    config:\n      graph: 'empty_graphs:graph'\n"
+    )
+    sys.modules.pop("empty_graphs")
+
+    assert told.startswith("line 5: the nested graph 'a': the graph name '1st' must start")
 
 
 def test_a_module_that_cannot_be_imported_is_told_with_the_reason(faults: Faults) -> None:

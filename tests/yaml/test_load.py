@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 from yaml_documents import Load
 
-from abeyance import START, Graph, Refusal, testing
+from abeyance import START, Graph, GraphError, Refusal, load, testing
 from abeyance.core.canonical import Json
-from abeyance.core.model import Default, GraphSpec
+from abeyance.core.model import AskOperator, Default, GraphSpec
 
 TRIAGE = """
     id: triage
@@ -261,6 +262,85 @@ def test_a_deadline_may_go_to_a_node_and_an_answer_have_a_schema(loaded: Load) -
     assert spec.successors("ask") == {"b"}
 
 
+# What people are asked besides
+
+
+def test_where_a_person_looks_at_the_values_can_be_written(loaded: Load) -> None:
+    spec = nodes_only(
+        loaded, A, B, C, interrupt_before="'*'", interrupt_after="[b]", on_error="interrupt"
+    )
+    one = nodes_only(loaded, A, interrupt_before="a")
+
+    assert (spec.interrupt_before, spec.interrupt_after) == (("a", "b", "c"), ("b",))
+    assert {getattr(node, "on_error", None) for node in spec.nodes.values()} == {AskOperator()}
+    assert one.interrupt_before == ("a",)
+
+
+# Nested graphs
+
+OUTER = """
+    state: {record_id: str, verdict: str}
+    nodes:
+      - id: legal
+        kind: graph
+        config: {graph: %s, input: {text: record_id}, output: {verdict: text}, on_error: "goto:last"}
+      - {id: last, kind: "triage_nodes:nothing"}
+"""
+
+
+@pytest.mark.parametrize("written", ["nested.yaml", "deep/../nested.yaml", "'made:graph'"])
+async def test_a_node_is_a_graph_in_another_document_or_in_python(
+    folder: Path, loaded: Load, written: str
+) -> None:
+    (folder / "deep").mkdir()
+    (folder / "made.py").write_text("import abeyance\ngraph = abeyance.load('nested.yaml')\n")
+    graph = loaded(OUTER % written)
+    sys.modules.pop("made", None)
+    ended = await testing.run(graph, {"record_id": "R-7"})
+
+    visited = [event.address for event in ended.events if event.type == "node.started"]
+    assert visited == [
+        "graph:triage;node:legal;graph:nested;node:say",
+        "graph:triage;node:last",
+    ]
+    assert ended.values["verdict"] == "said R-7"
+    assert graph.build().successors("legal") == {"last"}
+
+
+def test_documents_of_nested_graphs_are_looked_for_from_their_document(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("parts", "elsewhere"):
+        (folder / name).mkdir()
+    (folder / "triage_nodes.py").rename(folder / "elsewhere" / "triage_nodes.py")
+    (folder / "nested.yaml").rename(folder / "parts" / "nested.yaml")
+    (folder / "parts" / "middle.yaml").write_text(
+        "nodes: [{id: one, kind: graph, config: {graph: nested.yaml}}]"
+    )
+    (folder / "outer.yaml").write_text(
+        "nodes:\n"
+        "  - {id: one, kind: graph, config: {graph: parts/middle.yaml}}\n"
+        "  - {id: two, kind: graph, config: {graph: parts/middle.yaml}}\n"
+    )
+    monkeypatch.chdir("elsewhere")
+
+    graph = load(Path("..") / "outer.yaml")
+    assert [inner.name for inner in graph.subgraphs.values()] == ["middle", "middle"]
+
+
+def test_documents_that_contain_each_other_are_refused(folder: Path) -> None:
+    for name, other in (("a", "b"), ("b", "a")):
+        (folder / f"{name}.yaml").write_text(
+            f"nodes:\n  - {{id: n, kind: graph, config: {{graph: {other}.yaml}}}}\n"
+        )
+
+    with pytest.raises(GraphError) as caught:
+        load("a.yaml")
+    assert caught.value.faults == (
+        "line 2: in 'b.yaml', line 2: 'a.yaml' contains this document itself, without an end",
+    )
+
+
 # Rules
 
 
@@ -293,6 +373,38 @@ async def test_every_action_of_a_rule_can_be_written(loaded: Load) -> None:
     assert (run.status, run.values["sure"], "acted" in run.values) == ("completed", "no", False)
     halted = await testing.run(graph, {"record_id": "R-7"})
     assert (halted.status, halted.reason) == ("halted", "over")
+
+
+async def test_a_rule_may_be_clips_and_change_what_others_see(loaded: Load) -> None:
+    graph = loaded(
+        """
+        state: {record_id: str, verdict: str, amount: int, ok: bool}
+        nodes:
+          - {id: classify, kind: "triage_nodes:classify"}
+          - {id: last, kind: "triage_nodes:nothing"}
+        rules:
+          - id: many
+            when: {node: classify, verdict: suspicious}
+            then: [{kind: assert, fact: alarm, slots: {level: high, about: 7}}]
+          - id: large
+            when: '(node-id (id classify)) (amount (value ?a&:(> (string-to-field ?a) 100)))'
+            then: [{kind: assert, fact: '(alarm (level "higher") (about ?a))'}]
+          - id: forget
+            when: '?a <- (alarm (level "higher")) (record_id (value "test"))'
+            then: [{kind: retract, pattern: '?a'}, {kind: retract, pattern: (alarm)}]
+          - id: ask
+            when: (alarm (level ?) (about ?))
+            then: [{kind: interrupt, prompt: "Is {record_id} bad?", answer_to: ok}]
+        """
+    )
+
+    async def asked(record: str, amount: int) -> bool:
+        run = testing.InMemoryRun(graph, {"record_id": record, "amount": amount})
+        await run.start()
+        return [each.name for each in run.interrupts] == ["ask"]
+
+    given = [("ok-1", 5), ("R-7", 5), ("ok-1", 101), ("test", 5), ("test", 101)]
+    assert [await asked(*each) for each in given] == [False, True, True, True, False]
 
 
 def test_a_rule_supplies_what_a_gate_leaves_out_and_keeps_its_other_actions(loaded: Load) -> None:

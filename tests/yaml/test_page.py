@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from abeyance import load, testing
-from abeyance.yamlschema import FunctionForm, GraphForm, QuestionForm
+from abeyance.yamlschema import FunctionForm, GraphForm, NestedForm, QuestionForm
 
 PAGE = (Path(__file__).parents[2] / "docs" / "yaml.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"```\w+\n# ([\w.]+)\n(.*?)```", PAGE, re.DOTALL))
@@ -35,7 +35,28 @@ async def test_the_second_example_asks_when_the_amount_is_large(folder: Path) ->
     assert [ended.values["ordered"] for ended in (small, yes, no)] == [True, True, False]
 
 
+async def test_the_third_example_asks_when_there_is_a_concern_that_is_not_settled(
+    folder: Path,
+) -> None:
+    (folder / "escalate_nodes.py").write_text(
+        "def price(state): return None\ndef pay(state): return None\n"
+    )
+    (folder / "escalate.yaml").write_text(FILES["escalate.yaml"])
+    graph = load("escalate.yaml")
+
+    async def asks(country: str, amount: float, *, checked: bool) -> bool:
+        given = {"country": country, "amount": amount, "checked": checked}
+        ended = await testing.run(graph, given, answers={"ask": True})
+        return ended.values["approved"] is True
+
+    assert not await asks("DE", 5, checked=False)
+    assert await asks("FR", 5, checked=False)
+    assert not await asks("FR", 5, checked=True)
+    assert await asks("FR", 5000, checked=True)
+    assert await asks("DE", 1000.5, checked=True)
+
+
 def test_the_page_names_every_key() -> None:
-    for form in (GraphForm, FunctionForm, QuestionForm):
+    for form in (GraphForm, FunctionForm, QuestionForm, NestedForm):
         for name, field in form.model_fields.items():
             assert re.search(rf"\b{field.alias or name}\b", PAGE), name

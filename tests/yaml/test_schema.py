@@ -24,7 +24,9 @@ FULL = """
 id: full
 description: Everything that may be written.
 state: {record_id: str, verdict: str, risk: {type: string}, ok: any}
-on_error: fail
+on_error: interrupt
+interrupt_before: [classify]
+interrupt_after: "*"
 nodes:
   - {id: classify, kind: "triage_nodes:classify", config: {timeout: 30s, retries: 1, heartbeat: 5,
      local: false, on_error: "goto:act", to: [act]}}
@@ -35,19 +37,24 @@ nodes:
              on_timeout: {default: {approved: true}}}
   - {id: bare, kind: interrupt, config: {interrupt_payload: {a: 1}, response: {type: boolean}}}
   - {id: act, kind: "triage_nodes:act", config: {to: gate, timeout: null}}
+  - {id: legal, kind: graph, config: {graph: nested.yaml, input: {text: record_id},
+     output: {verdict: text}, on_error: interrupt}}
   - {id: report, kind: "triage_nodes:report"}
 edges:
   - [START, classify]
   - {from: classify, to: gate, when: {verdict: benign}}
   - {from: classify, to: bare, when: else, join: all}
   - [[gate, bare], act]
+  - [act, legal]
 rules:
   - id: ask
     when: "?n <- (node-id (id bare))"
     then: [{kind: interrupt, prompt: Go, timeout: 60, on_timeout: "goto:act"}]
   - {id: all, when: {node: act, "ok.approved": true},
      then: [{kind: goto, node: gate}, {kind: halt, reason: done}, {kind: retry},
-            {kind: parallel, nodes: [gate, act]}]}
+            {kind: parallel, nodes: [gate, act]},
+            {kind: assert, fact: alarm, slots: {level: high}}]}
+  - {id: clips, when: '?a <- (alarm (level "high"))', then: [{kind: retract, pattern: "?a"}]}
 finally: [report]
 """
 SMALL = 'state: "triage_nodes:State"\nnodes: [{id: a, kind: "triage_nodes:nothing"}]\n'
@@ -74,8 +81,17 @@ def forms(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str |
 
 def free(place: tuple[str | int, ...]) -> bool:
     """Whether an author's own keys stand here: fields, values of the run, schemas, payloads."""
-    own = {"state", "when", "payload", "interrupt_payload", "reason", "response", "default"}
-    return not own.isdisjoint(place)
+    own = {
+        "state",
+        "when",
+        "payload",
+        "interrupt_payload",
+        "reason",
+        "response",
+        "default",
+        "slots",
+    }
+    return not {*own, "input", "output"}.isdisjoint(place)
 
 
 PLACES = list(forms(read(FULL)))
@@ -134,7 +150,7 @@ def test_the_actions_of_rules_have_the_same_keys_in_yaml_and_in_python() -> None
     found = {
         form["properties"]["kind"]["const"]: {*form["properties"]} - {"kind"}
         for name, form in definitions.items()
-        if "const" in form["properties"].get("kind", {}) and name != "InterruptNodeForm"
+        if "const" in form["properties"].get("kind", {}) and not name.endswith("NodeForm")
     }
 
     assert found == ACTION_KEYS

@@ -1,0 +1,278 @@
+"""Rules whose condition is CLIPS text, in a run: they take part like every other rule."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel
+
+from abeyance import START, Goto, Graph, GraphError, append, testing
+from abeyance.core.state import Limits
+
+AFTER_WORK = "(node-id (id work)) "
+
+
+class State(BaseModel):
+    verdict: str | None = None
+    amount: int = 0
+    ok: bool | None = None
+    log: Annotated[list[str], append] = []
+
+
+def logs(name: str) -> Callable[[], dict[str, Any]]:
+    return lambda: {"log": [name]}
+
+
+def shop(**rules: tuple[Any, list[dict[str, Any]]]) -> Graph:
+    """work -> last, which leads on to a node that the verdict names, if it does."""
+    graph = Graph("shop", state=State)
+    for name in ("work", "last", "left", "right"):
+        graph.node(name=name)(logs(name))
+    graph.edge(START, "work")
+    graph.edge("work", "last")
+    for name in ("left", "right"):
+        graph.edge("last", name, when={"verdict": name})
+    graph.edge("last", "END", when="else")
+    for name, (when, then) in rules.items():
+        graph.rule(name, when=when, then=then)
+    return graph
+
+
+async def log_of(graph: Graph, given: dict[str, Any] | None = None, **more: Any) -> Any:
+    ended = await testing.run(graph, given, **more)
+    assert ended.status == "completed", ended.reason
+    return ended.values["log"]
+
+
+HALT, RETRY = {"kind": "halt", "reason": "enough"}, {"kind": "retry"}
+LEFT, RIGHT = ({"kind": "goto", "node": node} for node in ("left", "right"))
+BOTH = {"kind": "parallel", "nodes": ["left", "right"]}
+ASK = {"kind": "interrupt", "prompt": "Sure of {amount}?", "answer_to": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "went"),
+    [
+        (LEFT, RIGHT, ["work", "left"]),
+        (BOTH, LEFT, ["work", "left"]),
+        (BOTH, BOTH, ["work", "left", "right"]),
+        (LEFT, HALT, ["work"]),
+        (LEFT, RETRY, ["work", "work", "work"]),
+        (RETRY, HALT, ["work"]),
+    ],
+)
+async def test_one_decision_is_taken_by_rank_and_then_by_order(
+    first: dict[str, Any], second: dict[str, Any], went: list[str]
+) -> None:
+    graph = shop(one=(AFTER_WORK + "(amount)", [first]), two=({"node": "work"}, [second]))
+    ended = await testing.run(graph, limits=Limits(max_visits=3))
+
+    assert ended.values["log"] == went
+    assert ended.status == {"halt": "halted", "retry": "failed"}.get(second["kind"], "completed")
+
+
+async def test_every_question_comes_before_the_decision() -> None:
+    rules = {
+        "over": (AFTER_WORK, [HALT]),
+        "sure": (AFTER_WORK + '(amount (value "7"))', [ASK]),
+        "quiet": (AFTER_WORK + '(amount (value "8"))', [ASK]),
+    }
+    run = testing.InMemoryRun(shop(**rules), {"amount": 7})
+    await run.start()
+    (asked,) = run.interrupts
+
+    assert (run.status, asked.kind, asked.name) == ("awaiting-input", "rule", "sure")
+    assert asked.prompt == "Sure of 7?"
+    await run.respond("sure", True)
+    assert (run.status, run.reason, run.values["ok"]) == ("halted", "enough", True)
+
+
+async def test_a_rule_sees_the_patch_of_the_visit_and_comes_before_its_goto() -> None:
+    graph = Graph("g", state=State)
+    graph.node(name="work", to=["left"])(lambda: Goto("left", {"verdict": "bad"}))
+    for name in ("left", "right"):
+        graph.node(name=name)(logs(name))
+    graph.edge(START, "work")
+    graph.rule("bad", when=AFTER_WORK + '(verdict (value "bad"))', then=[RIGHT])
+
+    assert await log_of(graph) == ["right"]
+
+
+async def test_what_one_rule_asserts_lets_another_fire_and_is_gone_with_the_visit() -> None:
+    graph = shop(
+        tell=(AFTER_WORK + "(amount (value ?a))", [{"kind": "assert", "fact": "(seen (of ?a))"}]),
+        act=('(seen (of ~"0"))', [LEFT]),
+    )
+
+    assert await log_of(graph, {"amount": 1}) == ["work", "left"]
+    assert await log_of(graph, {"amount": 0}) == ["work", "last"]
+
+
+async def test_a_rule_with_a_mapping_changes_facts_in_its_turn() -> None:
+    alarm = {"kind": "assert", "fact": "alarm", "slots": {"level": "high", "about": None}}
+    rules: dict[str, Any] = {
+        "raise": ({"node": "work", "amount": 1}, [alarm]),
+        "act": ('(alarm (level "high"))', [LEFT]),
+    }
+    quiet = {"calm": ({"ok": True}, [{"kind": "retract", "pattern": "(alarm)"}])}
+
+    assert await log_of(shop(**rules), {"amount": 1}) == ["work", "left"]
+    assert await log_of(shop(**rules), {"amount": 2}) == ["work", "last"]
+    first = shop(**{"raise": rules["raise"]}, **quiet, act=rules["act"])
+    assert await log_of(first, {"amount": 1, "ok": True}) == ["work", "last"]
+    assert await log_of(first, {"amount": 1}) == ["work", "left"]
+    assert await log_of(shop(**rules, **quiet), {"amount": 1, "ok": True}) == ["work", "left"]
+
+
+async def test_a_rule_with_a_mapping_does_not_depend_on_facts() -> None:
+    tell = {"kind": "assert", "fact": "told"}
+    graph = shop(
+        take=("?n <- (node-id (id work))", [{"kind": "retract", "pattern": "?n"}]),
+        tell=({"node": "work"}, [tell]),
+        act=("(told)", [LEFT]),
+        never=(AFTER_WORK + "(told)", [HALT]),
+    )
+
+    assert await log_of(graph) == ["work", "left"]
+
+
+async def test_a_mapping_tells_a_text_from_a_number_where_clips_does_not() -> None:
+    tell = {"kind": "assert", "fact": "told"}
+    graph = shop(tell=({"node": "work", "verdict": 7}, [tell]), act=("(told)", [LEFT]))
+
+    assert await log_of(graph, {"verdict": "7"}) == ["work", "last"]
+
+
+async def test_a_rule_looks_at_the_answer_to_a_question() -> None:
+    graph = Graph("asked", state=State)
+    graph.interrupt("gate", prompt="?", answer_to="verdict")
+    for name in ("yes", "no"):
+        graph.node(name=name)(logs(name))
+    graph.edge(START, "gate")
+    graph.edge("gate", "yes")
+    graph.rule(
+        "refused",
+        when='(node-id (id gate)) (verdict (value ?v&:(eq (sub-string 1 2 ?v) "no")))',
+        then=[{"kind": "goto", "node": "no"}],
+    )
+
+    assert await log_of(graph, answers={"gate": "yes, do"}) == ["yes"]
+    assert await log_of(graph, answers={"gate": "no, never"}) == ["no"]
+
+
+async def test_a_rule_looks_at_what_a_nested_graph_left_and_each_graph_has_its_own() -> None:
+    inner = shop(inside=(AFTER_WORK + '(amount (value "1"))', [RIGHT]))
+    graph = Graph("outer", state=State)
+    graph.subgraph("shop", inner)
+    graph.node(name="work")(lambda: {"log": ["outer work"]})
+    graph.node(name="end")(lambda: {"log": ["end"]})
+    graph.edge(START, "shop")
+    graph.edge("shop", "work")
+    graph.rule(
+        "skip",
+        when='(node-id (id shop)) (amount (value "1"))',
+        then=[{"kind": "goto", "node": "end"}],
+    )
+
+    assert await log_of(graph, {"amount": 1}) == ["work", "right", "end"]
+    assert await log_of(graph, {"amount": 2}) == ["work", "last", "outer work"]
+
+
+async def test_a_rule_decides_on_the_values_that_a_person_has_edited() -> None:
+    graph = Graph("looked", state=State, interrupt_after=["work"])
+    for name in ("work", "left", "right"):
+        graph.node(name=name)(logs(name))
+    graph.edge(START, "work")
+    graph.edge("work", "right")
+    graph.rule("large", when=AFTER_WORK + '(amount (value ~"0"))', then=[LEFT])
+
+    def edit(interrupt: Any) -> Any:
+        return {"values": {"amount": 9}, "version": interrupt.payload["version"]}
+
+    assert await log_of(graph, answers={"interrupt_after": edit}) == ["work", "left"]
+    assert await log_of(graph, answers={"interrupt_after": None}) == ["work", "right"]
+
+
+async def test_rules_that_cannot_be_evaluated_fail_the_visit_at_once() -> None:
+    attempts: list[str] = []
+    graph = Graph("hopeless", state=State, on_error="interrupt")
+    graph.node(name="work", retries=5)(lambda: attempts.append("work"))
+    graph.edge(START, "work")
+    graph.rule("sum", when="(verdict (value ?v&:(> ?v 1)))", then=[HALT])
+    run = testing.InMemoryRun(graph, {"verdict": "bad"})
+    await run.start()
+    (asked,) = run.interrupts
+
+    assert attempts == ["work"], "it is not tried again"
+    assert "the rules cannot be evaluated after 'work': the rule 'sum' cannot be" in asked.prompt
+    await run.respond("error", {"action": "skip", "patch": {"verdict": None}})
+    assert run.status == "completed"
+
+
+async def test_rules_that_never_come_to_rest_fail_the_visit() -> None:
+    again = [{"kind": "retract", "pattern": "?a"}, {"kind": "assert", "fact": "(ping)"}]
+    graph = shop(
+        start=({"node": "work"}, [{"kind": "assert", "fact": "ping"}]),
+        turn=("?a <- (ping)", again),
+    )
+    ended = await testing.run(graph)
+
+    assert ended.status == "failed"
+    assert "the rules still fire after 1000 firings, next 'turn'" in str(ended.reason)
+
+
+def test_the_text_of_a_rule_is_part_of_the_version_of_its_graph() -> None:
+    one, two = (shop(r=(f'(amount (value "{n}"))', [HALT])).build() for n in (1, 2))
+
+    assert one.version != two.version
+
+
+WITHOUT = """
+import sys
+sys.modules["clips"] = None
+import abeyance
+
+graph = abeyance.Graph("g")
+graph.interrupt("gate")
+graph.edge(abeyance.START, "gate")
+ask = {"kind": "interrupt", "prompt": "Go?"}
+graph.rule("r", when="?n <- (node-id (id gate))", then=[ask])
+graph.build()
+print("built")
+graph.rule("large", when="(amount (value ?a))", then=[{"kind": "halt"}])
+try:
+    graph.build()
+except abeyance.GraphError as error:
+    print(*error.faults)
+"""
+
+
+def test_without_the_extra_only_text_that_needs_it_is_a_fault() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=30, check=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+
+    assert done.stdout.splitlines() == [
+        "built",
+        "the rule 'large' has CLIPS text as its condition; install abeyance[rules]",
+    ]
+
+
+def test_the_library_is_not_imported_before_it_is_needed() -> None:
+    script = "import abeyance, abeyance.worker, sys; sys.exit('clips' in sys.modules)"
+    subprocess.run(
+        [sys.executable, "-c", script], timeout=30, check=True, cwd=Path(__file__).parents[2]
+    )
+
+
+def test_rules_that_change_facts_which_nobody_sees_are_a_fault() -> None:
+    graph = shop(r=({"node": "work"}, [{"kind": "assert", "fact": "told"}]))
+
+    with pytest.raises(GraphError, match="'r' changes facts, at which only rules with CLIPS text"):
+        graph.build()

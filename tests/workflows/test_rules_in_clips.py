@@ -1,0 +1,82 @@
+"""Rules with CLIPS text on a real server: they are looked at where code runs, and replayed without it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from temporal_site import ANYBODY, Site
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Graph
+
+
+class State(BaseModel):
+    amount: int
+    verdict: str | None = None
+    done: str | None = None
+
+
+def reviewed() -> Graph:
+    """work -> gate -> pay, where rules ask after the work and may send an answer to hold."""
+    graph = Graph("reviewed", state=State)
+    graph.node(name="work")(lambda: {"verdict": "unsure"})
+    graph.interrupt("gate", prompt="Pay {amount}?", answer_to="verdict")
+    for name in ("pay", "hold"):
+        graph.node(name=name)(lambda state, name=name: {"done": name})
+    graph.edge(START, "work")
+    graph.edge("work", "gate")
+    graph.edge("gate", "pay")
+    large = "(node-id (id work)) (amount (value ?a&:(> (string-to-field ?a) 100)))"
+    graph.rule("large", when=large, then=[{"kind": "assert", "fact": "(alarm (of ?a))"}])
+    graph.rule(
+        "sure",
+        when="(alarm (of ?a)) (amount (value ?a))",
+        then=[{"kind": "interrupt", "prompt": "Sure of {amount}?"}],
+    )
+    graph.rule(
+        "later",
+        when='(node-id (id gate)) (verdict (value ?v&:(str-index "later" ?v)))',
+        then=[{"kind": "goto", "node": "hold"}],
+    )
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("amount", "asked", "answer", "done"),
+    [(500, "sure", "yes", "pay"), (5, "gate", "later, please", "hold")],
+)
+async def test_rules_are_looked_at_after_code_and_after_an_answer_and_are_replayed(
+    temporal: TemporalClient,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    amount: int,
+    asked: str,
+    answer: Any,
+    done: str,
+) -> None:
+    site = Site(temporal, reviewed())
+    async with site.worker():
+        run_id = await site.start({"amount": amount})
+        first = await site.until(run_id, "awaiting-input")
+        if asked == "sure":
+            await site.client.respond(run_id, response=None, principal=ANYBODY)
+            await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response=answer, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+    assert first.interrupts[0].name == asked
+    assert (ended.status, ended.values["done"]) == ("completed", done)
+    # The workflow itself knows nothing of CLIPS: it is replayed by who could not evaluate the rules.
+    monkeypatch.setitem(sys.modules, "clips", None)
+    await site.replays(run_id)
+    markers = [
+        event
+        for event in (await site.history(run_id)).events
+        if event.event_type == EventType.EVENT_TYPE_MARKER_RECORDED
+        and event.marker_recorded_event_attributes.marker_name == "core_local_activity"
+    ]
+    assert len(markers) == 1, "the rules after the answer are looked at in a local activity"
