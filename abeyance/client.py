@@ -7,6 +7,7 @@ be reached, as `Unavailable`.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from abeyance.closed import (
 )
 from abeyance.core import ledger
 from abeyance.core.canonical import Json
+from abeyance.core.events import Message
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unavailable
@@ -234,19 +236,96 @@ class Client(Reading):
     async def send_message(
         self, run_id: str, message: wire.SteerMessage, *, key: str | None = None
     ) -> wire.MessageReceipt:
-        """Put a message into the run's mailbox, in one round trip."""
+        """Put a message into the run's mailbox, in one round trip.
+
+        The same message again (by its id) is a duplicate and changes nothing. Raises the refusals
+        `invalid_message`, `action_not_allowed`, `unknown_node` for its target, `message_conflict`,
+        `queue_full`, `not_running` and `unknown_run`.
+        """
         try:
             return await self._line.update(
                 run_id,
                 "send_message",
-                message,
+                _named(message),
                 wire.MessageReceipt,
                 Turn.SEND_MESSAGE,
                 # Not the message's own id: the mailbox knows that one, and says so.
                 key=key,
             )
+        except ApplicationError as error:
+            if error.type != wire.REPLAYED:
+                raise
+            return wire.MessageReceipt.model_validate(error.details[0])
         except RunEnded as ended:
             raise ended.described.not_running() from ended
+
+    async def steer(self, run_id: str, message: wire.SteerMessage) -> wire.MessageReceipt:
+        """Put a message into the run's mailbox by a signal, and read back what became of it.
+
+        Where no worker can be asked, the signal is sent and `queue_depth` is None. Raises what
+        `send_message` raises.
+        """
+        message = _named(message)
+        try:
+            found = await self._line.query(run_id, "check_message", wire.MessageCheck, message)
+        except Unavailable:
+            found = None
+        if found is not None and found.refusal is not None:
+            raise found.refusal.refusal()
+        try:
+            await self._line.signal(run_id, "steer", message)
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+        return await self._read_back(run_id, message, duplicate=bool(found and found.duplicate))
+
+    async def _read_back(
+        self, run_id: str, message: wire.SteerMessage, *, duplicate: bool
+    ) -> wire.MessageReceipt:
+        message_id = message.message_id or ""
+        view = await self.view(run_id)
+        for left in () if duplicate else view.rejected:
+            if left.message_id == message_id:
+                raise Refusal(
+                    Code(left.code),
+                    f"The message {message_id!r} came too late: something else was quicker "
+                    f"({left.code}).",
+                    message_id=message_id,
+                    limit=view.max_queue_size,
+                    actual=view.queue_depth,
+                )
+        depth = None if view.degraded else view.queue_depth
+        return wire.MessageReceipt(message_id=message_id, duplicate=duplicate, queue_depth=depth)
+
+    async def take_messages(self, run_id: str, order: wire.TakeMessages) -> list[Message]:
+        """What a visit takes; none if there is none for it. Not for people."""
+        try:
+            return await self._line.update(
+                run_id, "take_messages", order, list[Message], Turn.TAKE_MESSAGES, key=None
+            )
+        except ApplicationError as error:
+            if error.type != wire.EMPTY:
+                raise
+            return []
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+
+    async def clear_messages(self, run_id: str, *, actor: str = "local") -> int:
+        """Throw the unread messages away, which are reported, and return how many there were."""
+        order = wire.ClearMessages(actor=actor)
+        try:
+            cleared = await self._line.update(
+                run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE, key=None
+            )
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+        return cleared.cleared
+
+    async def pause_and_send(
+        self, run_id: str, message: wire.SteerMessage, pause: wire.Pause | None = None
+    ) -> wire.MessageReceipt:
+        """Pause the run, and put a message into its mailbox, which is read when it goes on."""
+        await self.pause(run_id, pause)
+        return await self.steer(run_id, message)
 
     async def _control(self, run_id: str, signal: str, order: wire.Control) -> wire.RunView:
         try:
@@ -282,3 +361,10 @@ class Client(Reading):
             run_id=run_id,
             run_status=(described.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"),
         )
+
+
+def _named(message: wire.SteerMessage) -> wire.SteerMessage:
+    # Named here, so that sending it again is known to be sending the same.
+    if message.message_id is not None:
+        return message
+    return message.model_copy(update={"message_id": uuid.uuid4().hex})

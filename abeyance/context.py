@@ -9,12 +9,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
 from abeyance.core.canonical import Json
-from abeyance.duration import Duration
+from abeyance.core.events import Message
+from abeyance.duration import Duration, seconds
 from abeyance.interrupts import Interrupt, OnTimeout, Suspended, lowered
 from abeyance.notebook import Notebook
 from abeyance.statemodel import ValuesError
@@ -51,6 +52,19 @@ class Send:
         object.__setattr__(self, "item", item)
 
 
+class Mail(Protocol):
+    """How a visit reaches the run that it is a part of, while it runs."""
+
+    async def take(self, number: int) -> Message | None:
+        """The visit's n-th message, counted from 0; None if there is none yet."""
+
+    async def wait_if_paused(self, timeout: float | None) -> bool:
+        """Wait until the run is not paused. True when it goes on, False when it is cancelled.
+
+        `timeout` is in seconds; None takes the service's `default_timeout`. Raises StillPaused.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """Who and where a visit is, what people said so far, and whether it should stop.
@@ -65,6 +79,9 @@ class Context:
     `{item, status}`. `resumed`: this visit has asked people before and was re-entered; `targets` are
     then the answers to its own questions, by name (`process/name` where a process asked), and
     `saved_state` is what it kept when it asked.
+
+    `inbox` are the messages that were there for it when it started, if its function has a parameter of
+    that name; `guidance` is what a person said who had the visit done again.
     """
 
     run_id: str
@@ -80,11 +97,14 @@ class Context:
     is_cancelled: Callable[[], bool]
     beat: Callable[[], None]
     notebook: Notebook
+    mail: Mail
     item: Any = None
     results: Any = None
     resumed: bool = False
     targets: Mapping[str, Any] = field(default_factory=dict)
     saved_state: Any = None
+    inbox: Sequence[Message] = ()
+    guidance: str | None = None
 
     @property
     def cancelled(self) -> bool:
@@ -183,6 +203,26 @@ class Context:
             state = next((error.state for error in waiting if error.state is not None), None)
             raise Suspended(asked, state, composite=True)
         return [value for value, _ in ended]
+
+    async def check_interrupt(self) -> Message | None:
+        """The next message that is for this visit, or None. Each is given once; a visit that is tried
+        again, or re-entered, gets those that it took once more, in the same order.
+        """
+        self.notebook.demand_keeping("read messages")
+        message = await self.mail.take(self.notebook.messages)
+        if message is not None:
+            self.notebook.messages += 1
+        return message
+
+    async def wait_if_paused(self, timeout: Duration | None = None) -> bool:
+        """Wait here while the run is paused: True when it goes on, or was not paused; False when it is
+        being cancelled.
+
+        `timeout` None takes the service's `default_timeout`. Raises StillPaused, a TimeoutError, that
+        says for which run, how long, and which calls let it go on.
+        """
+        self.notebook.demand_keeping("wait while the run is paused")
+        return await self.mail.wait_if_paused(None if timeout is None else seconds(timeout))
 
     def emit(self, event: str, data: Json = None) -> None:
         """Tell followers of the run an event `user.<event>`. It is told when the visit ends or asks."""

@@ -127,6 +127,10 @@ class Unavailable(AbeyanceError):
         super().__init__(message)
 
 
+class StillPaused(AbeyanceError, TimeoutError):
+    """Raised in a node that waited for a paused run to go on, in vain."""
+
+
 class NodeError(AbeyanceError):
     """Raised by a node's author to say that the visit failed."""
 

@@ -35,7 +35,7 @@ from abeyance.core.model import (
 from abeyance.duration import Duration
 from abeyance.errors import GraphError
 from abeyance.intake import Intake, unreadable
-from abeyance.nodecode import NodeCode
+from abeyance.nodecode import NodeCode, reads_inbox
 from abeyance.question import question_of
 from abeyance.statemodel import StateModel
 
@@ -113,7 +113,8 @@ class Graph:
     ) -> Any:
         """Declare a node: a function of (state), of (state, ctx) or of nothing.
 
-        A second parameter that has a default is filled only if it is called `ctx` or `context`. The
+        A second parameter that has a default is filled only if it is called `ctx` or `context`; one that
+        is called `inbox` gets the messages that are there for it when it starts. The
         function returns a patch (a mapping of the fields that it changes), a `Goto`, or None. A coroutine
         function runs on the event loop, a plain one in a thread.
 
@@ -137,7 +138,10 @@ class Graph:
                 intake.short(bound, told)
             if on_error is None:
                 self._by_default.add(id_)
-            self.code[id_] = NodeCode(function=function, takes=intake.takes(function, told))
+            has_inbox = reads_inbox(function)
+            self.code[id_] = NodeCode(
+                function=function, takes=intake.takes(function, told), reads_inbox=has_inbox
+            )
             self._add(
                 FunctionNode(
                     id=id_,
@@ -148,6 +152,7 @@ class Graph:
                     local=local,
                     on_error=Fail() if on_error is None else intake.on_error(on_error, told),
                     to=intake.names(to, f"{told}, to="),
+                    reads_inbox=has_inbox,
                 )
             )
             return function

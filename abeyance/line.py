@@ -110,13 +110,18 @@ class Line:
                 run_id=run_id,
             )
 
-    async def query(self, run_id: str, name: str, result_type: type[T]) -> T:
+    async def query(
+        self, run_id: str, name: str, result_type: type[T], argument: wire.Request | None = None
+    ) -> T:
         """What a worker says of a run now. Raises Unavailable, soon, if there is none."""
         handle = self.temporal.get_workflow_handle(run_id)
 
         async def ask() -> Any:
             try:
-                return await handle.query(name, result_type=result_type, rpc_timeout=RPC)
+                given = [] if argument is None else [argument]
+                return await handle.query(
+                    name, args=given, result_type=result_type, rpc_timeout=RPC
+                )
             except ValueError as error:
                 # The SDK does not know the status of a run that was natively paused a moment ago.
                 if "WorkflowExecutionStatus" not in str(error):
@@ -124,9 +129,8 @@ class Line:
                 raise Unavailable(f"the run {run_id!r} is paused through Temporal") from error
 
         seconds = min(self.patience, _READ_PATIENCE)
-        found: T = await self._reads.read(
-            f"{run_id} {name}", lambda: patiently(run_id, ask, seconds=seconds)
-        )
+        same = f"{run_id} {name} {'' if argument is None else argument.model_dump_json()}"
+        found: T = await self._reads.read(same, lambda: patiently(run_id, ask, seconds=seconds))
         return found
 
     async def signal(self, run_id: str, name: str, order: wire.Request) -> None:

@@ -7,7 +7,11 @@ import contextvars
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
+
+INBOX: Final = "inbox"
+"""The parameter by which a function gets messages."""
 
 _CONTEXT_NAMES: Final = frozenset({"context", "ctx"})
 _BY_POSITION: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -16,10 +20,20 @@ _MOST_TAKEN: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCode:
-    """A node's function, and how many of (state, context) it takes."""
+    """A node's function, how many of (state, context) it takes, and whether it takes an inbox."""
 
     function: Callable[..., Any]
     takes: int
+    reads_inbox: bool = False
+
+
+def reads_inbox(function: Callable[..., Any]) -> bool:
+    """Whether a function has a parameter `inbox`, for the messages that are there when it starts."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+    return INBOX in parameters and parameters[INBOX].kind is not inspect.Parameter.POSITIONAL_ONLY
 
 
 def takes(function: Callable[..., Any]) -> int | None:
@@ -35,24 +49,26 @@ def takes(function: Callable[..., Any]) -> int | None:
     if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
         count = _MOST_TAKEN
     else:
-        places = [each for each in parameters if each.kind in _BY_POSITION][:_MOST_TAKEN]
+        named = [each for each in parameters if each.kind in _BY_POSITION and each.name != INBOX]
+        places = named[:_MOST_TAKEN]
         count = len(places[:1]) + sum(
             each.default is inspect.Parameter.empty or each.name in _CONTEXT_NAMES
             for each in places[1:]
         )
-    return count if can_take(function, count) else None
+    fits = can_take(function, count, inbox=reads_inbox(function))
+    return count if fits else None
 
 
-def can_take(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with so many arguments."""
+def can_take(function: Callable[..., Any], count: int, *, inbox: bool = False) -> bool:
+    """Whether a function can be called with so many arguments, and perhaps an inbox."""
     try:
-        inspect.signature(function).bind(*range(count))
+        inspect.signature(function).bind(*range(count), **({INBOX: ()} if inbox else {}))
     except (TypeError, ValueError):
         return False
     return True
 
 
-async def call(function: Callable[..., Any], *arguments: Any) -> Any:
+async def call(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Call an author's function: a coroutine function here, a plain one in a thread.
 
     Raises what it raises, but for what would not end the call alone: a `SystemExit` would end the
@@ -61,8 +77,8 @@ async def call(function: Callable[..., Any], *arguments: Any) -> Any:
     """
     try:
         if inspect.iscoroutinefunction(function):
-            return await function(*arguments)
-        returned = await _in_thread(function, arguments)
+            return await function(*arguments, **named)
+        returned = await _in_thread(partial(function, *arguments, **named))
         return await returned if inspect.isawaitable(returned) else returned
     except SystemExit as error:
         message = (
@@ -76,14 +92,14 @@ async def call(function: Callable[..., Any], *arguments: Any) -> Any:
         raise RuntimeError(message) from error
 
 
-async def _in_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+async def _in_thread(function: partial[Any]) -> Any:
     def work() -> Any:
         try:
-            return function(*arguments)
+            return function()
         except StopIteration as error:
             # It cannot pass through a future: whoever awaits that would wait for ever.
             message = (
-                f"{function!r} raised StopIteration: it asked an empty iterator for its next item"
+                f"{function.func!r} raised StopIteration: it asked an empty iterator for its next item"
             )
             raise RuntimeError(message) from error
 

@@ -33,13 +33,16 @@ _MOST_EVENTS: Final = 1_000
 
 
 class Notebook:
-    """`steps` are those that earlier attempts finished. `write` None: nothing can be kept here."""
+    """`steps` are those that earlier attempts finished; `messages` counts those read in this pass.
+    `write` None: nothing can be kept here.
+    """
 
     def __init__(
         self, steps: Mapping[str, Json], write: Write | None, now: Callable[[], datetime]
     ) -> None:
         self.steps: dict[str, Json] = dict(steps)
         self.emitted: list[wire.Emitted] = []
+        self.messages = 0
         self._write = write
         self._now = now
         self._begun: set[str] = set()

@@ -15,6 +15,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import wire
 from abeyance.closed import PAUSED_NATIVELY, record_in
 from abeyance.connection import connect_temporal, pollers
+from abeyance.core.events import Message
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.inbox import Inbox, InboxFilter
 from abeyance.line import Line
@@ -104,6 +105,24 @@ class Reading:
             except Unavailable:
                 found = described.degraded_view().interrupts
         return [entry for entry in found if status in ("all", entry.status)]
+
+    async def messages(self, run_id: str) -> list[Message]:
+        """The unread messages, in the order of reading; none in an ended run, which reports them.
+
+        Raises the refusal `unknown_run`, and Unavailable: messages are known to the run alone.
+        """
+        described = await self._line.described(run_id)
+        if not described.is_running:
+            return []
+        return await self._line.query(run_id, "messages", list[Message])
+
+    async def queue_depth(self, run_id: str) -> int:
+        """How many messages are unread."""
+        return (await self.view(run_id)).queue_depth
+
+    async def has_queued_messages(self, run_id: str) -> bool:
+        """Whether a message is unread."""
+        return await self.queue_depth(run_id) > 0
 
     async def result(self, run_id: str) -> wire.ClosingRecord:
         """What an ended run left behind. Raises `unknown_run`, or `not_finished` while it runs."""

@@ -63,6 +63,7 @@ class InMemoryRun:
         self._graph = graph
         self._now = now
         self._wanted: deque[effects.Effect] = deque()
+        self._sent = 0
         self._state = machine.new_run(
             run_id=run_id,
             spec=graph.build(),
@@ -138,9 +139,24 @@ class InMemoryRun:
         """Go on after a pause."""
         await self._feed(events.Resumed(now=self._now, actor="tester"))
 
+    async def send(self, text: str = "", **about: Any) -> None:
+        """Put a message into the mailbox, and go on. `about` are the other fields of a message: `action`,
+        `params`, `target`, `priority`, `ttl` (in seconds), `sender`, ... Raises the Refusal that it gets.
+        """
+        self._sent += 1
+        given = {"message_id": f"m{self._sent}", "sender": "tester", "capabilities": (EVERYTHING,)}
+        message = events.Message(text=text, **{**given, **about})
+        await self._feed(events.MessageSent(now=self._now, message=message))
+
     async def cancel(self, reason: str | None = None) -> None:
         """End the run in good order."""
         await self._feed(events.CancelRequested(now=self._now, actor="tester", reason=reason))
+
+    def take(self, visit: str, number: int) -> events.Message | None:
+        """The n-th message that a running visit takes, counted from 0; None if there is none."""
+        self._apply(events.MessagesTaken(now=self._now, visit=visit, upto=number + 1))
+        taken = self._state.visits[visit].taken
+        return taken[number] if len(taken) > number else None
 
     def _id_of(self, interrupt: str) -> str:
         named = [entry.id for entry in self.interrupts if entry.name == interrupt]
@@ -189,6 +205,8 @@ class InMemoryRun:
             interrupted=effect.interrupted,
             item=effect.item,
             results=effect.results,
+            inbox=effect.inbox,
+            guidance=effect.guidance,
             outcome=effect.outcome,
             local=effect.node.local,
         )
@@ -226,6 +244,7 @@ class InMemoryRun:
             context = context_of(
                 order,
                 notebook=book,
+                mail=_MemoryMail(self, order.address),
                 attempt=attempt,
                 logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
                 is_cancelled=lambda: False,
@@ -303,6 +322,20 @@ class InMemoryRun:
         self.events.append(
             Happened(time=self._now, type=type_, address=address, actor=actor, data=told)
         )
+
+
+class _MemoryMail:
+    """The mail of a visit in memory, where nothing else happens while it runs."""
+
+    def __init__(self, trial: InMemoryRun, visit: str) -> None:
+        self._trial = trial
+        self._visit = visit
+
+    async def take(self, number: int) -> events.Message | None:
+        return self._trial.take(self._visit, number)
+
+    async def wait_if_paused(self, timeout: float | None) -> bool:  # noqa: ARG002 nobody waits
+        return True
 
 
 async def run(

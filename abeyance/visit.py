@@ -20,7 +20,7 @@ from pydantic_core import PydanticSerializationError
 
 from abeyance import clips, wire
 from abeyance.clipsengine import ClipsError, ClipsMissing, library
-from abeyance.context import Context, Goto, Send
+from abeyance.context import Context, Goto, Mail, Send
 from abeyance.core import events
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.model import END, Clips
@@ -28,7 +28,7 @@ from abeyance.core.patch import PatchError, merged
 from abeyance.errors import FailureCode, Fatal
 from abeyance.graph import Graph
 from abeyance.interrupts import suspended_by
-from abeyance.nodecode import call
+from abeyance.nodecode import INBOX, call
 from abeyance.notebook import Notebook
 from abeyance.statemodel import ValuesError
 
@@ -71,6 +71,7 @@ def context_of(
     order: wire.VisitOrder,
     *,
     notebook: Notebook,
+    mail: Mail,
     attempt: int,
     logger: logging.LoggerAdapter[logging.Logger],
     is_cancelled: Callable[[], bool],
@@ -97,6 +98,9 @@ def context_of(
         resumed=order.interrupted,
         targets=order.own,
         saved_state=order.saved,
+        inbox=order.inbox,
+        guidance=order.guidance,
+        mail=mail,
     )
 
 
@@ -164,7 +168,8 @@ async def _run_code(
             "that has it, and the visit goes on"
         )
     state = graph.states.read(order.values)
-    returned = await call(code.function, *(state, context)[: code.takes])
+    named = {INBOX: list(context.inbox)} if code.reads_inbox else {}
+    returned = await call(code.function, *(state, context)[: code.takes], **named)
     goto: str | None = None
     sends: tuple[events.Send, ...] | None = None
     changes: Any = returned

@@ -18,12 +18,23 @@ from pydantic import (
     model_validator,
 )
 
-from abeyance.core.events import Asked, Send
+from abeyance.core.events import Asked, Message, Send
 from abeyance.core.ledger import Receipt
 from abeyance.core.model import Rule
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.duration import OptionalSeconds
+from abeyance.mail import Cleared as Cleared
+from abeyance.mail import ClearMessages as ClearMessages
+from abeyance.mail import MediaPart as MediaPart
+from abeyance.mail import MessageBody as MessageBody
+from abeyance.mail import MessageCheck as MessageCheck
+from abeyance.mail import MessageReceipt as MessageReceipt
+from abeyance.mail import Part as Part
+from abeyance.mail import RefusalView as RefusalView
+from abeyance.mail import SteerMessage as SteerMessage
+from abeyance.mail import TakeMessages as TakeMessages
+from abeyance.mail import TextPart as TextPart
 from abeyance.shapes import DEEPEST as DEEPEST
 from abeyance.shapes import Moment as Moment
 from abeyance.shapes import Record as Record
@@ -130,6 +141,8 @@ class VisitOrder(Record):
     interrupted: bool = False
     item: Any = None
     results: Any = None
+    inbox: tuple[Message, ...] = ()
+    guidance: str | None = None
     local: bool = False
     rules: tuple[Rule, ...] = ()
 
@@ -244,30 +257,6 @@ class Resume(Control):
 
 class Cancel(CancelBody, Control):
     """End in good order."""
-
-
-class SteerMessage(Request):
-    """A message for a run's mailbox."""
-
-    message_id: str = Field(min_length=1, max_length=256)
-    text: str = Field(min_length=1)
-    metadata: dict[str, Value] = Field(default_factory=dict)
-    sender: str = Field(default="temporal", max_length=256)
-
-
-class MessageReceipt(Record):
-    """That a message was accepted."""
-
-    message_id: str
-    duplicate: bool
-    queue_depth: int
-
-
-class TakeMessages(Request):
-    """A visit asks for the oldest messages, at most `most`."""
-
-    visit: str
-    most: int = Field(default=1, ge=1, le=1000)
 
 
 class Answers(Request):

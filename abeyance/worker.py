@@ -18,6 +18,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
+from abeyance.client import Client
 from abeyance.connection import connect_temporal
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
 from abeyance.exit import leave
@@ -52,12 +53,14 @@ def make_worker(
     as tests do to find what is not deterministic; otherwise there is no sandbox
     (docs/adr/0007-no-sandbox-in-production.md).
     """
+    client = Client(temporal, task_queue=settings.task_queue)
+    nodes = NodeActivities(graphs, client, default_timeout=settings.default_timeout)
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
     return Worker(
         temporal,
         task_queue=settings.task_queue,
         workflows=[AgentRun],
-        activities=[NodeActivities(graphs).run],
+        activities=[nodes.run],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions)
         if strict_sandbox
         else UnsandboxedWorkflowRunner(),

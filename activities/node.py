@@ -19,7 +19,9 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
+from abeyance.activities.post import Post
 from abeyance.activities.pulse import Pulse, Superseded
+from abeyance.client import Client
 from abeyance.context import Context
 from abeyance.core.canonical import Json
 from abeyance.errors import FailureCode
@@ -44,8 +46,12 @@ class VisitLog(logging.LoggerAdapter[logging.Logger]):
 class NodeActivities:
     """Every node of the given graphs, as one activity that goes by the name of the node."""
 
-    def __init__(self, graphs: Mapping[str, Graph]) -> None:
+    def __init__(
+        self, graphs: Mapping[str, Graph], client: Client, *, default_timeout: float = 300.0
+    ) -> None:
         self._graphs = graphs
+        self._client = client
+        self._default_timeout = default_timeout
 
     @activity.defn(dynamic=True)
     async def run(self, arguments: Sequence[RawValue]) -> wire.VisitReport:
@@ -53,14 +59,16 @@ class NodeActivities:
         order: wire.VisitOrder = activity.payload_converter().from_payload(
             arguments[0].payload, wire.VisitOrder
         )
-        return wire.VisitReport(outcome=await Attempt(order, self._graphs).run())
+        post = Post(self._client, order, self._default_timeout)
+        return wire.VisitReport(outcome=await Attempt(order, self._graphs, post).run())
 
 
 class Attempt:
     """One attempt at a visit."""
 
-    def __init__(self, order: wire.VisitOrder, graphs: Mapping[str, Graph]) -> None:
+    def __init__(self, order: wire.VisitOrder, graphs: Mapping[str, Graph], post: Post) -> None:
         self._order = order
+        self._post = post
         self._graphs = graphs
         self._info = activity.info()
         self._pulse = Pulse(_journal_of(self._info), self._info)
@@ -164,6 +172,7 @@ class Attempt:
         return context_of(
             order,
             notebook=self._notebook,
+            mail=self._post,
             attempt=self._info.attempt,
             logger=VisitLog(_logger, {"run_id": order.run_id, "address": order.address}),
             is_cancelled=activity.is_cancelled,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
 
 from abeyance import schema, wire
 from abeyance.core import events, ledger
@@ -65,21 +68,50 @@ def cancel_requested(order: wire.Cancel, now: datetime) -> events.CancelRequeste
 
 
 def message_sent(
-    order: wire.SteerMessage, now: datetime, *, signalled: bool = False
+    order: wire.SteerMessage, now: datetime, made_id: str, *, signalled: bool = False
 ) -> events.MessageSent:
-    """A message."""
+    """A message; `made_id` is its id if its sender gave none."""
     message = events.Message(
-        message_id=order.message_id,
+        message_id=order.message_id or made_id,
         text=order.text,
         sender=order.sender,
         metadata=order.metadata,
+        parts=tuple(part.model_dump(mode="json", exclude_none=True) for part in order.parts),
+        action=order.action,
+        params=order.params,
+        target=order.target,
+        priority=order.priority,
+        ttl=order.ttl,
+        sent_at=now,
+        capabilities=order.capabilities,
     )
     return events.MessageSent(now=now, message=message, signalled=signalled)
 
 
+def message_signalled(given: Any, now: datetime, made_id: str) -> events.MessageSent:
+    """A message that a signal brought, which may be anything."""
+    try:
+        order = wire.SteerMessage.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = "".join(f"/{part}" for part in first["loc"])
+        return events.MessageSent(
+            now=now,
+            message=events.Message(message_id=made_id, text=str(given)[:200], sender="temporal"),
+            signalled=True,
+            fault=f"The signal is no message: {place or 'it'}: {first['msg']}.",
+        )
+    return message_sent(order, now, made_id, signalled=True)
+
+
 def messages_taken(order: wire.TakeMessages, now: datetime) -> events.MessagesTaken:
     """A visit takes messages."""
-    return events.MessagesTaken(now=now, visit=order.visit, most=order.most)
+    return events.MessagesTaken(now=now, visit=order.visit, upto=order.upto)
+
+
+def messages_cleared(order: wire.ClearMessages, now: datetime) -> events.MessagesCleared:
+    """Somebody throws the unread messages away."""
+    return events.MessagesCleared(now=now, actor=order.actor)
 
 
 def values_edited(order: wire.EditValues, now: datetime) -> events.ValuesEdited:

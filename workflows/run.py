@@ -20,12 +20,11 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import views, wire
-    from abeyance.core import effects, events, ledger, machine, rotation, snapshot
-    from abeyance.core.canonical import size
+    from abeyance.core import effects, events, ledger, machine, messages, rotation, snapshot
     from abeyance.core.model import GraphSpec
     from abeyance.core.state import RunState
-    from abeyance.errors import FailureCode, Refusal
-    from abeyance.workflows import arrivals, surface, visits
+    from abeyance.errors import Refusal
+    from abeyance.workflows import arrivals, closing, surface, visits
     from abeyance.workflows.notice import Notice
 
 _CLOSING_MEMO_BYTES: Final = 12_000
@@ -73,7 +72,7 @@ class AgentRun:
                 )
             except Refusal as refusal:
                 # It ends the run; as a Refusal it would fail this task for ever.
-                raise _application_error(refusal) from None
+                raise closing.error_of(refusal) from None
             self._notice = Notice(None, now)
             event = events.Started(now=now)
         else:
@@ -113,7 +112,7 @@ class AgentRun:
                 start = self._start.model_copy(update={"generation": generation})
                 workflow.continue_as_new(args=[start, graph, by_scope, carry])
         await workflow.wait_condition(workflow.all_handlers_finished)
-        return self._closing_record()
+        return closing.record_of(self._state, self._start)
 
     @workflow.signal(description="Start no new work. No argument is needed.")
     def pause(self, order: wire.Pause | None = None) -> None:
@@ -128,8 +127,10 @@ class AgentRun:
         self._feed_signal(arrivals.cancel_requested(order or wire.Cancel(), workflow.now()))
 
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
-    def steer(self, message: wire.SteerMessage) -> None:
-        self._feed_signal(arrivals.message_sent(message, workflow.now(), signalled=True))
+    def steer(self, message: Any = None) -> None:
+        # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
+        made_id = str(workflow.uuid4())
+        self._feed_signal(arrivals.message_signalled(message, workflow.now(), made_id))
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
@@ -138,7 +139,7 @@ class AgentRun:
             replays = ledger.judge(self._state.ledger, event)
             self._feed_update(event)
         except Refusal as refusal:
-            raise _application_error(refusal) from None
+            raise closing.error_of(refusal) from None
         accepted = {
             id_: ledger.Receipt(
                 interrupt_id=id_, answered_by=event.principal.subject, accepted_at=event.now
@@ -154,50 +155,58 @@ class AgentRun:
             machine.check(self._state, event)
             replays = ledger.judge(self._state.ledger, event)
         except Refusal as refusal:
-            raise _application_error(refusal) from None
+            raise closing.error_of(refusal) from None
         if len(replays) == len(event.answers):
             # Rejecting is how a validator can answer at once and leave nothing in the history.
             receipts = wire.Receipts(receipts=list(replays.values()))
-            raise ApplicationError(
-                "all of this was answered so before",
-                receipts.model_dump(mode="json"),
-                type=wire.REPLAYED,
-                non_retryable=True,
-            )
+            raise closing.replayed("all of this was answered so before", receipts)
 
     @workflow.update(
         description='Leave a message, get a receipt: {"message_id": ..., "text": ...}.'
     )
     async def send_message(self, message: wire.SteerMessage) -> wire.MessageReceipt:
-        event = arrivals.message_sent(message, workflow.now())
+        event = arrivals.message_sent(message, workflow.now(), str(workflow.uuid4()))
         try:
-            is_known = self._state.mailbox.knows(event.message)
             self._feed_update(event)
         except Refusal as refusal:
-            raise _application_error(refusal) from None
-        return wire.MessageReceipt(
-            message_id=message.message_id,
-            duplicate=is_known,
-            queue_depth=len(self._state.mailbox.queue),
-        )
+            raise closing.error_of(refusal) from None
+        return self._message_receipt(event.message.message_id, duplicate=False)
 
     @send_message.validator
     def _check_send_message(self, message: wire.SteerMessage) -> None:
+        event = arrivals.message_sent(message, workflow.now(), "-")
         try:
-            machine.check(self._state, arrivals.message_sent(message, workflow.now()))
+            machine.check(self._state, event)
+            is_known = self._state.mailbox.knows(event.message)
         except Refusal as refusal:
-            raise _application_error(refusal) from None
+            raise closing.error_of(refusal) from None
+        if is_known:
+            receipt = self._message_receipt(event.message.message_id, duplicate=True)
+            raise closing.replayed("this message was sent before", receipt)
 
-    @workflow.update(description="Not for people: a visit takes the oldest messages.")
-    async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
-        taken = self._state.mailbox.queue[: order.most]
-        event = arrivals.messages_taken(order, workflow.now())
+    def _message_receipt(self, message_id: str, *, duplicate: bool) -> wire.MessageReceipt:
+        depth = len(self._state.mailbox.queue)
+        return wire.MessageReceipt(message_id=message_id, duplicate=duplicate, queue_depth=depth)
+
+    @workflow.update(description="Throw the unread messages away; they are reported.")
+    async def clear_messages(self, order: wire.ClearMessages | None = None) -> wire.Cleared:
+        count = len(self._state.mailbox.queue)
+        event = arrivals.messages_cleared(order or wire.ClearMessages(), workflow.now())
         self._feed_update(event)
-        return list(taken)
+        return wire.Cleared(cleared=count)
+
+    @workflow.update(description="Not for people: a visit takes the messages that are for it.")
+    async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
+        self._feed_update(arrivals.messages_taken(order, workflow.now()))
+        visit = self._state.visits.get(order.visit)
+        return [] if visit is None else list(visit.taken[order.start : order.upto])
 
     @take_messages.validator
     def _check_take_messages(self, order: wire.TakeMessages) -> None:
-        if order.visit in self._state.visits and self._state.mailbox.queue:
+        visit = self._state.visits.get(order.visit)
+        if visit is not None and (
+            len(visit.taken) > order.start or any(messages.for_visit(self._state, visit))
+        ):
             return
         raise ApplicationError(
             f"there is nothing for {order.visit!r} to take", type=wire.EMPTY, non_retryable=True
@@ -229,9 +238,21 @@ class AgentRun:
     def interrupts(self) -> list[wire.InterruptView]:
         return [*views.open_interrupts(self._state), *views.settled_interrupts(self._state)]
 
-    @workflow.query(description="Unread messages, oldest first.")
+    @workflow.query(description="Unread messages, in the order of reading.")
     def messages(self) -> list[events.Message]:
         return list(self._state.mailbox.queue)
+
+    @workflow.query(description="What would become of a message that is sent now.")
+    def check_message(self, message: wire.SteerMessage) -> wire.MessageCheck:
+        event = arrivals.message_sent(message, workflow.now(), "-")
+        try:
+            machine.check(self._state, event)
+            return wire.MessageCheck(duplicate=self._state.mailbox.knows(event.message))
+        except Refusal as refusal:
+            view = wire.RefusalView(
+                code=refusal.code, message=refusal.message, details=dict(refusal.details)
+            )
+            return wire.MessageCheck(refusal=view)
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         self._measure(event, is_local=is_local)
@@ -270,13 +291,13 @@ class AgentRun:
         try:
             self._feed_update(event)
         except Refusal as refusal:
-            raise _application_error(refusal) from None
+            raise closing.error_of(refusal) from None
 
     def _check_edit(self, event: events.Event) -> None:
         try:
             machine.check(self._state, event)
         except Refusal as refusal:
-            raise _application_error(refusal) from None
+            raise closing.error_of(refusal) from None
 
     def _feed_signal(self, event: events.Event) -> None:
         try:
@@ -352,30 +373,3 @@ class AgentRun:
         if moment is not None:
             summary = surface.timer_summary(self._state)
             self._timer = self._spawn(self._tick_at(moment, summary))
-
-    def _closing_record(self) -> wire.ClosingRecord:
-        record = views.closing_record(self._state, self._start)
-        ending = self._state.ending
-        if ending is not None and ending.native:
-            # Temporal gives a cancelled workflow no result: what it leaves behind is in the memo.
-            whole = record.model_dump(mode="json")
-            if size(whole) > _CLOSING_MEMO_BYTES:
-                view = {**whole["view"], "degraded": True}
-                whole = {**whole, "values": {}, "interrupts": [], "view": view}
-            workflow.upsert_memo({wire.MEMO_CLOSING: whole})
-            raise asyncio.CancelledError
-        if ending is not None and ending.outcome == "failed":
-            failure = ending.error
-            raise ApplicationError(
-                surface.failure_message(failure),
-                record.model_dump(mode="json"),
-                type=failure.code if failure else FailureCode.NODE_FAILED,
-                non_retryable=True,
-            )
-        return record
-
-
-def _application_error(refusal: Refusal) -> ApplicationError:
-    return ApplicationError(
-        refusal.message, dict(refusal.details), type=refusal.code, non_retryable=True
-    )

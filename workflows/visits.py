@@ -55,6 +55,8 @@ def start_node(effect: effects.RunNode, run_id: str, root: str) -> VisitHandle:
         interrupted=effect.interrupted,
         item=effect.item,
         results=effect.results,
+        inbox=effect.inbox,
+        guidance=effect.guidance,
         outcome=effect.outcome,
         local=node.local,
         routes=_routes(graph, node.id),

@@ -86,7 +86,7 @@ def _obey(draft: Draft, message: Message, visit: Visit | None) -> None:
         case "update_state":
             _update(draft, message, visit)
         case "skip":
-            _skip(draft, message, _needed(visit, message))
+            _skip(draft, _needed(visit, message))
         case "rerun":
             _go_back(draft, message, visit, 1)
         case _:
@@ -112,7 +112,9 @@ def _pause(draft: Draft, message: Message) -> None:
 def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
     changes = message.params.get("patch")
     if not isinstance(changes, Mapping) or not changes:
-        raise _Impossible("invalid_params", "update_state takes params {patch: {field: value, ...}}")
+        raise _Impossible(
+            "invalid_params", "update_state takes params {patch: {field: value, ...}}"
+        )
     _demand(message, list(draft.state.ledger.open.values()))
     scope = draft.state.root.address if visit is None else visit.scope
     members = () if visit is None else visit.members
@@ -123,7 +125,7 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
     draft.tell("run.values_edited", scope, message.sender, fields=sorted(changes))
 
 
-def _skip(draft: Draft, message: Message, visit: Visit) -> None:
+def _skip(draft: Draft, visit: Visit) -> None:
     node = draft.graph(visit.scope).nodes[visit.node]
     if isinstance(node, InterruptNode) or visit.phase is Phase.WAITING:
         raise _Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
@@ -183,7 +185,9 @@ def _steps(message: Message) -> int:
 
 def _needed(visit: Visit | None, message: Message) -> Visit:
     if visit is None:
-        raise _Impossible("no_branch", f"no branch is there now that {message.action!r} could be about")
+        raise _Impossible(
+            "no_branch", f"no branch is there now that {message.action!r} could be about"
+        )
     return visit
 
 

@@ -218,10 +218,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSent(_Event):
-    """`signalled`: nobody waits for an answer, so a refusal has to be recorded in the run."""
+    """`signalled`: nobody waits for an answer, so a refusal has to be recorded in the run. `fault` is why
+    what was signalled is no message at all.
+    """
 
     message: Message
     signalled: bool = False
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mailbox:
-    """`queue` is in the order of reading; `seen` maps remembered message ids to hashes of their bodies."""
+    """`queue` is in the order of reading; `seen` maps remembered ids to hashes of their messages."""
 
     queue: tuple[Message, ...] = ()
     seen: Mapping[str, str] = field(default_factory=dict)

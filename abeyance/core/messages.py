@@ -47,6 +47,9 @@ def refuse(state: RunState, message: Message) -> None:
 def sent(draft: Draft, event: MessageSent) -> None:
     """Admit a message; one that was signalled and is refused is recorded as rejected."""
     message = replace(event.message, sent_at=event.now)
+    if event.fault is not None:
+        reject(draft, message, str(Code.INVALID_MESSAGE), event.fault)
+        return
     try:
         refuse(draft.state, message)
         is_known = draft.state.mailbox.knows(message)
@@ -93,8 +96,9 @@ def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
 
 def read_at_start(draft: Draft, visit: Visit) -> Visit:
     """What a function with an inbox is handed when its visit starts for the first time."""
-    taken = tuple(for_visit(draft.state, visit))
-    return _give(draft, visit, taken) if taken else visit
+    found = tuple(for_visit(draft.state, visit))
+    _deliver(draft, visit, found)
+    return replace(visit, inbox=found)
 
 
 def taken(draft: Draft, event: MessagesTaken) -> None:
@@ -102,18 +106,19 @@ def taken(draft: Draft, event: MessagesTaken) -> None:
     visit = draft.state.visits.get(event.visit)
     if visit is None or visit.phase is not Phase.RUNNING:
         return
-    wanted = event.upto - len(visit.inbox)
-    messages = tuple(for_visit(draft.state, visit))[: max(0, wanted)]
-    if messages:
-        draft.put_visit(_give(draft, visit, messages))
+    wanted = max(0, event.upto - len(visit.taken))
+    found = tuple(for_visit(draft.state, visit))[:wanted]
+    _deliver(draft, visit, found)
+    draft.put_visit(replace(visit, taken=(*visit.taken, *found)))
 
 
-def _give(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> Visit:
+def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> None:
+    if not messages:
+        return
     draft.change(mailbox=draft.state.mailbox.without(messages), last_activity_at=draft.now)
     draft.count(messages_delivered=len(messages))
     for message in messages:
         draft.tell("message.delivered", visit.address, message_id=message.message_id)
-    return replace(visit, inbox=(*visit.inbox, *messages))
 
 
 def report(draft: Draft, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:
@@ -161,7 +166,9 @@ def _refuse_malformed(state: RunState, message: Message) -> None:
         ("parts", list(message.parts)),
     ):
         if (fault := why_not_json(value)) is not None:
-            raise _invalid(message, f"The {what} of the message cannot be written as JSON: {fault}.")
+            raise _invalid(
+                message, f"The {what} of the message cannot be written as JSON: {fault}."
+            )
     carried = size(message.metadata)
     carried += sum(size(value) for value in (message.params, list(message.parts)) if value)
     if carried > limits.max_metadata_size:

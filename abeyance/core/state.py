@@ -157,8 +157,9 @@ class Visit:
     was last started with. `saved` is what it kept when it asked. `composite`: each answer re-enters it.
     `returned` is what its nested graph changed, once that is over. `failure` is what an operator is
     asked about, for the n-th time by `errors`. A visit that has finished and waits for answers has
-    in `way` where it leads. `inbox` are the messages that it took, `guidance` what a person said who had
-    it run again, and `undo` takes back what it has changed so far.
+    in `way` where it leads. `inbox` are the messages that it was handed at its start, `taken` those
+    that it asked for since; `guidance` is what a person said who had it run again, and `undo` takes back
+    what it has changed so far.
     """
 
     address: str
@@ -184,6 +185,7 @@ class Visit:
     errors: int = 0
     failure: Failure | None = None
     inbox: tuple[Message, ...] = ()
+    taken: tuple[Message, ...] = ()
     guidance: str | None = None
     undo: Undo | None = None
 

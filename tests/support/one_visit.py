@@ -11,6 +11,14 @@ from abeyance.notebook import Notebook
 from abeyance.visit import run_visit
 
 
+class NoMail:
+    async def take(self, number: int) -> None:
+        return None
+
+    async def wait_if_paused(self, timeout: float | None) -> bool:
+        return True
+
+
 async def _forget(steps: Any) -> None:
     """Keep nothing: there is one attempt."""
 
@@ -29,6 +37,7 @@ def context(**about: Any) -> Context:
         "logger": logging.LoggerAdapter(logging.getLogger("abeyance.node"), {}),
         "is_cancelled": lambda: False,
         "beat": lambda: None,
+        "mail": NoMail(),
         "notebook": Notebook({}, _forget, lambda: datetime.now(UTC)),
     }
     return Context(**{**given, **about})

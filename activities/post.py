@@ -1,0 +1,54 @@
+"""How a visit in an activity reaches its run: it takes messages, and waits while the run is paused."""
+
+from __future__ import annotations
+
+from temporalio import activity
+
+from abeyance import wire
+from abeyance.client import Client
+from abeyance.core.events import Message
+from abeyance.errors import Refusal, StillPaused
+
+_CANCELLED = "cancelled"
+
+
+class Post:
+    """The post of one visit. `default_timeout` is in seconds."""
+
+    def __init__(self, client: Client, order: wire.VisitOrder, default_timeout: float) -> None:
+        self._client = client
+        self._order = order
+        self._default_timeout = default_timeout
+
+    async def take(self, number: int) -> Message | None:
+        """The visit's n-th message, counted from 0; None if there is none yet."""
+        order = wire.TakeMessages(visit=self._order.address, start=number, upto=number + 1)
+        try:
+            found = await self._client.take_messages(self._order.run_id, order)
+        except Refusal:
+            # The run is over, and reports what nobody took.
+            return None
+        return found[0] if found else None
+
+    async def wait_if_paused(self, timeout: float | None) -> bool:
+        """Wait until the run is not paused. Raises StillPaused."""
+        seconds = self._default_timeout if timeout is None else timeout
+        run_id = self._order.run_id
+        view = await self._client.view(run_id)
+        if view.paused:
+            others = frozenset({"running", "awaiting-input", "ending"})
+            view = await self._client.wait(run_id, until=others, timeout=seconds)
+        is_cancelled = activity.is_cancelled() or view.outcome == _CANCELLED
+        if view.paused and not is_cancelled:
+            raise StillPaused(still_paused(view, seconds))
+        return not is_cancelled
+
+
+def still_paused(view: wire.RunView, seconds: float) -> str:
+    """What there is to say when a run has not gone on."""
+    return (
+        f"The run {view.run_id!r} is still paused after {seconds:g} s, and waits for a person: resume it "
+        "(POST /runs/{id}/resume, `abeyance resume`, or the signal `resume`) or cancel it. "
+        f"paused={view.paused}, cancelled={view.outcome == _CANCELLED}, "
+        f"queue_depth={view.queue_depth} of {view.max_queue_size}."
+    )

@@ -1,0 +1,55 @@
+"""What an `AgentRun` says at its end, and when it turns something away."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from abeyance import views, wire
+    from abeyance.core.canonical import size
+    from abeyance.core.state import RunState
+    from abeyance.errors import FailureCode, Refusal
+    from abeyance.workflows import surface
+
+_CLOSING_MEMO_BYTES: Final = 12_000
+
+
+def record_of(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
+    """What a finished run leaves behind. Raises what closes it as failed or cancelled."""
+    record = views.closing_record(state, start)
+    ending = state.ending
+    if ending is not None and ending.native:
+        # Temporal gives a cancelled workflow no result: what it leaves behind is in the memo.
+        whole = record.model_dump(mode="json")
+        if size(whole) > _CLOSING_MEMO_BYTES:
+            view = {**whole["view"], "degraded": True}
+            whole = {**whole, "values": {}, "interrupts": [], "view": view}
+        workflow.upsert_memo({wire.MEMO_CLOSING: whole})
+        raise asyncio.CancelledError
+    if ending is not None and ending.outcome == "failed":
+        failure = ending.error
+        raise ApplicationError(
+            surface.failure_message(failure),
+            record.model_dump(mode="json"),
+            type=failure.code if failure else FailureCode.NODE_FAILED,
+            non_retryable=True,
+        )
+    return record
+
+
+def error_of(refusal: Refusal) -> ApplicationError:
+    """A refusal as Temporal carries it: its type is the code."""
+    return ApplicationError(
+        refusal.message, dict(refusal.details), type=refusal.code, non_retryable=True
+    )
+
+
+def replayed(text: str, receipt: wire.Record) -> ApplicationError:
+    """What a validator turns a repeat away with: it has the receipt in it."""
+    return ApplicationError(
+        text, receipt.model_dump(mode="json"), type=wire.REPLAYED, non_retryable=True
+    )
