@@ -73,6 +73,12 @@ def _fault(graph: GraphSpec, visit: Visit, asked: tuple[Asked, ...]) -> Failure 
                 "look at ctx.answers before you raise it, or use `await ctx.interrupt(...)`"
             )
             return Failure(code=FailureCode.NODE_FAILED, message=message)
+        if any(rule.id == name for rule in graph.rules_on(visit.node)):
+            message = (
+                f"the node {visit.node!r} asks {name!r}, which is the name of a rule that is looked at "
+                "after it: give the question another"
+            )
+            return Failure(code=FailureCode.NODE_FAILED, message=message)
         match each.question.on_timeout:
             case GoTo(node=node) if node != END and (
                 node not in graph.nodes or node in graph.finally_nodes

@@ -138,7 +138,9 @@ def answer(
     if by != TIMEOUT:
         # A loop that a person steers is no runaway loop.
         items.forget_counts(draft, visit)
-    visit = replace(visit, answers={**visit.answers, interrupt.key: value})
+    # A snapshot that was written before questions had keys has none.
+    key = interrupt.key or ledger.key_of(interrupt.kind, interrupt.name)
+    visit = replace(visit, answers={**visit.answers, key: value})
     waits = any(entry.visit == visit.address for entry in draft.state.ledger.open.values())
     if visit.phase is Phase.WAITING and (visit.composite or not waits):
         visit = replace(visit, phase=Phase.READY)

@@ -123,9 +123,10 @@ def interrupt_id(
 ) -> str:
     """`<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
 
-    Code, rules and operators' questions may use one name at one visit: they are told apart by kind.
+    What the run itself asks about a visit is told apart from what its code asks under the same name.
     """
-    place = canonical([address, name, ordinal, *([] if kind == "question" else [kind])])
+    own = [kind] if kind in {"static", "error"} else []
+    place = canonical([address, name, ordinal, *own])
     return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
