@@ -19,7 +19,6 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from abeyance import wire
-from abeyance.accepted import check_same
 from abeyance.closed import (
     PAUSED_NATIVELY,
     earlier_receipts,
@@ -338,10 +337,7 @@ class Client:
         except RunEnded as ended:
             raise ended.described.not_running() from ended
         if key is not None:
-            check = partial(
-                check_same, self.temporal, run_id, name, order, key=key, rpc_timeout=RPC
-            )
-            await patiently(run_id, check, seconds=self.patience)
+            await self._line.check_same(run_id, name, order, key=key)
 
     async def send_message(
         self, run_id: str, message: wire.SteerMessage, *, key: str | None = None
