@@ -91,7 +91,9 @@ class Asked:
     @property
     def key(self) -> str:
         """What tells it from the other questions of its visit, and finds its answer again."""
-        return self.question.name if self.process is None else f"{self.process}/{self.question.name}"
+        return (
+            self.question.name if self.process is None else f"{self.process}/{self.question.name}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

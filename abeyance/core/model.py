@@ -265,6 +265,7 @@ class Parallel:
 Decision: TypeAlias = HaltRun | Retry | GoTo | Parallel
 """What a rule does in place of the edges."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assert:
     """A rule adds a fact, in CLIPS text, that other rules may look at in the same evaluation."""
