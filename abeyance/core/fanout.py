@@ -29,10 +29,9 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...]) -> None:
     """Begin a fan-out, in place of what would follow the visit that sends."""
     graph = draft.graph(visit.scope)
     node = graph.nodes[visit.node]
-    targets = node.to if isinstance(node, FunctionNode) and node.to else ()
     fan = Fan(
         outer=visit.members,
-        joins=_gathering(graph, targets or tuple(each.node for each in sends)),
+        joins=_gathering(graph, node.to if isinstance(node, FunctionNode) else ()),
         items=tuple(Item(item=each.item) for each in sends),
     )
     items.put_fan(draft, visit.scope, visit.address, fan)
@@ -60,15 +59,16 @@ def gather(draft: Draft) -> bool:
     for scope in draft.state.scopes.values():
         if not scope.fans:
             continue
+        # Fan-outs with something under way in them: a visit, or another fan-out.
         alive = {
-            member
+            member.fan
             for visit in draft.state.visits.values()
             if visit.scope == scope.address
             for member in visit.members
         }
-        alive.update(member for fan in scope.fans.values() for member in fan.outer)
+        alive.update(member.fan for fan in scope.fans.values() for member in fan.outer)
         for address, fan in scope.fans.items():
-            if not any(Member(fan=address, index=n) in alive for n in range(len(fan.items))):
+            if address not in alive:
                 _gather(draft, scope.address, address, fan)
                 return True
     return False
@@ -120,23 +120,22 @@ def _status(item: Item) -> str:
 
 def _gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
     """The joins that gather a fan-out to these targets, by their keys, in order of declaration."""
-    found: set[str] = set()
-    waiting = [(target, 1) for target in targets]
-    seen = set(waiting)
+    depths = dict.fromkeys(targets, 1)
+    waiting = list(depths)
     while waiting:
-        name, depth = waiting.pop()
+        name = waiting.pop()
         node = graph.nodes.get(name)
-        for edge in graph.edges_from(name):
-            if edge.is_join and depth == 1:
-                found.add(edge.key)
         deeper = node.to if isinstance(node, FunctionNode) else ()
         joined = {edge.target for edge in graph.edges_from(name) if edge.is_join}
-        steps = [
-            (target, depth + (target in deeper) - (target in joined))
-            for target in graph.successors(name)
-        ]
-        for step in steps:
-            if 0 < step[1] <= len(graph.nodes) and step not in seen:
-                seen.add(step)
-                waiting.append(step)
-    return tuple(edge.key for edge in graph.edges if edge.key in found)
+        for target in graph.successors(name):
+            depth = depths[name] + (target in deeper) - (target in joined)
+            # A node that is reached in several ways stands where the shallowest leads: the deeper one
+            # was a goto, or goes round.
+            if 0 < depth < depths.get(target, len(graph.nodes) + 1):
+                depths[target] = depth
+                waiting.append(target)
+    return tuple(
+        edge.key
+        for edge in graph.edges
+        if edge.is_join and any(depths.get(source) == 1 for source in edge.sources)
+    )

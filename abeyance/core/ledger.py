@@ -131,8 +131,11 @@ def interrupt_id(
 
 
 def key_of(kind: Kind, key: str) -> str:
-    """The key of an answer in its visit: those that code did not ask for are told apart by kind."""
-    return key if kind == "question" else f"{kind}:{key}"
+    """The key of an answer in its visit: those that code did not ask for are told apart by kind.
+
+    No key of code's begins with a slash: neither a name nor a process has one in it.
+    """
+    return key if kind == "question" else f"/{kind}/{key}"
 
 
 def digest_of(name: str, address: str, prompt: str, reason: Json, response_schema: Json) -> str:

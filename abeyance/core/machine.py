@@ -33,6 +33,7 @@ from abeyance.core import (
     fanout,
     flow,
     gate,
+    items,
     leaving,
     ledger,
     looks,
@@ -112,7 +113,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
     match event:
         case events.Responded():
             ledger.judge(state.ledger, event)
-            looks.refuse_stale(state, event)
+            looks.refuse(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
             if node not in targets:
@@ -229,6 +230,7 @@ def _responded(draft: Draft, event: events.Responded) -> None:
     for id_, value in event.answers.items():
         if id_ not in replays:
             interrupt = draft.state.ledger.open[id_]
+            looks.take(draft, interrupt, value, event.principal.subject)
             gate.answer(draft, interrupt, value, event.principal.subject, event.note)
             draft.change(last_activity_at=event.now)
 
@@ -305,8 +307,7 @@ def _message_sent(draft: Draft, event: events.MessageSent) -> None:
         return
     box = draft.state.mailbox.with_message(message)
     draft.change(mailbox=box, last_activity_at=event.now)
-    for scope in draft.state.scopes.values():
-        draft.put_scope(replace(scope, visit_counts={}))
+    items.forget_all_counts(draft)
     counters = draft.state.counters
     deepest = max(counters.max_queue_depth, len(box.queue))
     draft.count(messages_queued=1, max_queue_depth=deepest - counters.max_queue_depth)

@@ -142,10 +142,11 @@ class Visit:
     """One execution of a node. `starts` counts how often its code was started (stops, re-entries).
 
     `answers` are those to its own questions, by their keys, and `given` the keys of those that its code
-    was last started with. `saved` is what it kept when it asked. `composite`: each answer re-enters it.
-    `returned` is what its nested graph changed, once that is over. `failure` is what an operator is
-    asked about, for the n-th time by `errors`. A visit that has finished and waits for answers has
-    in `way` where it leads.
+    was last started with. `asked` counts by key how often it asked. `saved` is what it kept when it
+    asked. `composite`: each answer re-enters it. `returned` is what its nested graph changed, once that
+    is over, or what a person put in place of what it failed to do; nothing is left of it once that is
+    merged. `failure` is what an operator is asked about. A visit that has finished has in `way` where
+    it leads.
     """
 
     address: str
@@ -168,7 +169,7 @@ class Visit:
     given: tuple[str, ...] = ()
     saved: Json = None
     returned: Mapping[str, Json] | None = None
-    errors: int = 0
+    asked: Mapping[str, int] = field(default_factory=dict)
     failure: Failure | None = None
 
 
