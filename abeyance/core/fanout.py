@@ -6,10 +6,6 @@ or has come to an end elsewhere, and then its target is entered once, outside th
 items' patches merged in the order of the list. An empty list is gathered at once. An item that ended
 elsewhere brings no patch; where no join gathers the fan-out at all, what its items changed is merged
 when the last has ended. Fan-outs may stand in each other.
-
-Where a fan-out is gathered is known before it begins: the joins that can be reached from the targets of
-the node that sends, counting a sending node on the way as one more fan-out, and its join as the end of
-that.
 """
 
 from __future__ import annotations
@@ -20,7 +16,8 @@ from abeyance.core import flow, items, patch
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.events import Send
-from abeyance.core.model import Edge, FunctionNode, GraphSpec
+from abeyance.core.gathering import gathering
+from abeyance.core.model import Edge, FunctionNode
 from abeyance.core.state import Failure, Fan, Item, Member, Visit
 from abeyance.errors import FailureCode
 
@@ -31,7 +28,7 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...]) -> None:
     node = graph.nodes[visit.node]
     fan = Fan(
         outer=visit.members,
-        joins=_gathering(graph, node.to if isinstance(node, FunctionNode) else ()),
+        joins=gathering(graph, node.to if isinstance(node, FunctionNode) else ()),
         items=tuple(Item(item=each.item) for each in sends),
     )
     items.put_fan(draft, visit.scope, visit.address, fan)
@@ -111,31 +108,8 @@ def _tell_answers(draft: Draft, scope_address: str, fan: Fan, item: Item) -> Non
 
 
 def _status(item: Item) -> str:
-    if item.reached:
-        return "arrived"
     if item.skipped:
         return "skipped"
+    if item.reached:
+        return "arrived"
     return "left" if item.left else "ended"
-
-
-def _gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
-    """The joins that gather a fan-out to these targets, by their keys, in order of declaration."""
-    depths = dict.fromkeys(targets, 1)
-    waiting = list(depths)
-    while waiting:
-        name = waiting.pop()
-        node = graph.nodes.get(name)
-        deeper = node.to if isinstance(node, FunctionNode) else ()
-        joined = {edge.target for edge in graph.edges_from(name) if edge.is_join}
-        for target in graph.successors(name):
-            depth = depths[name] + (target in deeper) - (target in joined)
-            # A node that is reached in several ways stands where the shallowest leads: the deeper one
-            # was a goto, or goes round.
-            if 0 < depth < depths.get(target, len(graph.nodes) + 1):
-                depths[target] = depth
-                waiting.append(target)
-    return tuple(
-        edge.key
-        for edge in graph.edges
-        if edge.is_join and any(depths.get(source) == 1 for source in edge.sources)
-    )

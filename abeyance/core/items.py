@@ -32,6 +32,12 @@ def values_at(state: RunState, scope: str, members: tuple[Member, ...]) -> Mappi
     return values
 
 
+def version_of(state: RunState, visit: Visit) -> int:
+    """The version of the values that a visit reads: it grows with every change of them."""
+    own = (item_of(state, visit.scope, member).changes for member in visit.members)
+    return state.scopes[visit.scope].version + sum(own)
+
+
 def answers_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
     """What people answered so far, as a visit sees it: its own item's answers before the scope's."""
     answers = state.scopes[visit.scope].answers
@@ -75,7 +81,9 @@ def put_patch(
         return
     item = item_of(draft.state, scope_address, members[-1])
     folded = patch.merged(graph, item.patch, changes)
-    put_item(draft, scope_address, members[-1], replace(item, patch=folded))
+    put_item(
+        draft, scope_address, members[-1], replace(item, patch=folded, changes=item.changes + 1)
+    )
 
 
 def put_values(draft: Draft, scope_address: str, values: Mapping[str, Json]) -> None:
@@ -93,7 +101,12 @@ def set_fields(draft: Draft, visit: Visit, fields: Mapping[str, Json]) -> None:
     member = visit.members[-1]
     item = item_of(draft.state, visit.scope, member)
     own = _contributions(draft.state, visit, fields)
-    put_item(draft, visit.scope, member, replace(item, patch={**item.patch, **own}))
+    put_item(
+        draft,
+        visit.scope,
+        member,
+        replace(item, patch={**item.patch, **own}, changes=item.changes + 1),
+    )
 
 
 def unreachable(state: RunState, visit: Visit, fields: Mapping[str, Json]) -> list[str]:

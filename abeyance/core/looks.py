@@ -16,7 +16,7 @@ from abeyance.core.canonical import Json, canonical
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked
 from abeyance.core.model import GraphSpec, Question
-from abeyance.core.state import Phase, RunState, Visit
+from abeyance.core.state import Member, Phase, RunState, Visit
 from abeyance.errors import Code, Refusal
 
 _NAMES: Final[dict[str, Literal["interrupt_before", "interrupt_after"]]] = {
@@ -28,7 +28,7 @@ _NAMES: Final[dict[str, Literal["interrupt_before", "interrupt_after"]]] = {
 def ask(draft: Draft, visit: Visit) -> None:
     """Show the values before or after a visit's node, as its stage says, and wait."""
     values = items.values_of(draft.state, visit)
-    version = draft.state.scopes[visit.scope].version
+    version = items.version_of(draft.state, visit)
     question = Question(
         name=_NAMES[visit.stage],
         prompt=(
@@ -70,21 +70,23 @@ def passed(visit: Visit) -> Visit:
 
 def refuse(state: RunState, event: events.Responded) -> None:
     """Raise the Refusal of an edit that cannot be made, or is of values that have changed since."""
-    edited: set[str] = set()
+    edited: set[tuple[str, tuple[Member, ...]]] = set()
     for id_, answer in event.answers.items():
         entry = state.ledger.open.get(id_)
         if entry is None or entry.kind != "static" or answer is None:
             continue
-        version = state.scopes[entry.scope].version
-        if answer["version"] != version or entry.scope in edited:
+        visit = state.visits[entry.visit]
+        version = items.version_of(state, visit)
+        place = (entry.scope, visit.members)
+        if answer["version"] != version or place in edited:
             raise Refusal(
                 Code.STALE,
                 f"The values were edited as of version {answer['version']}, and by then they are at "
-                f"version {version + (entry.scope in edited)}. Read the run again.",
+                f"version {version + (place in edited)}. Look at the values as they are, and edit those.",
                 interrupt_id=id_,
                 version=version,
+                values=dict(items.values_of(state, visit)),
             )
-        visit = state.visits[entry.visit]
         if beyond := items.unreachable(state, visit, answer["values"]):
             message = "within a fan-out, what is merged by adding to it can only be added to"
             raise Refusal(
@@ -93,8 +95,7 @@ def refuse(state: RunState, event: events.Responded) -> None:
                 interrupt_id=id_,
                 errors=[{"pointer": f"/values/{name}", "message": message} for name in beyond],
             )
-        if not visit.members:
-            edited.add(entry.scope)
+        edited.add(place)
 
 
 def _answers(graph: GraphSpec) -> Json:

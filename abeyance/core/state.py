@@ -114,7 +114,7 @@ class Item:
     """One item of a fan-out: what its visits changed, said and reached so far.
 
     `reached` are the joins that it came to; `left`: a goto led out of the fan-out; `skipped`: a person
-    skipped a visit that had failed.
+    skipped a visit that had failed. `changes` counts how often its values were changed.
     """
 
     item: Json
@@ -122,6 +122,7 @@ class Item:
     left: bool = False
     skipped: bool = False
     patch: Mapping[str, Json] = field(default_factory=dict)
+    changes: int = 0
     answers: Mapping[str, Json] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
 

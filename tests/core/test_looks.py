@@ -216,8 +216,8 @@ def test_within_a_fan_out_it_is_the_item_s_values_that_are_shown_and_edited() ->
     one, two = run.state.ledger.open.values()
     assert one.payload["values"] == {"log": ["0", "a"], "x": "a", "sum": 2}
     changes = {
-        one.id: edit(1, log=["0", "A", "AA"], x="A", sum=5),
-        two.id: edit(1, x="B"),
+        one.id: edit(2, log=["0", "A", "AA"], x="A", sum=5),
+        two.id: edit(2, x="B"),
     }
     run.feed(events.Responded, **run.response(changes))
     assert [order.values for order in run.orders("two")] == [

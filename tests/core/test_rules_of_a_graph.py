@@ -13,10 +13,12 @@ from abeyance.core.model import (
     END,
     START,
     Assert,
+    Clips,
     Default,
     FunctionNode,
     GoTo,
     GraphSpec,
+    HaltRun,
     Matches,
     Parallel,
     Retract,
@@ -127,7 +129,8 @@ def test_a_gate_that_nobody_gave_a_prompt_is_a_fault() -> None:
 
 def test_a_rule_that_changes_facts_beside_asking_decides_nothing_by_that() -> None:
     facts = rule("facts", "work", Assert(fact="(a)"), Retract(fact="(b)"))
-    run = Drive(ruled(facts))
+    other = Rule(id="other", condition=Clips(text="(a)"), actions=(HaltRun(reason="a"),))
+    run = Drive(ruled(facts, other))
     run.finish("work")
 
     assert after_work(run) == ["next"]

@@ -19,7 +19,8 @@ _COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
 class Mishaps(RpcCounter):
     """What the next calls come to, by their names: an error, or an answer; None is what they should.
 
-    After these all goes well again. With `was_done` the call is made all the same, and only its answer is lost.
+    After these all goes well again. With `was_done` the call is made all the same, and only its answer
+    is lost.
     """
 
     def __init__(self, temporal: TemporalClient) -> None:
