@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.replay import control, endings, flows, handovers, messages, waits
+from tests.replay import control, endings, flows, handovers, messages, questions, waits
 from tests.replay.stage import Scenario, named
 
 SCENARIOS: Final[dict[str, Scenario]] = named(
@@ -15,6 +15,7 @@ SCENARIOS: Final[dict[str, Scenario]] = named(
         *flows.SCENARIOS,
         *endings.SCENARIOS,
         *handovers.SCENARIOS,
+        *questions.SCENARIOS,
     ]
 )
 
