@@ -54,11 +54,16 @@ async def check_same(
             given: list[Any] = await temporal.data_converter.decode(called.args.payloads)
             if called.name == name and given == [order.model_dump(mode="json")]:
                 return
-            raise Refusal(
-                Code.IDEMPOTENCY_CONFLICT,
-                f"The key {key!r} was used on the run {run_id!r} before, for another call or by somebody "
-                "else. Send the same call, or another key.",
-            )
+            raise other_call(run_id, key)
         token = page.next_page_token
         if not token:
             return
+
+
+def other_call(run_id: str, key: str) -> Refusal:
+    """The refusal of a key that was used for another call."""
+    return Refusal(
+        Code.IDEMPOTENCY_CONFLICT,
+        f"The key {key!r} was used on the run {run_id!r} before, for another call or by somebody else. "
+        "Send the same call, or another key.",
+    )

@@ -17,7 +17,6 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from abeyance import wire
-from abeyance.accepted import check_same
 from abeyance.closed import (
     earlier_receipts,
     respond_after_the_end,
@@ -228,10 +227,7 @@ class Client(Reading):
         except RunEnded as ended:
             raise ended.described.not_running() from ended
         if key is not None:
-            check = partial(
-                check_same, self.temporal, run_id, name, order, key=key, rpc_timeout=RPC
-            )
-            await patiently(run_id, check, seconds=self.patience)
+            await self._line.check_same(run_id, name, order, key=key)
 
     async def send_message(
         self, run_id: str, message: wire.SteerMessage, *, key: str | None = None

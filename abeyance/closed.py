@@ -31,7 +31,7 @@ from abeyance.core import ledger
 from abeyance.core.events import Responded
 from abeyance.core.ledger import Ledger, Settled
 from abeyance.errors import Code, FailureCode, Refusal
-from abeyance.patience import NotFound
+from abeyance.patience import Again, NotFound
 
 # The SDK's own enumeration lacks the status of a natively paused workflow, and fails on it.
 PAUSED_NATIVELY: Final = 8
@@ -181,7 +181,10 @@ class Described:
 
 
 async def describe(temporal: TemporalClient, run_id: str, rpc_timeout: Any) -> Described:
-    """Ask the server about a run. Raises NotFound, or RPCError NOT_FOUND, if there is none."""
+    """Ask the server about a run.
+
+    Raises NotFound, or RPCError NOT_FOUND, if there is none, and Again amid a hand-over.
+    """
     raw = await temporal.workflow_service.describe_workflow_execution(
         DescribeWorkflowExecutionRequest(
             namespace=temporal.namespace, execution=WorkflowExecution(workflow_id=run_id)
@@ -192,6 +195,9 @@ async def describe(temporal: TemporalClient, run_id: str, rpc_timeout: Any) -> D
     if raw.workflow_execution_info.type.name != wire.WORKFLOW:
         # Somebody else's workflow is no run.
         raise NotFound
+    if raw.workflow_execution_info.status == Execution.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+        # Its history has ended, and the run has not.
+        raise Again(f"the run {run_id!r} is being handed over")
     fields = raw.workflow_execution_info.memo.fields
     memo = {name: await _decoded(temporal, payload) for name, payload in fields.items()}
     return Described(run_id, raw, memo)

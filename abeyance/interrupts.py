@@ -77,14 +77,23 @@ class CompositeInterrupt(Exception):
     """Questions of several processes that one visit runs, bundled under it.
 
     Every answer re-enters the visit, with what is known; the others stay open. `state` is what the
-    visit keeps for itself, `reason` what it shows of itself as the parent of its questions.
+    visit keeps for itself, `reason` what it shows of itself as the parent of its questions. One that
+    stands in another gives its questions to that.
     """
 
     def __init__(
-        self, interrupts: Sequence[Interrupt], *, state: Json = None, reason: Json = None
+        self,
+        interrupts: Sequence[Interrupt | CompositeInterrupt],
+        *,
+        state: Json = None,
+        reason: Json = None,
     ) -> None:
         super().__init__(f"{len(interrupts)} interrupts wait for people")
-        self.interrupts = tuple(interrupts)
+        self.interrupts: tuple[Interrupt, ...] = tuple(
+            leaf
+            for each in interrupts
+            for leaf in (each.interrupts if isinstance(each, CompositeInterrupt) else (each,))
+        )
         self.state = state
         self.reason = reason
 

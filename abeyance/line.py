@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from pydantic import ValidationError
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import HistoryEventFilterType
 from temporalio.api.workflowservice.v1 import (
@@ -18,14 +19,15 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryResponse,
 )
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowUpdateFailedError
+from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
+from abeyance.accepted import check_same, other_call
 from abeyance.closed import PAUSED_NATIVELY, Described, closing_record, describe
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.patience import NotFound, patiently, worth_repeating
+from abeyance.patience import Again, NotFound, patiently, worth_repeating
 from abeyance.turnstile import SharedReads, Turn, Turnstile
 
 T = TypeVar("T")
@@ -36,7 +38,11 @@ _POLL: Final = timedelta(seconds=70)
 """Longer than the server lets a long poll wait before it answers that there is nothing new."""
 _READ_PATIENCE: Final = 3.0
 _CODES: Final = frozenset(Code)
-_TYPES: Final = _CODES | {wire.REPLAYED, wire.EMPTY}
+_ANSWERS: Final = frozenset({wire.REPLAYED, wire.EMPTY})
+_LOST: Final = frozenset({"UnprocessedUpdate", "AcceptedUpdateCompletedWorkflow"})
+"""What the server itself says of an update that went under with the task which brought it to a worker, or
+with the history that accepted it: it was busy, or the run was handed over in that moment.
+"""
 
 
 class RunEnded(Exception):
@@ -65,9 +71,12 @@ class Line:
             raise _unknown(run_id) from None
 
     async def record(self, described: Described) -> wire.ClosingRecord:
-        """What an ended run left behind."""
+        """What an ended run left behind. Raises the refusal `unknown_run`."""
         ask = partial(closing_record, self.temporal, described, RPC)
-        return await patiently(described.run_id, ask, seconds=self.patience)
+        try:
+            return await patiently(described.run_id, ask, seconds=self.patience)
+        except NotFound:
+            raise _unknown(described.run_id) from None
 
     async def poll(
         self, run_id: str, token: bytes, *, only_the_end: bool
@@ -94,6 +103,9 @@ class Line:
         try:
             return await service.get_workflow_execution_history(request, timeout=_POLL)
         except RPCError as error:
+            if token and error.status == RPCStatusCode.INVALID_ARGUMENT:
+                # The history has become another one since the token was given.
+                return None
             try:
                 worth_repeating(error)
             except NotFound:
@@ -113,7 +125,10 @@ class Line:
     async def query(
         self, run_id: str, name: str, result_type: type[T], argument: wire.Request | None = None
     ) -> T:
-        """What a worker says of a run now. Raises Unavailable, soon, if there is none."""
+        """What a worker says of a run now. Raises Unavailable, soon, if none can.
+
+        Raises the refusal `unknown_run`.
+        """
         handle = self.temporal.get_workflow_handle(run_id)
 
         async def ask() -> Any:
@@ -127,10 +142,17 @@ class Line:
                 if "WorkflowExecutionStatus" not in str(error):
                     raise
                 raise Unavailable(f"the run {run_id!r} is paused through Temporal") from error
+            except WorkflowQueryFailedError as error:
+                raise Unavailable(
+                    f"the worker that has the run {run_id!r} could not tell of it: {error.message}"
+                ) from error
 
         seconds = min(self.patience, _READ_PATIENCE)
         same = f"{run_id} {name} {'' if argument is None else argument.model_dump_json()}"
-        found: T = await self._reads.read(same, lambda: patiently(run_id, ask, seconds=seconds))
+        try:
+            found: T = await self._reads.read(same, lambda: patiently(run_id, ask, seconds=seconds))
+        except NotFound:
+            raise _unknown(run_id) from None
         return found
 
     async def signal(self, run_id: str, name: str, order: wire.Request) -> None:
@@ -138,15 +160,16 @@ class Line:
         handle = self.temporal.get_workflow_handle(run_id)
 
         async def send() -> None:
-            await handle.signal(name, order, rpc_timeout=RPC)
+            try:
+                await handle.signal(name, order, rpc_timeout=RPC)
+            except RPCError as error:
+                await self._raise_if_gone(run_id, error)
+                raise
 
         described = await self.described(run_id)
         if not described.is_running:
             raise RunEnded(described)
-        try:
-            await patiently(run_id, send, seconds=self.patience)
-        except NotFound:
-            raise RunEnded(await self.described(run_id)) from None
+        await patiently(run_id, send, seconds=self.patience)
 
     async def update(
         self,
@@ -160,7 +183,8 @@ class Line:
     ) -> T:
         """Send an update and wait for its result; with the same `key` it has the effect of one.
 
-        Raises what the run refuses, RunEnded, and the refusal `unknown_run`.
+        Raises what the run refuses, RunEnded, and the refusals `unknown_run` and
+        `idempotency_conflict`, which it cannot always tell: `check_same` can.
         """
         # Without a run id of Temporal's: the run may have been handed over to a new one.
         handle = self.temporal.get_workflow_handle(run_id)
@@ -173,26 +197,59 @@ class Line:
                         name, order, id=update_id, result_type=result_type, rpc_timeout=RPC
                     )
                 except WorkflowUpdateFailedError as error:
-                    if not _is_ours(error):
-                        # Somebody else's workflow does not know our updates, and is no run.
-                        await self.described(run_id)
-                    raise _refusal_of(error) from error
+                    raise await self._meant_by(run_id, error) from error
                 except RPCError as error:
                     if error.status == RPCStatusCode.FAILED_PRECONDITION:
                         await self.refuse_natively_paused(run_id)
+                    await self._raise_if_gone(run_id, error)
                     raise
+                except ValidationError as error:
+                    # A known id gets its first result, which may be that of another kind of call.
+                    if key is None:
+                        raise
+                    raise other_call(run_id, key) from error
 
-        try:
-            found: T = await patiently(run_id, send, seconds=self.patience)
-        except NotFound:
-            described = await self.described(run_id)
-            if not described.is_running:
-                raise RunEnded(described) from None
-            raise Unavailable(
-                f"the run {run_id!r} was being handed over; the same call may be repeated",
-                retry_after=1.0,
-            ) from None
+        found: T = await patiently(run_id, send, seconds=self.patience)
+        if found is None and result_type is not None and key is not None:
+            raise other_call(run_id, key)
         return found
+
+    async def check_same(self, run_id: str, name: str, order: wire.Request, *, key: str) -> None:
+        """Raise `idempotency_conflict` if the update with this key was another one than this order.
+
+        Raises the refusal `unknown_run`.
+        """
+        check = partial(check_same, self.temporal, run_id, name, order, key=key, rpc_timeout=RPC)
+        try:
+            await patiently(run_id, check, seconds=self.patience)
+        except NotFound:
+            raise _unknown(run_id) from None
+
+    async def _raise_if_gone(self, run_id: str, error: RPCError) -> None:
+        """Raise RunEnded, `unknown_run` or Again if an error says that there is nothing to send to."""
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise await self._cut_off(run_id, error.message) from error
+
+    async def _cut_off(self, run_id: str, reason: str) -> RunEnded | Again:
+        described = await self.described(run_id)
+        return RunEnded(described) if not described.is_running else Again(reason)
+
+    async def _meant_by(self, run_id: str, error: WorkflowUpdateFailedError) -> Exception:
+        cause = error.cause
+        if isinstance(cause, ApplicationError):
+            if cause.type in _CODES:
+                details = cause.details[0] if cause.details else {}
+                return Refusal(Code(cause.type), cause.message, **details)
+            if cause.type in _ANSWERS:
+                return cause
+            if cause.type in _LOST:
+                return await self._cut_off(run_id, cause.message)
+        # Somebody else's workflow does not know our updates, and is no run.
+        await self.described(run_id)
+        return Unavailable(
+            f"the worker that has the run {run_id!r} could not take this: {cause}. It may be of another "
+            "version than this client; the same call may be repeated."
+        )
 
 
 def _unknown(run_id: str) -> Refusal:
@@ -201,16 +258,3 @@ def _unknown(run_id: str) -> Refusal:
         f"There is no run {run_id!r}, or its history is no longer kept.",
         run_id=run_id,
     )
-
-
-def _is_ours(error: WorkflowUpdateFailedError) -> bool:
-    cause = error.cause
-    return isinstance(cause, ApplicationError) and cause.type in _TYPES
-
-
-def _refusal_of(error: WorkflowUpdateFailedError) -> Exception:
-    cause = error.cause
-    if isinstance(cause, ApplicationError) and cause.type in _CODES:
-        details = cause.details[0] if cause.details else {}
-        return Refusal(Code(cause.type), cause.message, **details)
-    return cause if isinstance(cause, ApplicationError) else error

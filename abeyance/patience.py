@@ -21,12 +21,26 @@ _AGAIN: Final = frozenset(
         RPCStatusCode.CANCELLED,
         RPCStatusCode.DEADLINE_EXCEEDED,
         RPCStatusCode.FAILED_PRECONDITION,
+        # A connection that was reset, and what a server says that trips over a store that is busy.
+        RPCStatusCode.INTERNAL,
         RPCStatusCode.RESOURCE_EXHAUSTED,
         RPCStatusCode.UNAVAILABLE,
         # What a call gets whose server was killed under it.
         RPCStatusCode.UNKNOWN,
     }
 )
+
+_UNWELCOME: Final = frozenset(
+    {
+        RPCStatusCode.PERMISSION_DENIED,
+        RPCStatusCode.UNAUTHENTICATED,
+        RPCStatusCode.UNIMPLEMENTED,
+    }
+)
+
+
+class Again(Exception):
+    """The call was not carried out, for a reason that passes."""
 
 
 class NotFound(Exception):
@@ -36,8 +50,8 @@ class NotFound(Exception):
 async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: float) -> T:
     """Make a call, again and again for `seconds`, until it succeeds or fails for good.
 
-    The call has to have the effect of one, however often it is made. Raises NotFound, Unavailable
-    when the time is over, and whatever else the call raises.
+    The call has to have the effect of one, however often it is made. It raises Again to be made again.
+    Raises NotFound, Unavailable when the time is over, and whatever else the call raises.
     """
     pause = _FIRST_PAUSE
     last: BaseException | None = None
@@ -50,6 +64,8 @@ async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: f
                     # The SDK turns a cancellation of ours, such as the end of our time, into this.
                     if (task := asyncio.current_task()) is not None and task.cancelling():
                         raise asyncio.CancelledError from error
+                    last = error
+                except Again as error:
                     last = error
                 except RPCError as error:
                     last = worth_repeating(error)
@@ -65,7 +81,7 @@ async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: f
 def worth_repeating(error: RPCError) -> RPCError:
     """The error of a call that may go better the next time.
 
-    Raises NotFound, SettingsError where the namespace is not set up, and else the error itself.
+    Raises NotFound, SettingsError where only the operator can help, and else the error itself.
     """
     if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
         raise SettingsError(
@@ -77,6 +93,11 @@ def worth_repeating(error: RPCError) -> RPCError:
         raise SettingsError(
             "Temporal does not know our search attributes: run `abeyance setup` once for this "
             f"namespace ({error.message})"
+        ) from error
+    if error.status in _UNWELCOME:
+        raise SettingsError(
+            f"Temporal does not let us do this ({error.status.name}: {error.message}): see to the "
+            "credentials and rights in its environment configuration, and to its version"
         ) from error
     if error.status not in _AGAIN:
         raise error

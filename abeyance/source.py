@@ -17,12 +17,12 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryResponse,
 )
 from temporalio.client import Client as TemporalClient
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from abeyance import wire
 from abeyance.closed import PAUSED_NATIVELY
 from abeyance.errors import Unavailable
-from abeyance.patience import NotFound
+from abeyance.patience import NotFound, worth_repeating
 
 T = TypeVar("T")
 
@@ -33,18 +33,6 @@ _PAGE: Final = 200
 """In transactions of the server, each of which wrote some events."""
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-_AWAY: Final = frozenset(
-    {
-        RPCStatusCode.ABORTED,
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.INTERNAL,
-        RPCStatusCode.RESOURCE_EXHAUSTED,
-        RPCStatusCode.UNAVAILABLE,
-        # A connection that broke in the middle of a call.
-        RPCStatusCode.UNKNOWN,
-    }
-)
 _RUNNING: Final = (WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, PAUSED_NATIVELY)
 
 
@@ -122,10 +110,7 @@ class Source:
             try:
                 return await ask()
             except RPCError as error:
-                if error.status == RPCStatusCode.NOT_FOUND:
-                    raise NotFound from error
-                if error.status not in _AWAY:
-                    raise
+                worth_repeating(error)
                 deadline = deadline or clock() + self._patience
                 if clock() + pause > deadline:
                     raise Unavailable(

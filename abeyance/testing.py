@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, assert_never
@@ -58,6 +58,9 @@ class InMemoryRun:
         run_id: str = "test",
         limits: Limits | None = None,
         now: datetime = _BEGINNING,
+        interrupt_before: str | Sequence[str] = (),
+        interrupt_after: str | Sequence[str] = (),
+        on_error: str | None = None,
     ) -> None:
         self.events: list[Happened] = []
         self._graph = graph
@@ -66,7 +69,11 @@ class InMemoryRun:
         self._sent = 0
         self._state = machine.new_run(
             run_id=run_id,
-            spec=graph.build(),
+            spec=graph.build_for(
+                interrupt_before=interrupt_before,
+                interrupt_after=interrupt_after,
+                on_error=on_error,
+            ),
             limits=limits or Limits(),
             values=graph.states.initial(input or {}),
             now=now,

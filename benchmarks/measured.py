@@ -84,7 +84,9 @@ class Measured:
         ratios = [
             column.fold(mine[column.samples]) / column.fold(other[column.samples])
             for mine, other in zip(ours, floor, strict=True)
-            if column.samples in mine and column.samples in other
+            if column.samples in mine
+            and column.samples in other
+            and column.fold(other[column.samples])
         ]
         if column.more_is_better:
             ratios = [1 / ratio for ratio in ratios]

@@ -11,20 +11,21 @@ from collections import Counter
 from dataclasses import replace
 
 from abeyance.core import flow, gate
+from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked, NodeInterrupted
 from abeyance.core.ledger import Parent
-from abeyance.core.model import END, GoTo, GraphSpec
+from abeyance.core.model import END, Default, GoTo, GraphSpec
 from abeyance.core.state import Failure, Phase, Visit
 from abeyance.errors import FailureCode
 
 
 def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
     """A visit's code asks people."""
-    if draft.state.ending is not None:
+    if draft.state.ending is not None and not visit.is_finally:
         draft.drop_visit(visit.address)
         return
-    if (failure := _fault(draft.graph(visit.scope), visit, event.asked)) is not None:
+    if (failure := _fault(draft.graph(visit.scope), visit, event)) is not None:
         flow.fail(draft, visit, failure)
         return
     visit = replace(
@@ -57,7 +58,18 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
         draft.put_visit(replace(draft.state.visits[visit.address], phase=Phase.READY))
 
 
-def _fault(graph: GraphSpec, visit: Visit, asked: tuple[Asked, ...]) -> Failure | None:
+def _fault(graph: GraphSpec, visit: Visit, event: NodeInterrupted) -> Failure | None:
+    asked = event.asked
+    if visit.is_finally:
+        message = f"the finally node {visit.node!r} may not ask a person: the run is over by then"
+        return Failure(code=FailureCode.NODE_FAILED, message=message)
+    if not asked:
+        # It would be re-entered at once, and for ever.
+        message = f"the node {visit.node!r} waits for people, and asks nothing: name its interrupts"
+        return Failure(code=FailureCode.NODE_FAILED, message=message)
+    if (reason := why_not_json([event.saved, event.reason, *map(_said, asked)])) is not None:
+        message = f"what the node {visit.node!r} asks, or keeps meanwhile, is not JSON: {reason}"
+        return Failure(code=FailureCode.NODE_FAILED, message=message)
     counts = Counter(each.key for each in asked)
     for each in asked:
         name = each.question.name
@@ -73,6 +85,12 @@ def _fault(graph: GraphSpec, visit: Visit, asked: tuple[Asked, ...]) -> Failure 
                 "look at ctx.answers before you raise it, or use `await ctx.interrupt(...)`"
             )
             return Failure(code=FailureCode.NODE_FAILED, message=message)
+        if any(rule.id == name for rule in graph.rules_on(visit.node)):
+            message = (
+                f"the node {visit.node!r} asks {name!r}, which is the name of a rule that is looked at "
+                "after it: give the question another"
+            )
+            return Failure(code=FailureCode.NODE_FAILED, message=message)
         match each.question.on_timeout:
             case GoTo(node=node) if node != END and (
                 node not in graph.nodes or node in graph.finally_nodes
@@ -85,3 +103,13 @@ def _fault(graph: GraphSpec, visit: Visit, asked: tuple[Asked, ...]) -> Failure 
             case _:
                 pass
     return None
+
+
+def _said(asked: Asked) -> Json:
+    question = asked.question
+    said = [question.reason, question.payload, question.response_schema]
+    match question.on_timeout:
+        case Default(answer=answer):
+            return [*said, answer]
+        case _:
+            return said

@@ -6,10 +6,6 @@ or has come to an end elsewhere, and then its target is entered once, outside th
 items' patches merged in the order of the list. An empty list is gathered at once. An item that ended
 elsewhere brings no patch; where no join gathers the fan-out at all, what its items changed is merged
 when the last has ended. Fan-outs may stand in each other.
-
-Where a fan-out is gathered is known before it begins: the joins that can be reached from the targets of
-the node that sends, counting a sending node on the way as one more fan-out, and its join as the end of
-that.
 """
 
 from __future__ import annotations
@@ -20,7 +16,8 @@ from abeyance.core import flow, items, patch
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.events import Send
-from abeyance.core.model import Edge, FunctionNode, GraphSpec
+from abeyance.core.gathering import gathering
+from abeyance.core.model import Edge, FunctionNode
 from abeyance.core.state import Failure, Fan, Item, Member, Visit
 from abeyance.errors import FailureCode
 
@@ -29,10 +26,9 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...]) -> None:
     """Begin a fan-out, in place of what would follow the visit that sends."""
     graph = draft.graph(visit.scope)
     node = graph.nodes[visit.node]
-    targets = node.to if isinstance(node, FunctionNode) and node.to else ()
     fan = Fan(
         outer=visit.members,
-        joins=_gathering(graph, targets or tuple(each.node for each in sends)),
+        joins=gathering(graph, node.to if isinstance(node, FunctionNode) else ()),
         items=tuple(Item(item=each.item) for each in sends),
     )
     items.put_fan(draft, visit.scope, visit.address, fan)
@@ -60,15 +56,16 @@ def gather(draft: Draft) -> bool:
     for scope in draft.state.scopes.values():
         if not scope.fans:
             continue
+        # Fan-outs with something under way in them: a visit, or another fan-out.
         alive = {
-            member
+            member.fan
             for visit in draft.state.visits.values()
             if visit.scope == scope.address
             for member in visit.members
         }
-        alive.update(member for fan in scope.fans.values() for member in fan.outer)
+        alive.update(member.fan for fan in scope.fans.values() for member in fan.outer)
         for address, fan in scope.fans.items():
-            if not any(Member(fan=address, index=n) in alive for n in range(len(fan.items))):
+            if address not in alive:
                 _gather(draft, scope.address, address, fan)
                 return True
     return False
@@ -111,32 +108,8 @@ def _tell_answers(draft: Draft, scope_address: str, fan: Fan, item: Item) -> Non
 
 
 def _status(item: Item) -> str:
-    if item.reached:
-        return "arrived"
     if item.skipped:
         return "skipped"
+    if item.reached:
+        return "arrived"
     return "left" if item.left else "ended"
-
-
-def _gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
-    """The joins that gather a fan-out to these targets, by their keys, in order of declaration."""
-    found: set[str] = set()
-    waiting = [(target, 1) for target in targets]
-    seen = set(waiting)
-    while waiting:
-        name, depth = waiting.pop()
-        node = graph.nodes.get(name)
-        for edge in graph.edges_from(name):
-            if edge.is_join and depth == 1:
-                found.add(edge.key)
-        deeper = node.to if isinstance(node, FunctionNode) else ()
-        joined = {edge.target for edge in graph.edges_from(name) if edge.is_join}
-        steps = [
-            (target, depth + (target in deeper) - (target in joined))
-            for target in graph.successors(name)
-        ]
-        for step in steps:
-            if 0 < step[1] <= len(graph.nodes) and step not in seen:
-                seen.add(step)
-                waiting.append(step)
-    return tuple(edge.key for edge in graph.edges if edge.key in found)

@@ -19,7 +19,8 @@ from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
-from abeyance.core.model import END, AskOperator, Edge, GoTo, GraphSpec, InterruptNode
+from abeyance.core.gathering import gathering
+from abeyance.core.model import END, AskOperator, Edge, GoTo, InterruptNode
 from abeyance.core.state import Failure, Member, Phase, Scope, Visit
 from abeyance.errors import FailureCode
 
@@ -153,34 +154,19 @@ def go(
 def go_instead(draft: Draft, visit: Visit, target: str) -> None:
     """Go where a goto says, in place of what would follow a visit that is over.
 
-    From inside a fan-out it leads out of it, if from the target there is no way to where the fan-out is
-    gathered.
+    From inside a fan-out it leads out of it, unless the target leads to where that one is gathered: a
+    node before the fan-out does not, though it would lead there by a new one.
     """
     members = visit.members
     graph = draft.graph(visit.scope)
     while members and target != END:
         fan = draft.state.scopes[visit.scope].fans[members[-1].fan]
-        if not fan.joins or _leads_to(graph, target, fan.joins):
+        if not fan.joins or not set(fan.joins).isdisjoint(gathering(graph, (target,))):
             break
         item = items.item_of(draft.state, visit.scope, members[-1])
         items.put_item(draft, visit.scope, members[-1], replace(item, left=True))
         members = members[:-1]
     go(draft, visit.scope, target, members=members)
-
-
-def _leads_to(graph: GraphSpec, node: str, joins: tuple[str, ...]) -> bool:
-    goals = {edge.target for edge in graph.edges if edge.key in joins}
-    sources = {name for edge in graph.edges if edge.key in joins for name in edge.sources}
-    reached, waiting = {node}, [node]
-    while waiting:
-        name = waiting.pop()
-        if name in sources:
-            return True
-        if name not in goals:
-            fresh = graph.successors(name) - reached
-            reached |= fresh
-            waiting += sorted(fresh)
-    return False
 
 
 def put_token(draft: Draft, scope_address: str, edge: Edge, source: str, visit: str) -> None:

@@ -28,13 +28,10 @@ def open_question(
     visit: Visit,
     question: Question,
     kind: Kind = "question",
-    *,
-    ordinal: int = 1,
 ) -> None:
     """Ask a person on behalf of a visit, which waits from now on. What is shown is frozen here.
 
-    `{field}` in the prompt and the reason is filled. `ordinal` tells this question from earlier ones of
-    the same name at the same visit.
+    `{field}` in the prompt and the reason is filled.
     """
     values = items.values_of(draft.state, visit)
     shown = replace(
@@ -42,7 +39,7 @@ def open_question(
         prompt=template.fill(question.prompt, values),
         reason=template.fill_all(question.reason, values),
     )
-    ask(draft, visit, Asked(question=shown), kind, ordinal=ordinal)
+    ask(draft, visit, Asked(question=shown), kind)
     draft.put_visit(
         replace(draft.state.visits[visit.address], phase=Phase.WAITING, started_at=draft.now)
     )
@@ -54,10 +51,13 @@ def ask(
     asked: Asked,
     kind: Kind = "question",
     *,
-    ordinal: int = 1,
     parents: tuple[Parent, ...] = (),
 ) -> None:
-    """Open an interrupt of a visit, with a question that is shown as it is."""
+    """Open an interrupt of a visit, with a question that is shown as it is.
+
+    A visit that is tried again may ask what it has asked before, and that was withdrawn: it is then
+    another question, with an id of its own.
+    """
     state = draft.state
     question = asked.question
     address = visit.address
@@ -67,8 +67,10 @@ def ask(
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
         deadline = draft.after(question.timeout)
+    key = ledger.key_of(kind, asked.key)
+    ordinal = visit.asked.get(key, 0) + 1
     id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind)
-    draft.put_visit(visit)
+    draft.put_visit(replace(visit, asked={**visit.asked, key: ordinal}))
     number = draft.tell(
         "interrupt.opened",
         address,
@@ -97,7 +99,7 @@ def ask(
             question.name, address, prompt, question.reason, question.response_schema
         ),
         number=number,
-        key=ledger.key_of(kind, asked.key),
+        key=key,
         parents=(*parents, *_units_around(draft, visit.scope)),
     )
     draft.change(ledger=draft.state.ledger.with_opened(opened))
@@ -138,7 +140,9 @@ def answer(
     if by != TIMEOUT:
         # A loop that a person steers is no runaway loop.
         items.forget_counts(draft, visit)
-    visit = replace(visit, answers={**visit.answers, interrupt.key: value})
+    # A snapshot that was written before questions had keys has none.
+    key = interrupt.key or ledger.key_of(interrupt.kind, interrupt.name)
+    visit = replace(visit, answers={**visit.answers, key: value})
     waits = any(entry.visit == visit.address for entry in draft.state.ledger.open.values())
     if visit.phase is Phase.WAITING and (visit.composite or not waits):
         visit = replace(visit, phase=Phase.READY)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from abeyance.core import patch
-from abeyance.core.canonical import Json, size
+from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.draft import Draft
 from abeyance.core.state import Fan, Item, Member, RunState, Visit
 
@@ -30,6 +30,12 @@ def values_at(state: RunState, scope: str, members: tuple[Member, ...]) -> Mappi
         if changed:
             values = patch.merged(state.graph_of(scope), values, changed)
     return values
+
+
+def version_of(state: RunState, visit: Visit) -> int:
+    """The version of the values that a visit reads: it grows with every change of them."""
+    own = (item_of(state, visit.scope, member).changes for member in visit.members)
+    return state.scopes[visit.scope].version + sum(own)
 
 
 def answers_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
@@ -75,7 +81,9 @@ def put_patch(
         return
     item = item_of(draft.state, scope_address, members[-1])
     folded = patch.merged(graph, item.patch, changes)
-    put_item(draft, scope_address, members[-1], replace(item, patch=folded))
+    put_item(
+        draft, scope_address, members[-1], replace(item, patch=folded, changes=item.changes + 1)
+    )
 
 
 def put_values(draft: Draft, scope_address: str, values: Mapping[str, Json]) -> None:
@@ -92,14 +100,40 @@ def set_fields(draft: Draft, visit: Visit, fields: Mapping[str, Json]) -> None:
         return
     member = visit.members[-1]
     item = item_of(draft.state, visit.scope, member)
-    reducers = draft.graph(visit.scope).fields
-    below = values_at(draft.state, visit.scope, visit.members[:-1])
-    own = {
+    own = _contributions(draft.state, visit, fields)
+    put_item(
+        draft,
+        visit.scope,
+        member,
+        replace(item, patch={**item.patch, **own}, changes=item.changes + 1),
+    )
+
+
+def unreachable(state: RunState, visit: Visit, fields: Mapping[str, Json]) -> list[str]:
+    """Those of the fields that cannot be set so: an item can only add to what is gathered by adding."""
+    if not visit.members:
+        return []
+    graph = state.graph_of(visit.scope)
+    below = values_at(state, visit.scope, visit.members[:-1])
+    beyond = []
+    for name, change in _contributions(state, visit, fields).items():
+        try:
+            found = patch.merged(graph, below, {name: change})[name]
+        except patch.PatchError:
+            beyond.append(name)
+        else:
+            if canonical(found) != canonical(fields[name]):
+                beyond.append(name)
+    return beyond
+
+
+def _contributions(state: RunState, visit: Visit, fields: Mapping[str, Json]) -> Mapping[str, Json]:
+    reducers = state.graph_of(visit.scope).fields
+    below = values_at(state, visit.scope, visit.members[:-1])
+    return {
         name: patch.contribution(reducers.get(name), below.get(name), value)
         for name, value in fields.items()
-        if value != values_of(draft.state, visit).get(name)
     }
-    put_item(draft, visit.scope, member, replace(item, patch={**item.patch, **own}))
 
 
 def put_answer(draft: Draft, visit: Visit, name: str, value: Json) -> None:
@@ -114,9 +148,21 @@ def put_answer(draft: Draft, visit: Visit, name: str, value: Json) -> None:
 
 
 def forget_counts(draft: Draft, visit: Visit) -> None:
-    """Start counting a scope's visits anew."""
-    scope = draft.state.scopes[visit.scope]
-    draft.put_scope(replace(scope, visit_counts={}))
+    """Start counting visits anew where this one is, and around the graph that it is in."""
     for member in visit.members:
         item = item_of(draft.state, visit.scope, member)
         put_item(draft, visit.scope, member, replace(item, visit_counts={}))
+    scope = draft.state.scopes[visit.scope]
+    draft.put_scope(replace(scope, visit_counts={}))
+    if scope.visit is not None:
+        forget_counts(draft, draft.state.visits[scope.visit])
+
+
+def forget_all_counts(draft: Draft) -> None:
+    """Start counting visits anew everywhere."""
+    for scope in draft.state.scopes.values():
+        fans = {
+            address: replace(fan, items=tuple(replace(item, visit_counts={}) for item in fan.items))
+            for address, fan in scope.fans.items()
+        }
+        draft.put_scope(replace(scope, visit_counts={}, fans=fans))

@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import assert_never
 
 from abeyance.core import ending, fanout, flow, gate, items, looks, patch, rules, trail
-from abeyance.core.canonical import Json
+from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import DecideRoutes
 from abeyance.core.events import NodeFinished
+from abeyance.core.ledger import key_of
 from abeyance.core.model import (
     END,
     Always,
@@ -54,13 +55,19 @@ def start_scope(draft: Draft, scope_address: str, source: str) -> None:
 def finish(draft: Draft, visit: Visit, event: NodeFinished) -> None:
     """A visit is done: merge its patch, and leave its node or ask what has to be asked before."""
     graph = draft.graph(visit.scope)
+    # Before the merge: what fails and is tried again must not have changed anything.
+    if (fault := _unknown_target(graph, visit.node, event)) is not None:
+        flow.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
+        return
+    for number, each in enumerate(event.sends or ()):
+        if (reason := why_not_json(each.item)) is not None:
+            message = f"the item {number} that {visit.node!r} sends is not JSON: {reason}"
+            flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=message))
+            return
     merged = merge(draft, visit, event.patch)
     if merged is None:
         return
     visit = merged
-    if (fault := _unknown_target(graph, visit.node, event)) is not None:
-        flow.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
-        return
     if draft.state.ending is not None:
         draft.drop_visit(visit.address)
         return
@@ -81,15 +88,11 @@ def finish(draft: Draft, visit: Visit, event: NodeFinished) -> None:
 def go_on(draft: Draft, visit: Visit, way: Way) -> None:
     """What was asked after a visit is answered: it goes on by the way that was held."""
     if visit.stage == "after":
-        visit, is_edited = looks.apply(draft, visit)
-        graph = draft.graph(visit.scope)
-        decides = graph.routes_from(visit.node) and way.goto is None and way.sends is None
-        if is_edited and (decides or graph.has_clips_on(visit.node)):
+        if way.is_stale:
             # Code chose on the values as they were before a person edited them.
-            visit = replace(visit, way=replace(way, is_stale=True))
-            decide(draft, visit)
-            return
-        _judge(draft, visit, way)
+            seek_anew(draft, looks.passed(visit), replace(way, is_stale=False))
+        else:
+            _judge(draft, looks.passed(visit), way)
         return
     for changes in rules.answers_to(draft.graph(visit.scope), visit.node, visit.answers):
         merged = merge(draft, visit, changes)
@@ -99,8 +102,23 @@ def go_on(draft: Draft, visit: Visit, way: Way) -> None:
     _leave(draft, visit, way)
 
 
+def seek_anew(draft: Draft, visit: Visit, way: Way) -> None:
+    """Seek the way out again of a visit whose code has returned, with the values as they are now."""
+    graph = draft.graph(visit.scope)
+    decides = graph.routes_from(visit.node) and way.goto is None and way.sends is None
+    if decides or graph.has_clips_on(visit.node):
+        # It is asked as soon as there is room for it.
+        stale = replace(way, is_stale=True)
+        draft.put_visit(replace(visit, phase=Phase.READY, stage="rules", way=stale))
+    else:
+        _judge(draft, visit, way)
+
+
 def decided(draft: Draft, visit: Visit, way: Way, event: NodeFinished) -> None:
     """Code was asked again for the way of a visit whose values a person has edited."""
+    if draft.state.ending is not None:
+        draft.drop_visit(visit.address)
+        return
     routed = () if way.goto is not None or way.sends is not None else event.routed or ()
     fault = _unknown_target(draft.graph(visit.scope), visit.node, replace(event, routed=routed))
     if fault is not None:
@@ -128,7 +146,7 @@ def _unknown_target(graph: GraphSpec, name: str, event: NodeFinished) -> str | N
     node = graph.nodes[name]
     declared = set(node.to) if isinstance(node, FunctionNode) else set()
     if event.sends is not None:
-        chosen, allowed = {each.node for each in event.sends}, declared
+        chosen, allowed = {each.node for each in event.sends}, declared - {END}
     elif event.goto is not None:
         chosen, allowed = {event.goto}, {*declared, END}
     else:
@@ -146,9 +164,13 @@ def _judge(draft: Draft, visit: Visit, way: Way) -> None:
     values = items.values_of(draft.state, visit)
     verdict = rules.judge(draft.graph(visit.scope), visit.node, values, way.fired)
     way = replace(way, decision=verdict.decision)
-    asking = replace(visit, way=way, stage="rules")
+    # Answers to rules that were asked before, and after which no way was found, have been merged.
+    asked = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
+    rest = {key: answer for key, answer in visit.answers.items() if key not in asked}
+    visit = replace(visit, way=way, stage="rules", answers=rest)
+    draft.put_visit(visit)
     for question in verdict.questions:
-        gate.open_question(draft, asking, question, "rule")
+        gate.open_question(draft, draft.state.visits[visit.address], question, "rule")
     if not verdict.questions:
         _leave(draft, visit, way)
 

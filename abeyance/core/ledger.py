@@ -123,15 +123,19 @@ def interrupt_id(
 ) -> str:
     """`<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
 
-    Code, rules and operators' questions may use one name at one visit: they are told apart by kind.
+    What the run itself asks about a visit is told apart from what its code asks under the same name.
     """
-    place = canonical([address, name, ordinal, *([] if kind == "question" else [kind])])
+    own = [kind] if kind in {"static", "error"} else []
+    place = canonical([address, name, ordinal, *own])
     return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
 def key_of(kind: Kind, key: str) -> str:
-    """The key of an answer in its visit: those that code did not ask for are told apart by kind."""
-    return key if kind == "question" else f"{kind}:{key}"
+    """The key of an answer in its visit: those that code did not ask for are told apart by kind.
+
+    No key of code's begins with a slash: neither a name nor a process has one in it.
+    """
+    return key if kind == "question" else f"/{kind}/{key}"
 
 
 def digest_of(name: str, address: str, prompt: str, reason: Json, response_schema: Json) -> str:

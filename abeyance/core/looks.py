@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Literal
 
-from abeyance.core import events, gate, items, ledger, recourse
-from abeyance.core.canonical import Json
+from abeyance.core import events, gate, items, ledger, recourse, trail
+from abeyance.core.canonical import Json, canonical
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked
 from abeyance.core.model import GraphSpec, Question
-from abeyance.core.state import Phase, RunState, Visit
+from abeyance.core.state import Member, Phase, RunState, Visit
 from abeyance.errors import Code, Refusal
 
 _NAMES: Final[dict[str, Literal["interrupt_before", "interrupt_after"]]] = {
@@ -28,7 +28,7 @@ _NAMES: Final[dict[str, Literal["interrupt_before", "interrupt_after"]]] = {
 def ask(draft: Draft, visit: Visit) -> None:
     """Show the values before or after a visit's node, as its stage says, and wait."""
     values = items.values_of(draft.state, visit)
-    version = draft.state.scopes[visit.scope].version
+    version = items.version_of(draft.state, visit)
     question = Question(
         name=_NAMES[visit.stage],
         prompt=(
@@ -42,36 +42,62 @@ def ask(draft: Draft, visit: Visit) -> None:
     gate.ask(draft, waiting, Asked(question=question), "static")
 
 
-def apply(draft: Draft, visit: Visit) -> tuple[Visit, bool]:
-    """Take the answer: the visit without it, and whether the values were edited."""
-    name = ledger.key_of("static", _NAMES[visit.stage])
-    answer = visit.answers[name]
-    rest = {key: value for key, value in visit.answers.items() if key != name}
-    visit = replace(visit, answers=rest)
-    fields = answer["values"] if answer is not None else {}
+def take(draft: Draft, interrupt: ledger.Interrupt, answer: Json, by: str) -> None:
+    """Edit the values as an answer says: at once, so that what others do next is held against them."""
+    if interrupt.kind != "static" or answer is None:
+        return
+    visit = draft.state.visits[interrupt.visit]
     before = items.values_of(draft.state, visit)
-    if all(field in before and before[field] == value for field, value in fields.items()):
-        return visit, False
+    fields = {
+        name: value
+        for name, value in answer["values"].items()
+        if name not in before or canonical(before[name]) != canonical(value)
+    }
+    if not fields:
+        return
     items.set_fields(draft, visit, fields)
-    draft.tell("run.values_edited", visit.address, fields=sorted(fields))
-    return visit, True
+    draft.tell("run.values_edited", visit.address, by, fields=sorted(fields))
+    visit = trail.changing(visit, before, fields)
+    if visit.way is not None:
+        visit = replace(visit, way=replace(visit.way, is_stale=True))
+    draft.put_visit(visit)
 
 
-def refuse_stale(state: RunState, event: events.Responded) -> None:
-    """Raise `stale` for an edit of values that are not those any more that were shown."""
+def passed(visit: Visit) -> Visit:
+    """The visit after somebody has looked: how they let it go on is no answer of the graph's."""
+    key = ledger.key_of("static", _NAMES[visit.stage])
+    rest = {name: answer for name, answer in visit.answers.items() if name != key}
+    return replace(visit, answers=rest)
+
+
+def refuse(state: RunState, event: events.Responded) -> None:
+    """Raise the Refusal of an edit that cannot be made, or is of values that have changed since."""
+    edited: set[tuple[str, tuple[Member, ...]]] = set()
     for id_, answer in event.answers.items():
         entry = state.ledger.open.get(id_)
         if entry is None or entry.kind != "static" or answer is None:
             continue
-        version = state.scopes[entry.scope].version
-        if answer["version"] != version:
+        visit = state.visits[entry.visit]
+        version = items.version_of(state, visit)
+        place = (entry.scope, visit.members)
+        if answer["version"] != version or place in edited:
             raise Refusal(
                 Code.STALE,
-                f"The values were edited as of version {answer['version']}, and they are at version "
-                f"{version} now. Read the run again.",
+                f"The values were edited as of version {answer['version']}, and by then they are at "
+                f"version {version + (place in edited)}. Look at the values as they are, and edit those.",
                 interrupt_id=id_,
                 version=version,
+                values=dict(items.values_of(state, visit)),
             )
+        if beyond := items.unreachable(state, visit, answer["values"]):
+            message = "within a fan-out, what is merged by adding to it can only be added to"
+            raise Refusal(
+                Code.INVALID_ANSWER,
+                f"The edit sets {', '.join(map(repr, beyond))}, and {message}.",
+                interrupt_id=id_,
+                errors=[{"pointer": f"/values/{name}", "message": message} for name in beyond],
+            )
+        edited.add(place)
 
 
 def _answers(graph: GraphSpec) -> Json:

@@ -34,6 +34,7 @@ from abeyance.core import (
     fanout,
     flow,
     gate,
+    items,
     leaving,
     ledger,
     looks,
@@ -114,7 +115,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
     match event:
         case events.Responded():
             ledger.judge(state.ledger, event)
-            looks.refuse_stale(state, event)
+            looks.refuse(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
             if node not in targets:
@@ -221,6 +222,7 @@ def _responded(draft: Draft, event: events.Responded) -> None:
     for id_, value in event.answers.items():
         if id_ not in replays:
             interrupt = draft.state.ledger.open[id_]
+            looks.take(draft, interrupt, value, event.principal.subject)
             gate.answer(draft, interrupt, value, event.principal.subject, event.note)
             draft.change(last_activity_at=event.now)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from abeyance.core import items
 from abeyance.core.address import Address
 from abeyance.core.canonical import size, why_not_json
 from abeyance.core.draft import Draft
@@ -60,8 +61,7 @@ def sent(draft: Draft, event: MessageSent) -> None:
         return
     box = draft.state.mailbox.with_message(message)
     draft.change(mailbox=box, last_activity_at=event.now)
-    for scope in draft.state.scopes.values():
-        draft.put_scope(replace(scope, visit_counts={}))
+    items.forget_all_counts(draft)
     counters = draft.state.counters
     deepest = max(counters.max_queue_depth, len(box.queue))
     draft.count(messages_queued=1, max_queue_depth=deepest - counters.max_queue_depth)

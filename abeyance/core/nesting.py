@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from abeyance.core import flow, leaving, patch
 from abeyance.core.address import Address
-from abeyance.core.canonical import Json, size
+from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.draft import Draft
 from abeyance.core.items import values_of
 from abeyance.core.model import START, GraphSpec, SubgraphNode
@@ -58,7 +58,7 @@ def close(draft: Draft) -> bool:
         visit = draft.state.visits[scope.visit]
         changed = _changed(draft, visit, scope)
         draft.drop_scope(scope.address)
-        draft.put_visit(replace(visit, phase=Phase.READY, returned=changed, starts=0))
+        draft.put_visit(replace(visit, phase=Phase.READY, returned=changed))
         return True
     return False
 
@@ -78,7 +78,7 @@ def _changed(draft: Draft, visit: Visit, scope: Scope) -> Mapping[str, Json]:
         now = scope.values[source]
         if inputs.get(source) == target and source in scope.given:
             before = scope.given[source]
-            if now != before:
+            if canonical(now) != canonical(before):
                 changes[target] = patch.contribution(graph.fields.get(target), before, now)
         else:
             changes[target] = now

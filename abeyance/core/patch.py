@@ -45,7 +45,11 @@ def contribution(spec: FieldSpec | None, before: Json, after: Json) -> Json:
         case "append" if _are(list, before, after) and after[: len(before or [])] == (before or []):
             return after[len(before or []) :]
         case "add" if _is_number(after) and _is_number(before):
-            return after - before
+            try:
+                return after - before
+            except OverflowError:
+                # What is too large for this is too large to be added, which tells its author.
+                return after
         case _:
             return after
 

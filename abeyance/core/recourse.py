@@ -28,8 +28,6 @@ def ask(draft: Draft, visit: Visit, failure: Failure) -> None:
         started_at=draft.now,
         stage="error",
         stopping=False,
-        way=None,
-        errors=visit.errors + 1,
         failure=failure,
     )
     question = Question(
@@ -41,7 +39,7 @@ def ask(draft: Draft, visit: Visit, failure: Failure) -> None:
         reason={"code": failure.code, "message": failure.message, "address": failure.address},
         response_schema=_answers(draft.graph(visit.scope)),
     )
-    gate.ask(draft, visit, Asked(question=question), "error", ordinal=visit.errors)
+    gate.ask(draft, visit, Asked(question=question), "error")
 
 
 def fields_schema(graph: GraphSpec) -> tuple[Json, Json]:

@@ -47,28 +47,29 @@ def _is_held(state: RunState, visit: Visit, running: int) -> bool:
 
 
 def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
-    match visit.stage:
+    # A snapshot that was written before visits had stages tells by the way that they are over.
+    stage = "rules" if visit.way is not None and visit.stage == "entered" else visit.stage
+    match stage:
         case "entered":
             visit = replace(visit, stage="body")
             if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
                 looks.ask(draft, replace(visit, stage="before"))
                 return True
         case "before":
-            visit = replace(looks.apply(draft, visit)[0], stage="body")
+            visit = replace(looks.passed(visit), stage="body")
             draft.put_visit(visit)
         case "error":
             return _recover(draft, visit)
+        case "rules" if visit.way is not None and visit.way.is_stale:
+            return has_place and _decide(draft, visit)
         case "after" | "rules":
             assert visit.way is not None  # noqa: S101 these stages come after the way is known
-            if not visit.way.is_stale:
-                leaving.go_on(draft, visit, visit.way)
-                return True
-            # The asking for routes was stopped, and begins anew.
-            return has_place and _decide(draft, visit)
+            leaving.go_on(draft, visit, visit.way)
+            return True
         case "body":
             pass
         case _:
-            assert_never(visit.stage)
+            assert_never(stage)
     return _run_body(draft, visit, has_place=has_place)
 
 
@@ -97,17 +98,23 @@ def _recover(draft: Draft, visit: Visit) -> bool:
     rest = {name: value for name, value in visit.answers.items() if name != key}
     visit = replace(visit, answers=rest, stage="body")
     match answer["action"]:
+        case "retry" if visit.way is not None:
+            # Its work is done, and only the way out of it was not found.
+            leaving.seek_anew(draft, visit, visit.way)
+        case "retry" if visit.returned is not None and not visit.returned:
+            # The same, but what asks for the way is code of its own.
+            draft.put_visit(visit)
         case "retry" if isinstance(draft.graph(visit.scope).nodes[visit.node], SubgraphNode):
             # Its graph begins anew, and what is asked in it has to have ids of its own.
             draft.drop_visit(visit.address)
             flow.enter(draft, visit.scope, visit.node, members=visit.members)
         case "retry":
-            draft.put_visit(visit)
+            draft.put_visit(replace(visit, returned=None))
         case "skip":
             for member in visit.members[-1:]:
                 item = items.item_of(draft.state, visit.scope, member)
                 items.put_item(draft, visit.scope, member, replace(item, skipped=True))
-            draft.put_visit(replace(visit, returned=answer.get("patch", {}), starts=0))
+            draft.put_visit(replace(visit, returned=answer.get("patch", {}), way=None))
         case _:
             failure = visit.failure
             assert failure is not None  # noqa: S101 it is what the operator was asked about
@@ -174,12 +181,12 @@ def _go_out(draft: Draft, visit: Visit, changes: Mapping[str, Json], *, has_plac
         return False
     # A route looks at the values with the answer in them, so the answer is merged before it is
     # asked: once, also where the asking was stopped and begins anew.
-    if changes and not visit.starts:
+    if changes:
         kept = draft.state
         merged = leaving.merge(draft, visit, changes)
         if merged is None:
             return True
-        if not _decide(draft, merged):
+        if not _decide(draft, replace(merged, returned={})):
             draft.change(scopes=kept.scopes)
             return False
         return True

@@ -118,7 +118,7 @@ class Item:
     """One item of a fan-out: what its visits changed, said and reached so far.
 
     `reached` are the joins that it came to; `left`: a goto led out of the fan-out; `skipped`: a person
-    skipped a visit that had failed.
+    skipped a visit that had failed. `changes` counts how often its values were changed.
     """
 
     item: Json
@@ -126,6 +126,7 @@ class Item:
     left: bool = False
     skipped: bool = False
     patch: Mapping[str, Json] = field(default_factory=dict)
+    changes: int = 0
     answers: Mapping[str, Json] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -154,12 +155,13 @@ class Visit:
     """One execution of a node. `starts` counts how often its code was started (stops, re-entries).
 
     `answers` are those to its own questions, by their keys, and `given` the keys of those that its code
-    was last started with. `saved` is what it kept when it asked. `composite`: each answer re-enters it.
-    `returned` is what its nested graph changed, once that is over. `failure` is what an operator is
-    asked about, for the n-th time by `errors`. A visit that has finished and waits for answers has
-    in `way` where it leads. `inbox` are the messages that it was handed at its start, `taken` those
-    that it asked for since; `guidance` is what a person said who had it run again, and `undo` takes back
-    what it has changed so far.
+    was last started with. `asked` counts by key how often it asked. `saved` is what it kept when it
+    asked. `composite`: each answer re-enters it. `returned` is what its nested graph changed, once that
+    is over, or what a person put in place of what it failed to do; nothing is left of it once that is
+    merged. `failure` is what an operator is asked about. A visit that has finished has in `way` where
+    it leads. `inbox` are the messages that it was handed at its start, `taken` those that it asked for
+    since; `guidance` is what a person said who had it run again, and `undo` takes back what it has
+    changed so far.
     """
 
     address: str
@@ -182,7 +184,7 @@ class Visit:
     given: tuple[str, ...] = ()
     saved: Json = None
     returned: Mapping[str, Json] | None = None
-    errors: int = 0
+    asked: Mapping[str, int] = field(default_factory=dict)
     failure: Failure | None = None
     inbox: tuple[Message, ...] = ()
     taken: tuple[Message, ...] = ()

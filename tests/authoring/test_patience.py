@@ -10,7 +10,7 @@ from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.patience import NotFound, patiently
+from abeyance.patience import Again, NotFound, patiently
 
 
 def rpc_error(status: RPCStatusCode, message: str = "it failed") -> RPCError:
@@ -39,8 +39,11 @@ class Server:
         rpc_error(RPCStatusCode.CANCELLED),
         rpc_error(RPCStatusCode.DEADLINE_EXCEEDED),
         rpc_error(RPCStatusCode.FAILED_PRECONDITION),
+        rpc_error(RPCStatusCode.INTERNAL),
         rpc_error(RPCStatusCode.RESOURCE_EXHAUSTED),
         rpc_error(RPCStatusCode.UNAVAILABLE),
+        rpc_error(RPCStatusCode.UNKNOWN),
+        Again("the run is being handed over"),
         WorkflowUpdateRPCTimeoutOrCancelledError(),
     ],
 )
@@ -66,7 +69,13 @@ async def test_what_may_go_better_is_tried_again(error: BaseException) -> None:
             "run `abeyance setup`",
         ),
         (rpc_error(RPCStatusCode.INVALID_ARGUMENT, "odd"), RPCError, "odd"),
-        (rpc_error(RPCStatusCode.PERMISSION_DENIED, "no"), RPCError, "no"),
+        (
+            rpc_error(RPCStatusCode.PERMISSION_DENIED, "not yours"),
+            SettingsError,
+            "PERMISSION_DENIED: not yours",
+        ),
+        (rpc_error(RPCStatusCode.UNAUTHENTICATED, "who?"), SettingsError, "credentials"),
+        (rpc_error(RPCStatusCode.UNIMPLEMENTED, "unknown method"), SettingsError, "version"),
         (ValueError("ours"), ValueError, "ours"),
     ],
 )

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
-from core_drive import ADA, SNAPSHOT, Drive, gate, graph, restored
+from core_drive import ADA, SNAPSHOT, Drive, asked, gate, graph, restored
 
 from abeyance.core import events, machine
 from abeyance.core.canonical import Json
@@ -132,6 +132,13 @@ TABLE: dict[str, Row] = {
     "work failed":           Row(
         events.NodeFailed, {"visit": WORK, "code": "node_failed", "message": "it broke"},
         "+ . + + . . . .",
+    ),
+    "work asks people":      Row(
+        events.NodeInterrupted, {"visit": WORK, "asked": (asked("plan"),)}, "+ . + + . . . .",
+    ),
+    "a gate asks people":    Row(
+        events.NodeInterrupted, {"visit": "graph:g;node:ask", "asked": (asked("plan"),)},
+        ". . . . . . . .",
     ),
     "a gate finished":       Row(
         events.NodeFinished, {"visit": "graph:g;node:ask"}, ". . . . . . . .",

@@ -5,19 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from core_drive import edge, gate, graph
-from core_rules import GO, STOP, ask, rule, ruled
+from core_drive import Drive, edge, gate, graph
+from core_rules import GO, STOP, after_work, ask, rule, ruled
 
 from abeyance.core.faults import faults_of
 from abeyance.core.model import (
     END,
     START,
+    Assert,
+    Clips,
     Default,
     FunctionNode,
     GoTo,
     GraphSpec,
+    HaltRun,
     Matches,
     Parallel,
+    Retract,
     Retry,
     Rule,
 )
@@ -121,3 +125,12 @@ def test_a_gate_that_nobody_gave_a_prompt_is_a_fault() -> None:
     spec = GraphSpec(name="g", nodes={"ask": gate("ask", prompt="")}, edges=(edge(START, "ask"),))
 
     assert faults_of(spec) == ("the interrupt 'ask' has no prompt: say what a person is to decide",)
+
+
+def test_a_rule_that_changes_facts_beside_asking_decides_nothing_by_that() -> None:
+    facts = rule("facts", "work", Assert(fact="(a)"), Retract(fact="(b)"))
+    other = Rule(id="other", condition=Clips(text="(a)"), actions=(HaltRun(reason="a"),))
+    run = Drive(ruled(facts, other))
+    run.finish("work")
+
+    assert after_work(run) == ["next"]

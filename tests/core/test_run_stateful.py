@@ -10,20 +10,29 @@ from datetime import timedelta
 from typing import Any
 
 from core_drive import SNAPSHOT, T0, restored
-from core_strategies import SECONDS, graphs, limits
-from core_watch import Order, Watch
+from core_strategies import SECONDS, asked_by, graphs, limits
+from core_watch import Watch
+from core_ways import advanced, checked, has_a_loop, most_steps, targets_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from abeyance.core import events, machine
 from abeyance.core.canonical import Json
-from abeyance.core.effects import Effect, RunNode
+from abeyance.core.effects import RunNode
 from abeyance.core.ledger import judge, receipt_of
-from abeyance.core.model import END, FunctionNode, GoTo, GraphSpec, Halt, ResumeRun
+from abeyance.core.model import (
+    END,
+    Fail,
+    GoTo,
+    GraphSpec,
+    Halt,
+    InterruptNode,
+    ResumeRun,
+)
 from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.snapshot import joined, parted
-from abeyance.core.state import Limits, RunState
+from abeyance.core.state import Limits
 from abeyance.errors import Refusal
 
 NOBODY = Principal(subject="nobody")
@@ -39,6 +48,7 @@ GOOD_PATCHES: list[dict[str, Json]] = [
 PATCHES = st.sampled_from([*GOOD_PATCHES * 4, {"count": "x"}, {"nope": 1}])
 VALUES: st.SearchStrategy[dict[str, Json]] = st.sampled_from([{}, {"flag": True}, {"log": []}])
 ANSWERS: st.SearchStrategy[Json] = st.sampled_from([None, False, True, ["x"], 7, float("inf")])
+ITEMS: st.SearchStrategy[Json] = st.sampled_from([1, 1, 1, {"a": 1}, None, float("inf")])
 JOURNALS: st.SearchStrategy[Json] = st.sampled_from([None, {"step": 1}, {"step": "x" * 6_000}])
 MODES = st.sampled_from(["graceful", "now"])
 RARELY = st.integers(0, 9).map(lambda number: number == 9)
@@ -77,9 +87,9 @@ class Runs(RuleBasedStateMachine):
         copy = SNAPSHOT.validate_json(written)
         assert copy == before
 
-        after, effects, refusal = _advanced(before, event)
-        assert (after, effects, refusal) == _advanced(copy, event)
-        assert _checked(before, event) == refusal
+        after, effects, refusal = advanced(before, event)
+        assert (after, effects, refusal) == advanced(copy, event)
+        assert checked(before, event) == refusal
         assert SNAPSHOT.dump_json(before) == written
         assert after is before or (refusal is None and not before.finished)
         self.watch.saw(before, event, after, effects)
@@ -103,15 +113,44 @@ class Runs(RuleBasedStateMachine):
         if isinstance(order, RunNode) and order.node.to and goes:
             goto = data.draw(st.sampled_from([*order.node.to, END]))
         routed = None
-        if targets := self.targets_of(order):
+        if targets := targets_of(order):
             routed = tuple(data.draw(st.lists(st.sampled_from(targets), max_size=2)))
         self.feed(events.NodeFinished, visit=order.visit, patch=patch, goto=goto, routed=routed)
+
+    @precondition(lambda self: self.senders())
+    @rule(data=st.data(), patch=PATCHES, is_lost=RARELY)
+    def code_fans_out(self, data: st.DataObject, patch: dict[str, Json], *, is_lost: bool) -> None:
+        visit, nodes = data.draw(st.sampled_from(self.senders()))
+        targets = [*nodes, END] if is_lost else nodes
+        sends = st.builds(events.Send, node=st.sampled_from(targets), item=ITEMS)
+        count = data.draw(st.sampled_from([3, 2, 1, 0]))
+        items = tuple(data.draw(st.lists(sends, min_size=count, max_size=count)))
+        self.feed(events.NodeFinished, visit=visit, patch=patch, sends=items)
+
+    @precondition(lambda self: any(isinstance(o, RunNode) for o in self.watch.orders.values()))
+    @rule(data=st.data(), journal=JOURNALS, composite=st.booleans(), again=RARELY)
+    def code_asks(
+        self, data: st.DataObject, journal: Json, *, composite: bool, again: bool
+    ) -> None:
+        orders = [each for each in self.watch.orders.values() if isinstance(each, RunNode)]
+        order = data.draw(st.sampled_from(orders))
+        asked = data.draw(asked_by(order.graph))
+        self.feed(
+            events.NodeInterrupted,
+            visit=order.visit,
+            asked=tuple(each for each in asked if again or each.key not in order.own),
+            journal=journal,
+            saved=[1],
+            composite=composite,
+        )
 
     @precondition(lambda self: self.watch.orders)
     @rule(data=st.data(), for_good=RARELY)
     def code_fails(self, data: st.DataObject, *, for_good: bool) -> None:
         order = self.watch.orders[data.draw(st.sampled_from(sorted(self.watch.orders)))]
-        is_caught = isinstance(order.node, FunctionNode) and isinstance(order.node.on_error, GoTo)
+        is_caught = not isinstance(order.node, InterruptNode) and not isinstance(
+            order.node.on_error, Fail
+        )
         if is_caught or for_good:
             self.feed(events.NodeFailed, visit=order.visit, code="node_failed", message="it broke")
 
@@ -168,7 +207,7 @@ class Runs(RuleBasedStateMachine):
         refusal = self.feed(
             events.Responded,
             principal=principal,
-            answers=dict.fromkeys(chosen, value),
+            answers={id_: self.fitting(data, id_, value) for id_ in chosen},
             schema_faults={} if faults is None else dict.fromkeys(chosen, faults),
             digests=dict.fromkeys(chosen, "sha256:0") if is_stale else {},
         )
@@ -178,7 +217,10 @@ class Runs(RuleBasedStateMachine):
     @rule(value=st.sampled_from([None, True, ["x"]]))
     def people_answer_all_that_is_asked(self, value: Json) -> None:
         self.notice_what_is_due()
-        answers = dict.fromkeys(self.state.ledger.open, value)
+        others = {"static": None, "error": {"action": "fail"}}
+        answers = {
+            id_: others.get(entry.kind, value) for id_, entry in self.state.ledger.open.items()
+        }
         refusal = self.feed(
             events.Responded,
             principal=BOSS,
@@ -291,11 +333,15 @@ class Runs(RuleBasedStateMachine):
             self.the_run_is_handed_over()
         if self.state.yielding:
             self.feed(events.TaskBegan)
+        senders = dict(self.senders())
         for visit, order in list(self.watch.orders.items()):
             if visit in self.watch.stops:
                 self.feed(events.NodeStopped, visit=visit)
+            elif visit in self.watch.orders and visit in senders:
+                each = events.Send(node=senders[visit][0])
+                self.feed(events.NodeFinished, visit=visit, sends=(each, each))
             elif visit in self.watch.orders:
-                routed = tuple(self.targets_of(order)[:1])
+                routed = tuple(targets_of(order)[:1])
                 self.feed(events.NodeFinished, visit=visit, routed=routed)
         if self.state.ledger.open:
             self.people_answer_all_that_is_asked(True)
@@ -306,44 +352,35 @@ class Runs(RuleBasedStateMachine):
             return  # A step has failed, and is what should be told.
         self.now += timedelta(days=1)
         self.feed(events.Ticked)
-        most = 4 * 2 ** len(self.state.spec.nodes) + 2 * len(self.state.visits)
-        if _has_a_loop(self.state.spec):
+        if has_a_loop(self.state.spec):
             self.feed(events.CancelRequested, actor="ada")
-        for _ in range(most):
-            if not self.state.finished:
-                self.everybody_does_their_part()
+        for _ in range(most_steps(self.state)):
+            if self.state.finished:
+                break
+            self.everybody_does_their_part()
             self.every_promise_is_kept()
         assert self.state.finished
 
-    def targets_of(self, order: Order) -> list[str]:
-        routes = self.state.spec.routes_from(order.node.id)
-        return [target for route in routes for target in route.targets]
+    def senders(self) -> list[tuple[str, list[str]]]:
+        """The running visits that may fan out, and to which nodes."""
+        orders = [each for each in self.watch.orders.values() if isinstance(each, RunNode)]
+        found = [(each.visit, [node for node in each.node.to if node != END]) for each in orders]
+        return [(visit, nodes) for visit, nodes in found if nodes]
 
-
-def _advanced(
-    state: RunState, event: events.Event
-) -> tuple[RunState, tuple[Effect, ...], Refusal | None]:
-    try:
-        return (*machine.advance(state, event), None)
-    except Refusal as refusal:
-        return state, (), refusal
-
-
-def _checked(state: RunState, event: events.Event) -> Refusal | None:
-    try:
-        machine.check(state, event)
-    except Refusal as refusal:
-        return refusal
-    return None
-
-
-def _has_a_loop(spec: GraphSpec) -> bool:
-    """Whether a node can be reached from itself."""
-    reached = {name: set(spec.successors(name)) for name in spec.nodes}
-    for _ in spec.nodes:
-        for found in reached.values():
-            found.update(*(reached[name] for name in list(found)))
-    return any(name in found for name, found in reached.items())
+    def fitting(self, data: st.DataObject, id_: str, value: Json) -> Json:
+        """An answer of the form that the interrupt asks for."""
+        entry = self.state.ledger.open.get(id_)
+        match entry and entry.kind:
+            case "static" if entry is not None and value is not None:
+                version = self.state.scopes[entry.scope].version
+                changes = data.draw(st.sampled_from(GOOD_PATCHES))
+                return {"values": changes, "version": version - data.draw(st.integers(0, 1))}
+            case "error":
+                action = data.draw(st.sampled_from(["retry", "retry", "skip", "fail"]))
+                patch = {"patch": data.draw(PATCHES)} if action == "skip" else {}
+                return {"action": action, **patch}
+            case _:
+                return value
 
 
 Runs.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

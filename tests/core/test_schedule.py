@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import Drive, at, chain, gate, graph
+from core_drive import Drive, asked, at, chain, gate, graph, nested
+from core_fans import sending, sent
 
 from abeyance.core import events
 from abeyance.core.canonical import Json
-from abeyance.core.effects import RunNode, StopNode, Yield
+from abeyance.core.effects import DecideRoutes, RunNode, StopNode, Yield
 from abeyance.core.model import START, FunctionNode, Route
 from abeyance.core.state import Limits, Phase
 
@@ -35,22 +36,80 @@ def resume(run: Drive) -> None:
 
 
 def test_an_order_carries_all_that_the_code_needs() -> None:
-    run = Drive(chain(gate("ask"), FunctionNode(id="a", timeout=9)), values={"x": 1})
+    spec = chain(gate("ask"), FunctionNode(id="a", timeout=9))
+    run = Drive(spec, values={"x": 1})
     run.answer("ask", "yes")
 
     assert run.orders("a") == [
         RunNode(
             visit="graph:g;node:a",
+            graph=spec,
+            path=(),
             node=FunctionNode(id="a", timeout=9),
             start=1,
             values={"x": 1},
             answers={"ask": "yes"},
+            own={},
             journal=None,
+            saved=None,
+            interrupted=False,
+            item=None,
+            results=None,
             outcome=None,
         )
     ]
     visit = run.visit("a")
     assert (visit.phase, visit.starts, visit.started_at) == (Phase.RUNNING, 1, at(0))
+
+
+def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> None:
+    spec = sending("one", "c", ways=[(["one"], "c")])
+    run = sent(spec, ["item"], values={"x": 1})
+    run.ask("one", "plan", journal={"step": 1}, saved=[7])
+    run.answer("plan", "yes")
+
+    order = run.orders("one")[-1]
+    assert order == RunNode(
+        visit="graph:g;node:one",
+        graph=spec,
+        path=(),
+        node=FunctionNode(id="one"),
+        start=2,
+        values={"x": 1},
+        answers={"plan": "yes"},
+        own={"plan": "yes"},
+        journal={"step": 1},
+        saved=[7],
+        interrupted=True,
+        item="item",
+        results=None,
+        outcome=None,
+    )
+    run.finish("one")
+    assert run.orders("c")[0].results == [{"item": "item", "status": "arrived"}]
+    assert run.orders("c")[0].item is None
+
+
+def test_an_order_to_ask_routes_carries_what_they_look_at() -> None:
+    inner = graph(
+        gate("ask"),
+        ways=[(START, "ask")],
+        routes=[Route(source="ask", name="r", targets=("END",))],
+        name="inner",
+    )
+    run = Drive(chain(nested("n", inner)), values={"x": 1})
+    run.answer("ask", "yes")
+
+    assert run.decisions() == [
+        DecideRoutes(
+            visit="graph:g;node:n;graph:inner;node:ask",
+            graph=inner,
+            path=("n",),
+            node=inner.nodes["ask"],
+            values={"x": 1},
+            answers={"ask": "yes"},
+        )
+    ]
 
 
 def test_a_run_is_running_while_anything_may_go_on_by_itself() -> None:
@@ -148,6 +207,22 @@ def test_who_came_later_does_not_overtake_who_is_too_large_for_this_task() -> No
     assert run.running == ["n1", "n2"]
 
 
+@pytest.mark.parametrize("what", ["own", "saved"])
+def test_what_a_visit_was_told_and_kept_counts_too(what: str) -> None:
+    heavy = "y" * 8_000
+    spec = graph("a", "b", ways=[(START, "a"), (START, "b")])
+    run = Drive(spec, limits=Limits(task_bytes=9_000))
+    for node in ("a", "b"):
+        run.ask(node, asked(f"plan {node}"), saved=heavy if what == "saved" else None)
+    run.feed(events.Paused, actor="ada")
+    run.feed(events.TaskBegan)
+    for node in ("a", "b"):
+        run.answer(f"plan {node}", heavy if what == "own" else None)
+    run.feed(events.Resumed, actor="ada")
+
+    assert (run.running, run.ready) == (["a"], ["b"])
+
+
 @pytest.mark.parametrize("what", ["values", "answers", "journal"])
 def test_everything_that_an_order_carries_counts(what: str) -> None:
     limits = Limits(task_bytes=9_000)
@@ -180,6 +255,24 @@ def test_asking_a_route_counts_too() -> None:
 
     run.feed(events.TaskBegan)
     assert run.decided == ["one", "two"]
+
+
+def test_an_answer_is_merged_once_though_asking_its_route_waits_for_another_task() -> None:
+    names = ["one", "two"]
+    spec = graph(
+        *(gate(name, answer_to="log") for name in names),
+        ways=[(START, name) for name in names],
+        routes=[Route(source=name, name="r", targets=("END",)) for name in names],
+    )
+    run = Drive(spec, limits=Limits(task_bytes=9_000))
+    run.answer("one", ["y" * 4_000])
+    run.answer("two", ["z"])
+    assert (run.running, run.ready) == (["one"], ["two"])
+    assert run.values == {"log": ["y" * 4_000]}
+
+    run.feed(events.TaskBegan)
+    assert run.decisions()[1].values == {"log": ["y" * 4_000, "z"]}
+    assert run.values == run.decisions()[1].values
 
 
 # pause

@@ -1,26 +1,46 @@
-"""What the README shows is what happens."""
+"""What the README shows is what happens, and what it promises is proven where it says."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 import sys
 import types
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
+from dev_stack import ANY_PORTS, Place, command
 from temporal_site import Site, real_server
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Graph, Principal
+from abeyance.api.app import create_app
+from abeyance.settings import Settings
 
 _ROOT = Path(__file__).parents[2]
 _README = (_ROOT / "README.md").read_text(encoding="utf-8")
+_CLERK = Principal(subject="clerk", capabilities=("refunds:approve",))
 
 
-def block(language: str, number: int) -> str:
-    found = re.findall(rf"```{language}\n(.*?)```", _README, re.DOTALL)
-    return str(found[number])
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", _README, re.DOTALL)
+
+
+GRAPH, TEST = blocks("python")
+MAKE, SERVE, SESSION = blocks("console")
+
+
+def graph_of(source: str) -> Graph:
+    module = types.ModuleType("refunds")
+    # Its annotations are looked up there.
+    sys.modules["refunds"] = module
+    exec(compile(source, "README.md", "exec", dont_inherit=True), module.__dict__)
+    found: Graph = module.__dict__["graph"]
+    return found
 
 
 @pytest_asyncio.fixture
@@ -29,18 +49,47 @@ async def temporal() -> AsyncIterator[TemporalClient]:
         yield client
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    (tmp_path / "refunds.py").write_text(GRAPH)
+    return Place(tmp_path)
+
+
+@contextmanager
+def serving(place: Place, line: str) -> Iterator[str]:
+    """The stack that a line of the README starts, on free ports; where its API is."""
+    words = shlex.split(line)
+    assert words[0] == "abeyance"
+    with (place.folder / "stack.txt").open("wb") as log:
+        process = subprocess.Popen(
+            command(*words[1:], *ANY_PORTS, "--data-dir", "data"),
+            cwd=place.folder,
+            env=dict(place.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    with process:
+        assert process.stdout is not None
+        try:
+            said = process.stdout.readline()
+            assert "API " in said, (place.folder / "stack.txt").read_text()
+            yield said.split("API ")[1].split(",")[0]
+            process.terminate()
+            assert process.wait(timeout=15) == 0
+        finally:
+            # Its children end with it.
+            process.kill()
+
+
 async def test_the_smallest_graph_asks_and_pays(temporal: TemporalClient) -> None:
-    module = types.ModuleType("refunds")
-    sys.modules["refunds"] = module
-    exec(compile(block("python", 0), "README.md", "exec"), module.__dict__)
-    graph: Graph = module.__dict__["graph"]
-    clerk = Principal(subject="clerk", capabilities=("refunds:approve",))
-    site = Site(temporal, graph)
+    site = Site(temporal, graph_of(GRAPH))
     async with site.worker():
         large = await site.start({"order_id": "A-7", "amount": 250})
         small = await site.start({"order_id": "A-8", "amount": 20})
         waiting = await site.until(large, "awaiting-input")
-        await site.client.respond(large, response={"approved": True}, principal=clerk)
+        await site.client.respond(large, response={"approved": True}, principal=_CLERK)
         paid, at_once = await site.ended(large), await site.ended(small)
 
     assert waiting.interrupts[0].prompt == "Refund 250 for A-7?"
@@ -48,16 +97,78 @@ async def test_the_smallest_graph_asks_and_pays(temporal: TemporalClient) -> Non
     assert [line[:8] for line in at_once.values["log"]] == ["assessed", "paid und"]
 
 
-def test_the_commands_of_the_readme_exist() -> None:
+async def test_a_run_that_waits_goes_on_by_the_graph_it_was_started_with(
+    temporal: TemporalClient,
+) -> None:
+    way = 'graph.edge("approve", "pay", when='
+    assert way in GRAPH
+    changed = graph_of(GRAPH.replace(way, 'graph.edge("approve", "assess", when='))
+    site = Site(temporal, graph_of(GRAPH))
+    async with site.worker():
+        run_id = await site.start({"order_id": "A-7", "amount": 250})
+        await site.until(run_id, "awaiting-input")
+    async with site.worker(changed):
+        await site.client.respond(run_id, response={"approved": True}, principal=_CLERK)
+        ended = await site.ended(run_id)
+
+    assert ended.status == "completed"
+    assert [line[:8] for line in ended.values["log"]] == ["assessed", "paid und"]
+
+
+def test_its_commands_start_answer_and_watch_a_run(place: Place) -> None:
+    said = []
+    (line,) = SERVE.splitlines()
+    with serving(place, line) as url:
+        for words in map(shlex.split, SESSION.splitlines()):
+            assert words[0] == "abeyance"
+            done = place.run(*words[1:], ABEYANCE_URL=url)
+            assert (done.returncode, done.stderr) == (0, ""), words
+            said.append(done.stdout)
+
+    run, inbox, show, respond, watch = said
+    assert "awaiting-input" in run
+    assert "Refund 250 for A-7?" in inbox
+    assert "abeyance respond refund-A-7" in show
+    assert "answered" in respond
+    assert "run.completed" in watch
+
+
+def test_its_test_of_the_graph_passes_without_a_server(place: Place) -> None:
+    (place.folder / "try_it.py").write_text(TEST)
+
+    done = place.python("try_it.py")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_it_says_to_make_can_be_made() -> None:
     makefile = (_ROOT / "Makefile").read_text(encoding="utf-8")
-    for command in re.findall(r"^make (\w+)", block("console", 0), re.MULTILINE):
-        assert f"\n{command}:" in makefile
+    targets = re.findall(r"^make (\w+)", MAKE, re.MULTILINE)
+
+    assert targets == ["demo", "test"]
+    for target in [*targets, *re.findall(r"`make (\w+)", _README)]:
+        assert f"\n{target}:" in makefile
 
 
-def test_every_file_that_the_documents_point_to_is_there() -> None:
-    for page in [_ROOT / "README.md", *_ROOT.glob("docs/**/*.md")]:
-        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            if not link.startswith("http"):
-                assert (page.parent / link).exists(), f"{page.name} points to {link}"
-    for path in re.findall(r"`(tests/[\w/.]+)`", _README):
-        assert (_ROOT / path).exists(), path
+def test_every_call_that_it_names_is_one_of_the_api() -> None:
+    calls = {
+        f"{method.upper()} {path}"
+        for path, methods in create_app(Settings(), {}).openapi()["paths"].items()
+        for method in methods
+    }
+    named = {*re.findall(r"`((?:GET|POST|PATCH|DELETE) [^`]+)`", _README)}
+
+    assert len(named) > 4
+    assert named <= calls | {"GET /openapi.json"}
+
+
+def test_every_promise_names_a_test_that_is_there() -> None:
+    proofs = re.findall(r"\| `(tests/[\w/]+\.py)` \| `(\w+)` \|$", _README, re.MULTILINE)
+
+    assert len(proofs) > 15
+    for path, name in proofs:
+        assert f"def test_{name}(" in (_ROOT / path).read_text(encoding="utf-8"), (path, name)
+
+
+def test_it_can_be_read_in_ten_minutes() -> None:
+    assert len(_README.splitlines()) < 250

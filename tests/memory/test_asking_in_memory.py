@@ -375,3 +375,87 @@ async def test_nested_values_go_in_and_out_as_the_mappings_say() -> None:
     graph.edge(START, "part")
     ended = await run(graph, {"total": 11})
     assert ended.values == {"total": 11, "risk": "high"}
+
+
+async def test_a_goto_to_before_the_fan_out_leaves_it() -> None:
+    graph = Graph("back", state=State)
+
+    @graph.node
+    async def prepare(state: State) -> dict[str, Any]:
+        return {"log": [f"prepare {state.count}"], "count": state.count + 1}
+
+    @graph.node(to=["one"])
+    async def split(state: State) -> list[Send]:
+        return [Send("one", number) for number in range(2)]
+
+    @graph.node(to=["prepare"])
+    async def one(state: State, ctx: Context) -> Goto | dict[str, Any]:
+        if ctx.item == 1 and state.count == 1:
+            return Goto("prepare")
+        return {"log": [f"one {ctx.item}"]}
+
+    @graph.node
+    async def collect(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": ["+".join(result["status"] for result in ctx.results)]}
+
+    graph.edge(START, "prepare")
+    graph.edge("prepare", "split")
+    graph.edge(["one"], "collect")
+    ended = await run(graph)
+    assert ended.status == "completed"
+    assert sorted(ended.values["log"]) == [
+        "arrived+arrived",
+        "arrived+left",
+        "one 0",
+        "one 0",
+        "one 1",
+        "prepare 0",
+        "prepare 1",
+    ]
+
+
+async def test_an_edit_of_an_item_is_stale_when_the_item_has_changed_since() -> None:
+    graph = Graph("stale", state=State, interrupt_before=["late"])
+
+    @graph.node(to=["one"])
+    async def split(state: State) -> list[Send]:
+        return [Send("one", 0)]
+
+    @graph.node
+    async def one(state: State) -> None: ...
+
+    @graph.node
+    async def early(state: State, ctx: Context) -> dict[str, Any]:
+        return {"count": await ctx.interrupt("early")}
+
+    @graph.node
+    async def late(state: State) -> None: ...
+
+    graph.edge(START, "split")
+    graph.edge("one", "early")
+    graph.edge("one", "late")
+    trial = InMemoryRun(graph)
+    await trial.start()
+    shown = next(entry for entry in trial.interrupts if entry.kind == "static")
+    await trial.respond("early", 7)
+    edit = {"values": {"count": 1}, "version": shown.payload["version"]}
+    with pytest.raises(Refusal) as stale:
+        await trial.respond(shown.id, edit)
+    assert stale.value.code is Code.STALE
+    assert stale.value.details["values"]["count"] == 7
+    again = {"values": {"count": 1}, "version": stale.value.details["version"]}
+    await trial.respond(shown.id, again)
+    assert trial.status == "completed"
+
+
+async def test_composites_may_stand_in_each_other() -> None:
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        if len(ctx.targets) < 2:
+            inner = CompositeInterrupt([Interrupt("a", process="p")])
+            left = [each for each in inner.interrupts if each.key not in ctx.targets]
+            rest = [Interrupt("b")] if "b" not in ctx.targets else []
+            raise CompositeInterrupt([*rest, CompositeInterrupt(left)])
+        return {"log": sorted(ctx.targets)}
+
+    ended = await run(one_node(work), answers={"a": 1, "b": 2})
+    assert ended.values["log"] == ["b", "p/a"]

@@ -20,6 +20,7 @@ from abeyance.api.app import serve
 from abeyance.settings import load_settings
 asyncio.run(serve(load_settings(), "127.0.0.1", int(sys.argv[1])))
 """
+_DEFECT = "Exception in ASGI application"
 
 
 class ApiProcess:
@@ -58,6 +59,9 @@ async def api_process(server: KillableServer, app: str, log: Path) -> AsyncItera
             yield api
         finally:
             api.kill()
+    # Every 500 is a defect, also one that its caller was not told because of the kill.
+    told = log.read_text(encoding="utf-8")
+    assert _DEFECT not in told, told
 
 
 def _started(server: KillableServer, app: str, log: Path, port: int) -> subprocess.Popen[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import pytest
 from pydantic import TypeAdapter
@@ -35,6 +35,7 @@ from abeyance.core.model import (
     Reducer,
     Route,
     Rule,
+    SubgraphNode,
     When,
 )
 from abeyance.core.policy import Principal
@@ -46,7 +47,8 @@ ADA = Principal(subject="ada")
 
 SNAPSHOT: TypeAdapter[RunState] = TypeAdapter(RunState)
 
-Ways = Iterable[Edge | tuple[str | tuple[str, ...], str]]
+Sources: TypeAlias = str | tuple[str, ...] | list[str]
+Ways = Iterable[Edge | tuple[Sources, str]]
 E = TypeVar("E", bound=Effect)
 
 
@@ -78,11 +80,12 @@ def gate(
 
 
 def edge(
-    source: str | tuple[str, ...],
+    source: Sources,
     target: str,
     when: Mapping[str, Json] | Literal["else"] | None = None,
     join: Join = "all",
 ) -> Edge:
+    """An edge. Sources in a list gather a fan-out also where there is one."""
     condition: Condition
     match when:
         case None:
@@ -91,8 +94,9 @@ def edge(
             condition = Else()
         case _:
             condition = When(equals=when)
-    sources = (source,) if isinstance(source, str) else source
-    return Edge(sources=sources, target=target, condition=condition, join=join)
+    gathers = isinstance(source, list)
+    sources = (source,) if isinstance(source, str) else tuple(source)
+    return Edge(sources=sources, target=target, condition=condition, join=join, gathers=gathers)
 
 
 def graph(
@@ -102,29 +106,50 @@ def graph(
     rules: Iterable[Rule] = (),
     finally_: Iterable[str] = (),
     fields: Mapping[str, Reducer] | None = None,
+    name: str = "g",
+    before: Iterable[str] = (),
+    after: Iterable[str] = (),
 ) -> GraphSpec:
-    """A graph called `g`. A node that is only a name is a function; so is every finally node."""
+    """A graph. A node that is only a name is a function; so is every finally node.
+
+    `before` and `after` are the nodes with a static interrupt there.
+    """
     named = [FunctionNode(id=node) if isinstance(node, str) else node for node in nodes]
     named += [FunctionNode(id=node) for node in finally_ if node not in {n.id for n in named}]
     reducers: Mapping[str, Reducer] = {"x": "last", "log": "append"} if fields is None else fields
     spec = GraphSpec(
-        name="g",
+        name=name,
         fields={name: FieldSpec(reducer=reducer) for name, reducer in reducers.items()},
         nodes={node.id: node for node in named},
         edges=tuple(way if isinstance(way, Edge) else edge(*way) for way in ways),
         routes=tuple(routes),
         rules=tuple(rules),
         finally_nodes=tuple(finally_),
+        interrupt_before=tuple(before),
+        interrupt_after=tuple(after),
     )
     assert faults_of(spec) == ()
     return spec
 
 
-def chain(*nodes: str | Node, finally_: Iterable[str] = ()) -> GraphSpec:
+def chain(*nodes: str | Node, **kwargs: Any) -> GraphSpec:
     """The nodes one after another."""
     names = [node if isinstance(node, str) else node.id for node in nodes]
     stops = [START, *names, END]
-    return graph(*nodes, ways=pairwise(stops), finally_=finally_)
+    return graph(*nodes, ways=pairwise(stops), **kwargs)
+
+
+def nested(id_: str, spec: GraphSpec, **kwargs: Any) -> SubgraphNode:
+    """A node that is a graph."""
+    return SubgraphNode(id=id_, graph=spec, **kwargs)
+
+
+def asked(
+    name: str, process: str | None = None, *, at: datetime | None = None, **kwargs: Any
+) -> events.Asked:
+    """A question that code asks."""
+    question = Question(name=name, prompt=kwargs.pop("prompt", "Go on?"), **kwargs)
+    return events.Asked(question=question, process=process, deadline=at)
 
 
 def busy(*finally_: str) -> GraphSpec:
@@ -197,10 +222,27 @@ class Drive:
         *,
         goto: str | None = None,
         routed: tuple[str, ...] | None = None,
+        sends: Iterable[tuple[str, Json]] | None = None,
+        fired: tuple[str, ...] = (),
     ) -> None:
         """The oldest running visit of the node returns."""
-        visit = self.visit(node).address
-        self.feed(events.NodeFinished, visit=visit, patch=patch or {}, goto=goto, routed=routed)
+        items = None
+        if sends is not None:
+            items = tuple(events.Send(node=target, item=item) for target, item in sends)
+        self.feed(
+            events.NodeFinished,
+            visit=self.visit(node).address,
+            patch=patch or {},
+            goto=goto,
+            routed=routed,
+            sends=items,
+            fired=fired,
+        )
+
+    def ask(self, node: str, *questions: str | events.Asked, **fields: Any) -> None:
+        """The oldest running visit of the node asks people."""
+        each = tuple(asked(q) if isinstance(q, str) else q for q in questions)
+        self.feed(events.NodeInterrupted, visit=self.visit(node).address, asked=each, **fields)
 
     def fail(self, node: str, message: str = "it broke") -> None:
         """The oldest running visit of the node fails."""
@@ -266,12 +308,21 @@ class Drive:
         return [visit.node for visit in self.state.in_phase(Phase.WAITING)]
 
     def visit(self, node: str) -> Visit:
-        """The oldest running visit of a node."""
-        return next(v for v in self.state.in_phase(Phase.RUNNING) if v.node == node)
+        """The oldest running visit of a node; `node:2` is its second one, whoever runs beside it."""
+        return next(
+            v
+            for v in self.state.in_phase(Phase.RUNNING)
+            if v.node == node or v.address.endswith(f";node:{node}")
+        )
 
     def open(self, name: str) -> Interrupt:
         """The oldest open interrupt of a name."""
         return next(i for i in self.state.ledger.open.values() if i.name == name)
+
+    @property
+    def asking(self) -> list[tuple[str, str]]:
+        """Name and address of every open interrupt, oldest first."""
+        return [(each.name, each.address) for each in self.state.ledger.open.values()]
 
     def settled(self, name: str) -> Settled:
         """The latest settled interrupt of a name."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from core_drive import edge, graph
 from hypothesis import strategies as st
 
 from abeyance.core.address import Address, Segment
 from abeyance.core.canonical import Json
+from abeyance.core.events import Asked
 from abeyance.core.model import (
     END,
     START,
     Ask,
+    AskOperator,
     Default,
     Edge,
+    Fail,
     FunctionNode,
     GoTo,
     GraphSpec,
@@ -23,6 +24,7 @@ from abeyance.core.model import (
     InterruptNode,
     Matches,
     Node,
+    OnError,
     OnTimeout,
     Parallel,
     Question,
@@ -30,6 +32,7 @@ from abeyance.core.model import (
     Route,
     Rule,
     RuleAction,
+    SubgraphNode,
 )
 from abeyance.core.state import Limits
 
@@ -62,26 +65,40 @@ def addresses() -> st.SearchStrategy[Address]:
 SECONDS = st.sampled_from([0.0, 1.0, 5.0, 20.0, 60.0])
 """Lengths of time, few enough that deadlines meet."""
 
-_WAYS = st.sampled_from(["end", "plain", "plain", "both", "when", "else", "else", "route", "route"])
+_WAYS = st.sampled_from(
+    ["end", "plain", "plain", "gather", "gather", "both", "when", "else", "else", "route", "route"]
+)
+RARE = st.integers(0, 3).map(lambda number: number == 3)
 
 
 _ANSWER_FIELDS = st.sampled_from([None, "flag", "log"])
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> GraphSpec:
-    """A graph without faults: branches, joins, loops, conditions, routes, rules, gates, finally nodes."""
-    names = [f"n{number}" for number in range(draw(st.integers(1, 5)))]
-    may_loop = draw(st.booleans())
+def graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
+    """A graph without faults: branches, joins, loops, conditions, routes, rules, gates, finally nodes,
+    graphs in it, fan-outs and nodes that a person looks at.
+    """
+    names = [f"n{number}" for number in range(draw(st.integers(1, 3 if is_nested else 5)))]
+    may_loop = draw(st.booleans()) and not is_nested
+    fan = draw(_fans(names))
     nodes: list[Node] = []
     edges: list[Edge] = []
     routes: list[Route] = []
     for number, name in enumerate(names):
-        somewhere = st.sampled_from([*(names if may_loop else names[number + 1 :]), END])
-        nodes.append(draw(_nodes(name, somewhere)))
+        later = names if may_loop else names[number + 1 :]
+        somewhere = st.sampled_from([*later, END])
+        if name in fan:
+            # It sends to the next, behind which the one after that gathers.
+            nodes.append(FunctionNode(id=name, to=(fan[name],)))
+            edges.append(edge([fan[name]], names[names.index(fan[name]) + 1]))
+            continue
+        nodes.append(draw(_nodes(name, somewhere, is_nested=is_nested)))
         match draw(_WAYS):
             case "plain":
                 edges.append(edge(name, draw(somewhere)))
+            case "gather" if later:
+                edges.append(edge([name], draw(st.sampled_from(later))))
             case "both":
                 edges += [edge(name, draw(somewhere)), edge(name, draw(somewhere))]
             case "when":
@@ -99,15 +116,27 @@ def graphs(draw: st.DrawFn) -> GraphSpec:
         draw(_rules(f"r{number}", names, may_loop=may_loop))
         for number in range(draw(st.sampled_from([0, 0, 1, 2])))
     ]
-    finally_ = [f"f{number}" for number in range(draw(st.integers(0, 2)))]
+    finally_ = [f"f{number}" for number in range(0 if is_nested else draw(st.integers(0, 2)))]
+    first = names[0] if fan else draw(st.sampled_from(names))
+    looked_at = st.lists(st.sampled_from(names), max_size=1) if draw(RARE) else st.just([])
     return graph(
         *nodes,
-        ways=_reaching_all(nodes, _distinct(edges), routes, first=draw(st.sampled_from(names))),
+        ways=_reaching_all(nodes, _distinct(edges), routes, first=first),
         routes=routes,
         rules=rules,
         finally_=finally_,
         fields={"flag": "last", "count": "add", "log": "append"},
+        name="inner" if is_nested else "g",
+        before=draw(looked_at),
+        after=draw(looked_at),
     )
+
+
+@st.composite
+def _fans(draw: st.DrawFn, names: list[str]) -> dict[str, str]:
+    """Who sends to whom: nobody, the first, or the first two, one in the other."""
+    senders = names[: draw(st.integers(0, max(0, min(2, len(names) - 2))))]
+    return {name: names[names.index(name) + 1] for name in senders}
 
 
 @st.composite
@@ -122,18 +151,38 @@ def _joins(draw: st.DrawFn, names: list[str], *, may_loop: bool) -> Edge:
 
 def _distinct(edges: list[Edge]) -> list[Edge]:
     """The edges, each join once."""
-    joins = {edge.key: edge for edge in edges if len(edge.sources) > 1}
-    return [*(edge for edge in edges if len(edge.sources) == 1), *joins.values()]
+    joins = {edge.key: edge for edge in edges if edge.is_join}
+    return [*(edge for edge in edges if not edge.is_join), *joins.values()]
 
 
 @st.composite
-def _nodes(draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str]) -> Node:
-    if draw(st.booleans()):
-        to = draw(st.lists(somewhere, max_size=2, unique=True))
-        node = FunctionNode(id=name, to=tuple(to))
-        return replace(node, on_error=GoTo(node=draw(somewhere))) if draw(st.booleans()) else node
-    question = draw(_questions(name, somewhere))
-    return InterruptNode(id=name, question=question, answer_to=draw(_ANSWER_FIELDS))
+def _nodes(
+    draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str], *, is_nested: bool
+) -> Node:
+    errors: list[OnError] = [Fail(), AskOperator(), GoTo(node=draw(somewhere))]
+    on_error = draw(st.sampled_from(errors))
+    kinds = ["function", "function", "function", "gate", "gate", "graph"]
+    match draw(st.sampled_from(kinds[:-1] if is_nested else kinds)):
+        case "function":
+            to = draw(st.lists(somewhere, max_size=2, unique=True))
+            return FunctionNode(id=name, to=tuple(to), on_error=on_error)
+        case "graph":
+            inner = draw(graphs(is_nested=True))
+            return SubgraphNode(id=name, graph=inner, on_error=on_error)
+        case _:
+            question = draw(_questions(name, somewhere))
+            return InterruptNode(id=name, question=question, answer_to=draw(_ANSWER_FIELDS))
+
+
+@st.composite
+def asked_by(draw: st.DrawFn, graph: GraphSpec) -> tuple[Asked, ...]:
+    """One or two questions that code asks."""
+    somewhere = st.sampled_from([*(n for n in graph.nodes if n not in graph.finally_nodes), END])
+    places = st.tuples(st.sampled_from(["p", "q", "r"]), st.sampled_from([None, "one", "two"]))
+    return tuple(
+        Asked(question=draw(_questions(name, somewhere)), process=process)
+        for name, process in draw(st.lists(places, min_size=1, max_size=2, unique=True))
+    )
 
 
 @st.composite

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from abeyance.core import events, machine
-from abeyance.core.canonical import size
+from abeyance.core.canonical import Json, size
 from abeyance.core.effects import DecideRoutes, Effect, Finish, Publish, RunNode, StopNode, Yield
 from abeyance.core.state import Phase, RunState, Status
 
@@ -27,6 +28,8 @@ class Watch:
         self.accepted: list[str] = []
         self.delivered: list[str] = []
         self.undelivered: list[str] = []
+        self._done: set[str] = set()
+        self._told_to: dict[str, Mapping[str, Json]] = {}
         self._starts: Counter[str] = Counter()
         self._facts = 0
         self._finishes = 0
@@ -47,8 +50,8 @@ class Watch:
                 self._task_orders = self._task_bytes = 0
             case events.NodeFinished() | events.NodeFailed():
                 ended = event.visit
-                self._is_over(ended)
-            case events.NodeStopped():
+                self._has_ended(after, ended)
+            case events.NodeStopped() | events.NodeInterrupted():
                 ended = event.visit
                 self._has_stopped(ended)
             case _:
@@ -75,6 +78,7 @@ class Watch:
         self._each_interrupt_is_settled_once_and_never_reopened(state)
         self._open_interrupts_belong_to_the_visits_that_wait(state)
         self._what_runs_was_ordered_and_is_bounded(state)
+        self._fan_outs_and_nested_graphs_have_something_under_way(state)
         self._an_accepted_message_is_queued_delivered_or_reported(state)
         self._no_run_is_stranded(state)
 
@@ -85,6 +89,11 @@ class Watch:
         assert visit not in self.orders, "a visit that runs is not started again"
         assert visit not in self.over, "a visit that is over is not started again"
         assert after.pause is None or before.ending is not None, "nothing starts while paused"
+        if isinstance(order, RunNode):
+            assert visit not in self._done, "work that is done is not started again"
+            known = self._told_to.get(visit, {})
+            assert all(order.own.get(key) == known[key] for key in known), "answers are kept"
+            self._told_to[visit] = order.own
         self.orders[visit] = order
         self._starts[visit] += 1
         is_finally = order.node.id in after.spec.finally_nodes
@@ -92,7 +101,8 @@ class Watch:
         self._task_orders += 1
         self._task_bytes += size(order.values) + size(order.answers)
         if isinstance(order, RunNode):
-            self._task_bytes += size(order.journal)
+            carried = [order.own, order.journal, order.saved, order.results]
+            self._task_bytes += sum(map(size, carried))
             assert order.start == self._starts[visit]
             assert (order.outcome is not None) == is_finally
         limit = after.limits.task_bytes
@@ -107,6 +117,16 @@ class Watch:
     def _has_stopped(self, visit: str) -> None:
         self.orders.pop(visit, None)
         self.stops.discard(visit)
+
+    def _has_ended(self, after: RunState, visit: str) -> None:
+        left = after.visits.get(visit)
+        if left is None:
+            self._is_over(visit)
+            return
+        # It waits: for people to look, for routes, or because it failed and may be tried again.
+        self._has_stopped(visit)
+        if left.way is not None:
+            self._done.add(visit)
 
     def _is_over(self, visit: str) -> None:
         self._has_stopped(visit)
@@ -150,18 +170,30 @@ class Watch:
 
     def _open_interrupts_belong_to_the_visits_that_wait(self, state: RunState) -> None:
         asking = {interrupt.visit for interrupt in state.ledger.open.values()}
-        assert asking == {visit.address for visit in state.in_phase(Phase.WAITING)}
+        waiting = {visit.address for visit in state.in_phase(Phase.WAITING)}
+        assert waiting <= asking
+        # Units of several processes go on while others of their questions are open.
+        assert all(state.visits[visit].composite for visit in asking - waiting)
 
     def _what_runs_was_ordered_and_is_bounded(self, state: RunState) -> None:
         running = {visit.address for visit in state.in_phase(Phase.RUNNING)}
         assert running == set(self.orders)
         assert len(running) <= state.limits.max_parallel_visits
-        counts = state.root.visit_counts
-        assert all(
-            count <= state.limits.max_visits
-            for node, count in counts.items()
-            if node not in state.spec.finally_nodes
-        )
+        for scope in state.scopes.values():
+            items = [item for fan in scope.fans.values() for item in fan.items]
+            for counts in (scope.visit_counts, *(item.visit_counts for item in items)):
+                assert max(counts.values(), default=0) <= state.limits.max_visits
+
+    def _fan_outs_and_nested_graphs_have_something_under_way(self, state: RunState) -> None:
+        if state.ending is not None or state.pause is not None:
+            return
+        visits = state.visits.values()
+        busy = {member.fan for visit in visits for member in visit.members}
+        for scope in state.scopes.values():
+            inner = {member.fan for fan in scope.fans.values() for member in fan.outer}
+            assert set(scope.fans) <= busy | inner
+            assert scope.visit is None or state.visits[scope.visit].phase is Phase.NESTED
+            assert scope.visit is None or any(visit.scope == scope.address for visit in visits)
 
     def _an_accepted_message_is_queued_delivered_or_reported(self, state: RunState) -> None:
         queued = [message.message_id for message in state.mailbox.queue]

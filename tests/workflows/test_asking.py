@@ -301,6 +301,27 @@ async def test_items_are_answered_in_any_order_and_across_hand_overs(
         await site.replays(run_id)
 
 
+@pytest.mark.timeout(180)
+async def test_five_hundred_items_ask_and_are_answered_in_one_call(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, spread(asks_=True), patience=60)
+    async with site.worker():
+        run_id = await site.start({"count": 500})
+
+        async def all_open() -> Any:
+            view = await site.client.view(run_id)
+            return view if len(view.interrupts) == 500 else None
+
+        waiting = await eventually(all_open, seconds=90)
+        answers = {entry.id: "y" for entry in waiting.interrupts}
+        receipts = await site.client.respond(run_id, answers, principal=ANYBODY)
+        ended = await site.ended(run_id, seconds=90)
+        assert len(receipts) == 500
+        assert ended.values["log"] == [f"{number}:y" for number in range(500)]
+        assert ended.values["count"] == 500
+
+
 async def test_each_answer_re_enters_a_composite_visit_and_the_others_stay_open(
     temporal: TemporalClient,
 ) -> None:

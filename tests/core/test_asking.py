@@ -1,0 +1,384 @@
+"""A node's code asks people: what is listed, when it goes on, and what becomes of the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_drive import ADA, Drive, asked, at, chain, gate, graph, nested, restored
+
+from abeyance.core import events
+from abeyance.core.model import END, START, AskOperator, Default, FunctionNode, GoTo
+from abeyance.core.policy import Principal
+from abeyance.core.state import Limits
+
+A = "graph:g;node:a"
+
+
+def asking(*questions: str | events.Asked, **fields: Any) -> Drive:
+    """`a` has asked; `b` comes after it."""
+    run = Drive(chain("a", "b"))
+    run.ask("a", *questions, **fields)
+    return run
+
+
+def composite() -> Drive:
+    """Two processes of `a` have asked."""
+    return asking(asked("ok", "p1"), asked("ok", "p2"), composite=True, reason="two checks")
+
+
+# what is listed
+
+
+def test_all_that_code_asks_at_once_is_listed_each_with_its_own_terms() -> None:
+    run = asking(
+        asked("plan", prompt="Which {x}?", reason={"of": "{x}"}, payload=[1], timeout=60),
+        asked("sum", response_schema={"type": "number"}, requested_capability="pay", at=at(90)),
+        asked("why"),
+    )
+
+    assert run.status == "awaiting-input"
+    assert run.asking == [("plan", A), ("sum", A), ("why", A)]
+    assert run.facts("run.awaiting_input")[-1].data == {"open": 3}
+    plan, total, why = run.state.ledger.open.values()
+    # Code has filled its own text: what looks like a field in it is none.
+    assert (plan.prompt, plan.reason, plan.payload) == ("Which {x}?", {"of": "{x}"}, [1])
+    assert [each.deadline for each in (plan, total, why)] == [at(60), at(90), None]
+    assert [each.requested_capability for each in (plan, total, why)] == [None, "pay", None]
+    assert total.response_schema == {"type": "number"}
+    assert {each.kind for each in (plan, total, why)} == {"question"}
+    assert len({each.id for each in (plan, total, why)}) == 3
+    assert plan.parents == ()
+
+
+def test_the_same_name_twice_in_one_pass_fails_the_visit() -> None:
+    run = asking("plan", "plan")
+
+    code, message, address = run.error
+    assert (code, address) == ("node_failed", A)
+    assert "'a' asks 'plan' twice" in message
+    assert run.facts("interrupt.opened") == []
+
+
+def test_the_same_name_in_two_processes_is_two_questions() -> None:
+    run = asking(asked("ok", "p1"), asked("ok", "p2"), asked("ok"), composite=True)
+
+    assert run.asking == [("ok", f"{A};process:p1"), ("ok", f"{A};process:p2"), ("ok", A)]
+    assert len(run.state.ledger.open) == 3
+
+
+def test_asking_nothing_fails_the_visit_rather_than_going_round_for_ever() -> None:
+    run = asking(composite=True)
+
+    assert run.error[0] == "node_failed"
+    assert "asks nothing" in run.error[1]
+
+
+def test_what_an_answered_question_is_raised_again_for_is_told() -> None:
+    run = asking("plan")
+    run.answer("plan", 1)
+    run.ask("a", "plan")
+
+    assert run.error[0] == "node_failed"
+    assert "raises the interrupt 'plan' again, which was answered" in run.error[1]
+
+
+@pytest.mark.parametrize("what", ["reason", "payload", "response_schema", "default", "saved"])
+def test_what_is_not_json_is_not_asked_and_not_kept(what: str) -> None:
+    run = Drive(chain("a"))
+    bad = float("inf")
+    if what == "saved":
+        run.ask("a", "plan", saved=bad)
+    elif what == "default":
+        run.ask("a", asked("plan", timeout=60, on_timeout=Default(answer=bad)))
+    else:
+        shown: dict[str, Any] = {what: bad}
+        run.ask("a", asked("plan", **shown))
+
+    assert run.error[0] == "node_failed"
+    assert "'a' asks, or keeps meanwhile, is not JSON" in run.error[1]
+
+
+# when it goes on
+
+
+@pytest.mark.parametrize("value", [None, False, 0, "", [], {}])
+def test_any_json_is_an_answer_and_re_enters_the_code_with_what_it_kept(value: Any) -> None:
+    run = asking("plan", journal={"step": 1}, saved={"cursor": 7})
+    run.answer("plan", value)
+
+    first, again = run.orders("a")
+    assert (first.own, first.interrupted, first.saved, first.journal) == ({}, False, None, None)
+    assert (again.visit, again.start) == (first.visit, 2)
+    assert (again.own, again.interrupted) == ({"plan": value}, True)
+    assert (again.saved, again.journal) == ({"cursor": 7}, {"step": 1})
+
+
+def test_a_visit_goes_on_when_all_of_its_own_questions_are_answered() -> None:
+    run = asking("one", "two", "three")
+    still = {name: run.open(name).id for name in ("two", "three")}
+    run.answer("one", 1)
+    assert (run.status, run.started) == ("awaiting-input", ["a"])
+    assert {name: run.open(name).id for name in ("two", "three")} == still
+
+    run.feed(events.Responded, **run.response({still["two"]: 2, still["three"]: 3}))
+    assert run.running == ["a"]
+    assert run.visit("a").answers == {"one": 1, "two": 2, "three": 3}
+    run.finish("a", {"x": 1})
+    assert run.orders("b")[0].answers == {"one": 1, "two": 2, "three": 3}
+
+
+def test_another_unit_does_not_wait() -> None:
+    run = Drive(graph("a", "b", "c", ways=[(START, "a"), (START, "b"), ("b", "c")]))
+    run.ask("a", "plan")
+    run.ask("b", "plan")
+    assert len(run.state.ledger.open) == 2
+    second = [each for each in run.state.ledger.open.values() if each.visit.endswith("b")]
+    run.feed(events.Responded, **run.response({second[0].id: 1}))
+    run.finish("b")
+
+    assert (run.running, run.waiting) == (["c"], ["a"])
+
+
+def test_questions_in_sequence_keep_the_earlier_answers() -> None:
+    run = asking("first")
+    run.answer("first", 1)
+    run.ask("a", "second", journal={"first": "done"})
+    run.answer("second", 2)
+
+    assert run.orders("a")[-1].own == {"first": 1, "second": 2}
+    assert run.orders("a")[-1].journal == {"first": "done"}
+    run.finish("a")
+    assert run.running == ["b"]
+
+
+def test_each_answer_is_consumed_once() -> None:
+    run = asking("plan")
+    response = run.response({run.open("plan").id: "yes"})
+    run.feed(events.Responded, **response)
+    before = run.state
+    run.feed(events.Responded, **response)
+
+    assert run.state is before
+    assert len(run.orders("a")) == 2
+
+
+def test_a_capability_that_code_asks_for_is_enforced() -> None:
+    run = asking(asked("pay", requested_capability="pay"))
+    response = run.response({run.open("pay").id: True})
+    assert run.refused(events.Responded, **response).code == "capability_required"
+
+    boss = Principal(subject="boss", capabilities=("pay",))
+    run.feed(events.Responded, **{**response, "principal": boss})
+    assert run.running == ["a"]
+
+
+def test_a_later_visit_of_the_same_node_asks_anew() -> None:
+    run = Drive(graph("a", ways=[(START, "a"), ("a", "a")]))
+    run.ask("a", "plan")
+    first = run.open("plan").id
+    run.answer("plan", 1)
+    run.finish("a")
+    assert run.orders("a")[-1].own == {}
+    run.ask("a", "plan")
+
+    assert run.open("plan").id != first
+    assert run.asking == [("plan", f"{A}:2")]
+
+
+def test_the_same_question_has_the_same_id_in_every_replay() -> None:
+    ids = {asking("plan").open("plan").id for _ in range(2)}
+
+    assert len(ids) == 1
+    assert ids.pop().startswith("r.")
+
+
+# deadlines
+
+
+def test_a_default_is_the_answer_when_nobody_gave_one() -> None:
+    run = asking(asked("plan", timeout=60, on_timeout=Default(answer="B")), "other")
+    id_ = run.open("plan").id
+    run.tick(60)
+    assert (run.status, run.settled("plan").by) == ("awaiting-input", "timeout")
+    assert run.refused(events.Responded, **run.response({id_: "A"})).code == "already_answered"
+
+    run.answer("other", 1)
+    assert run.orders("a")[-1].own == {"plan": "B", "other": 1}
+
+
+def test_a_deadline_with_a_goto_leaves_the_unit_with_all_that_it_asks() -> None:
+    run = asking(asked("plan", timeout=60, on_timeout=GoTo(node="b")), "other")
+    run.tick(60)
+
+    assert (run.running, run.asking) == (["b"], [])
+    assert run.settled("plan").status == "expired"
+    assert run.settled("other").status == "cancelled"
+
+
+def test_a_deadline_halts_the_run_where_nothing_else_is_said() -> None:
+    run = asking(asked("plan", timeout=60))
+    run.tick(60)
+
+    assert (run.status, run.ending.reason) == ("halted", "interrupt-timeout")
+
+
+@pytest.mark.parametrize("target", ["nowhere", "tidy"])
+def test_a_question_that_would_go_nowhere_fails_the_visit(target: str) -> None:
+    run = Drive(chain("a", finally_=["tidy"]))
+    run.ask("a", asked("plan", timeout=60, on_timeout=GoTo(node=target)))
+
+    assert run.ending.error is not None
+    assert (run.ending.error.code, run.ending.error.address) == ("unknown_node", A)
+    assert f"'plan' of 'a' would go to {target!r}" in run.ending.error.message
+
+
+def test_a_question_may_end_its_branch_at_its_deadline() -> None:
+    run = asking(asked("plan", timeout=60, on_timeout=GoTo(node=END)))
+    run.tick(60)
+
+    assert run.status == "completed"
+
+
+def test_parts_of_a_unit_come_due_while_its_code_runs() -> None:
+    late: dict[str, Any] = {"timeout": 60, "on_timeout": Default(answer="late")}
+    run = asking("first", asked("ok", "p2", **late), composite=True)
+    run.answer("first", 1)
+    assert run.running == ["a"]
+    run.tick(60)
+    assert (run.running, run.settled("ok").by) == (["a"], "timeout")
+
+    run.ask("a", asked("ok", "p2", **late), composite=True)
+    assert run.orders("a")[-1].own == {"first": 1, "p2/ok": "late"}
+
+
+def test_a_goto_of_a_part_stops_the_code_that_runs() -> None:
+    run = asking("first", asked("ok", "p2", timeout=60, on_timeout=GoTo(node="b")), composite=True)
+    run.answer("first", 1)
+    run.tick(60)
+
+    assert run.stops == [(A, "ending", True)]
+    assert run.running == ["b"]
+    run.feed(events.NodeFinished, visit=A, patch={"x": "late"})
+    assert "x" not in run.values
+
+
+# beside controls
+
+
+def test_an_answer_while_paused_is_taken_and_the_unit_goes_on_after_the_resume() -> None:
+    run = asking("plan")
+    run.feed(events.Paused, actor="ada")
+    run.answer("plan", 1)
+    assert (run.status, run.running, run.ready) == ("paused", [], ["a"])
+
+    run.feed(events.Resumed, actor="ada")
+    assert run.orders("a")[-1].own == {"plan": 1}
+
+
+def test_code_that_asks_while_it_is_being_stopped_waits_for_its_answer() -> None:
+    run = Drive(chain("a"))
+    run.feed(events.Paused, actor="ada", mode="now")
+    run.ask("a", "plan")
+    assert (run.status, run.asking) == ("paused", [("plan", A)])
+    run.feed(events.Resumed, actor="ada")
+    assert run.status == "awaiting-input"
+
+    run.answer("plan", 1)
+    assert run.running == ["a"]
+    assert not run.visit("a").stopping
+
+
+def test_a_unit_of_several_processes_is_stopped_by_a_pause_with_its_questions_open() -> None:
+    run = composite()
+    run.answer("ok", 1)
+    run.feed(events.Paused, actor="ada", mode="now")
+    run.stopped("a", {"step": 2})
+    run.answer("ok", 2)
+    assert run.running == []
+    run.feed(events.Resumed, actor="ada")
+
+    order = run.orders("a")[-1]
+    assert (order.own, order.journal) == ({"p1/ok": 1, "p2/ok": 2}, {"step": 2})
+
+
+def test_a_rotation_in_the_middle_changes_nothing() -> None:
+    run = composite()
+    ids = list(run.state.ledger.open)
+    run.feed(events.RotationDue, hard=False)
+    run.state = restored(run.state)
+    run.answer("ok", 1)
+    assert run.running == []
+    run.feed(events.Restored)
+
+    assert run.orders("a")[-1].own == {"p1/ok": 1}
+    assert list(run.state.ledger.open) == ids[1:]
+
+
+def test_an_ending_in_the_middle_closes_every_question() -> None:
+    run = composite()
+    run.answer("ok", 1)
+    open_ = run.open("ok").id
+    run.cancel()
+    assert (run.status, run.asking) == ("ending", [])
+    run.ask("a", asked("ok", "p2"), composite=True)
+
+    assert (run.status, run.asking) == ("cancelled", [])
+    assert run.refused(events.Responded, **run.response({open_: 1})).code == "withdrawn"
+
+
+def test_a_finally_node_that_asks_is_told_beside_the_outcome() -> None:
+    run = Drive(chain("a", finally_=["tidy"]))
+    run.finish("a")
+    run.ask("tidy", "plan")
+
+    assert (run.status, run.asking) == ("completed", [])
+    (beside,) = run.ending.beside
+    assert "'tidy' may not ask a person" in beside.message
+
+
+def test_a_question_of_code_may_be_called_like_one_of_a_rule_or_an_operator() -> None:
+    run = Drive(chain(FunctionNode(id="a", on_error=AskOperator()), "b"))
+    run.ask("a", "error:error", "error")
+    run.feed(
+        events.Responded,
+        **run.response({run.open("error:error").id: "mine", run.open("error").id: "too"}),
+    )
+    run.fail("a")
+    run.answer("error", {"action": "retry"})
+
+    assert run.orders("a")[-1].own == {"error:error": "mine", "error": "too"}
+
+
+# loops
+
+
+def test_an_answer_to_code_starts_the_count_of_visits_anew() -> None:
+    spec = graph("a", ways=[(START, "a"), ("a", "a")])
+    run = Drive(spec, limits=Limits(max_visits=1))
+    for _ in range(4):
+        run.ask("a", "plan")
+        run.answer("plan")
+        run.finish("a")
+
+    assert run.running == ["a"]
+
+
+def test_an_answer_in_a_nested_graph_starts_the_counts_around_it_anew() -> None:
+    inner = chain(gate("ok"), name="inner")
+    spec = graph(nested("n", inner), ways=[(START, "n"), ("n", "n")])
+    run = Drive(spec, limits=Limits(max_visits=1))
+    for _ in range(4):
+        run.answer("ok")
+
+    assert run.waiting == ["ok"]
+
+
+def test_five_hundred_questions_of_one_visit_are_answered_one_by_one() -> None:
+    run = asking(*(f"q{number}" for number in range(500)))
+    for number in range(500):
+        assert run.running == []
+        run.answer(f"q{number}", number)
+
+    assert run.orders("a")[-1].own == {f"q{number}": number for number in range(500)}
+    assert ADA.subject == run.settled("q7").by

@@ -1,0 +1,132 @@
+"""Units of several processes: each of them asks, and every answer re-enters the unit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core_drive import Drive, asked, at, chain
+
+from abeyance.core import events
+from abeyance.core.model import AskOperator, FunctionNode
+
+A = "graph:g;node:a"
+
+
+def asking(*questions: str | events.Asked, **fields: Any) -> Drive:
+    """`a` has asked; `b` comes after it."""
+    run = Drive(chain("a", "b"))
+    run.ask("a", *questions, **fields)
+    return run
+
+
+# units of several processes
+
+
+def composite() -> Drive:
+    return asking(asked("ok", "p1"), asked("ok", "p2"), composite=True, reason="two checks")
+
+
+def test_a_unit_of_several_processes_is_the_parent_of_what_is_asked_in_it() -> None:
+    run = composite()
+    one, two = run.state.ledger.open.values()
+
+    (parent,) = one.parents
+    assert two.parents == (parent,)
+    assert (parent.address, parent.reason) == (A, "two checks")
+    refusal = run.refused(events.Responded, **run.response({parent.id: 1}))
+    assert refusal.code == "not_root_cause"
+    assert refusal.details["root_causes"] == [one.id, two.id]
+    assert one.id in refusal.message
+
+
+def test_every_answer_re_enters_a_unit_of_several_processes_and_the_rest_stays_open() -> None:
+    run = composite()
+    two = list(run.state.ledger.open)[1]
+    run.answer("ok", "yes")
+    assert (run.status, run.running) == ("running", ["a"])
+    assert run.orders("a")[-1].own == {"p1/ok": "yes"}
+    assert list(run.state.ledger.open) == [two]
+
+    run.wait(5)
+    run.ask("a", asked("ok", "p2"), composite=True)
+    assert list(run.state.ledger.open) == [two]
+    assert run.open("ok").created_at == at(0)
+    assert run.status == "awaiting-input"
+    run.answer("ok", "no")
+    assert run.orders("a")[-1].own == {"p1/ok": "yes", "p2/ok": "no"}
+    run.finish("a")
+    assert run.running == ["b"]
+
+
+def test_an_answer_that_comes_while_the_code_runs_re_enters_it_afterwards() -> None:
+    run = composite()
+    run.answer("ok", 1)
+    run.answer("ok", 2)
+    assert len(run.orders("a")) == 2
+
+    run.ask("a", asked("ok", "p2"), composite=True)
+    assert (run.running, run.asking) == (["a"], [])
+    assert run.orders("a")[-1].own == {"p1/ok": 1, "p2/ok": 2}
+
+
+def test_what_the_code_asks_no_more_is_superseded() -> None:
+    run = composite()
+    run.answer("ok", 1)
+    still = run.open("ok")
+    run.ask("a", asked("else", "p3"), composite=True)
+
+    assert run.asking == [("else", f"{A};process:p3")]
+    assert run.settled("ok").status == "superseded"
+    assert run.refused(events.Responded, **run.response({still.id: 1})).code == "withdrawn"
+
+
+def test_what_was_superseded_and_is_asked_again_has_another_id() -> None:
+    run = composite()
+    run.answer("ok", 1)
+    first = run.open("ok").id
+    run.ask("a", asked("else", "p3"), composite=True)
+    run.answer("else", 2)
+    run.ask("a", asked("ok", "p2"), composite=True)
+
+    assert run.open("ok").id != first
+    assert run.settled("ok").status == "superseded"
+
+
+def test_a_visit_that_finishes_leaves_no_question_open() -> None:
+    run = composite()
+    run.answer("ok", 1)
+    open_ = run.open("ok").id
+    run.finish("a")
+
+    assert (run.running, run.asking) == (["b"], [])
+    assert run.settled("ok").status == "superseded"
+    assert run.refused(events.Responded, **run.response({open_: 1})).code == "withdrawn"
+
+
+def test_a_failing_visit_takes_its_questions_with_it() -> None:
+    run = composite()
+    run.answer("ok", 1)
+    run.fail("a")
+
+    assert run.status == "failed"
+    assert [entry.status for entry in run.state.ledger.settled.values()] == [
+        "answered",
+        "cancelled",
+    ]
+
+
+def test_a_question_that_is_asked_again_after_a_retry_has_an_id_of_its_own() -> None:
+    run = Drive(chain(FunctionNode(id="a", on_error=AskOperator())))
+    run.ask("a", asked("ok", "p1"), asked("ok", "p2"), composite=True)
+    run.answer("ok", 1)
+    first = run.open("ok").id
+    run.fail("a")
+    assert [name for name, _ in run.asking] == ["error"]
+    run.answer("error", {"action": "retry"})
+    assert run.orders("a")[-1].own == {"p1/ok": 1}
+    run.ask("a", asked("ok", "p2"), composite=True)
+
+    assert run.open("ok").id != first
+    assert run.refused(events.Responded, **run.response({first: 1})).code == "withdrawn"
+    run.answer("ok", 2)
+    assert run.orders("a")[-1].own == {"p1/ok": 1, "p2/ok": 2}

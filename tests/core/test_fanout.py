@@ -1,0 +1,379 @@
+"""One visit for each item of a list, and what they bring together again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_drive import Drive, edge
+from core_fans import fan, results, sending, sent
+
+from abeyance.core.model import (
+    END,
+    START,
+    AskOperator,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+)
+
+# items
+
+
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_every_item_is_a_visit_and_the_join_waits_for_all(count: int) -> None:
+    run = sent(fan(), list(range(count)))
+    assert [order.item for order in run.orders("one")] == list(range(count))
+    for number in reversed(range(count)):
+        assert run.orders("c") == []
+        run.finish("one" if number == 0 else f"one:{number + 1}", {"log": [number], "sum": 1})
+
+    assert run.running == ["c"]
+    assert results(run) == [(number, "arrived") for number in range(count)]
+    assert run.values.get("log", []) == list(range(count))
+    assert run.values.get("sum", 0) == count
+    run.finish("c")
+    assert run.status == "completed"
+
+
+def test_an_item_sees_its_own_patches_and_nobody_else_does_before_the_join() -> None:
+    spec = sending(
+        "one",
+        "two",
+        "c",
+        "beside",
+        ways=[(START, "beside"), ("one", "two"), (["two"], "c")],
+    )
+    run = sent(spec, ["a", "b"], values={"log": ["0"]})
+    run.finish("one", {"log": ["a1"], "x": "a"})
+    assert run.orders("two")[0].values == {"log": ["0", "a1"], "x": "a"}
+    assert run.orders("two")[0].item == "a"
+    assert run.values == {"log": ["0"]}
+
+    run.finish("beside", {"log": ["beside"], "x": "beside"})
+    run.finish("one", {"log": ["b1"]})
+    assert run.orders("two")[1].values == {"log": ["0", "beside", "b1"], "x": "beside"}
+    run.finish("two:2", {"log": ["b2"]})
+    run.finish("two", {"log": ["a2"]})
+    assert run.values == {"log": ["0", "beside", "a1", "a2", "b1", "b2"], "x": "a"}
+
+
+def test_the_join_merges_in_the_order_of_the_items_whoever_came_first() -> None:
+    run = sent(fan(), ["a", "b"])
+    run.finish("one:2", {"x": "b"})
+    run.finish("one", {"x": "a"})
+
+    assert run.values["x"] == "b"
+
+
+def test_the_fan_out_replaces_the_edges_and_a_patch_comes_with_it() -> None:
+    spec = sending(
+        "one",
+        "never",
+        ways=[("s", "never")],
+    )
+    run = Drive(spec)
+    run.finish("s", {"x": 1}, sends=[("one", 7)])
+
+    assert run.running == ["one"]
+    assert run.orders("one")[0].values == {"x": 1}
+
+
+@pytest.mark.parametrize("target", ["c", END, "nowhere"])
+def test_items_are_only_sent_to_declared_nodes(target: str) -> None:
+    run = Drive(fan(to=("one", END)))
+    run.finish("s", {"x": 1}, sends=[("one", 1), (target, 2)])
+
+    assert run.error[0] == "unknown_node"
+    assert f"'s' chose to go to {target!r}" in run.error[1]
+    assert run.values == {}
+
+
+def test_a_fan_out_may_go_to_several_nodes() -> None:
+    spec = sending(
+        "one",
+        "two",
+        "c",
+        to=("one", "two"),
+        ways=[(["one", "two"], "c")],
+    )
+    run = Drive(spec)
+    run.finish("s", sends=[("two", 1), ("one", 2), ("two", 3)])
+    assert run.running == ["two", "one", "two"]
+    for name in ("two", "one", "two"):
+        run.finish(name)
+
+    assert results(run) == [(1, "arrived"), (2, "arrived"), (3, "arrived")]
+    assert run.started.count("c") == 1
+
+
+def test_items_that_do_not_go_together_fail_the_run() -> None:
+    run = sent(fan(), ["a", "b"], values={"sum": 1e308})
+    run.finish("one", {"sum": 5e307})
+    run.finish("one", {"sum": 5e307})
+
+    code, message, address = run.error
+    assert (code, address) == ("invalid_patch", "graph:g;node:s")
+    assert "the items of the fan-out of graph:g;node:s do not go together" in message
+
+
+def test_an_item_that_is_not_json_fails_the_node_that_sends_it() -> None:
+    run = sent(fan(), [1, float("inf")])
+
+    assert run.error[0] == "invalid_patch"
+    assert "the item 1 that 's' sends is not JSON" in run.error[1]
+
+
+# items that do not arrive
+
+
+def elsewhere(**kwargs: Any) -> GraphSpec:
+    """An item may end, or leave for `away`, which has no way to the join."""
+    return sending(
+        FunctionNode(id="one", to=("away",), **kwargs),
+        "away",
+        "c",
+        ways=[edge(["one"], "c", {"x": "go"}), edge("one", END, "else")],
+    )
+
+
+def test_an_item_that_ends_elsewhere_is_waited_for_and_brings_no_patch() -> None:
+    run = sent(elsewhere(), ["a", "b"])
+    run.finish("one", {"log": ["a"]})
+    assert run.running == ["one"]
+    run.finish("one", {"x": "go", "log": ["b"]})
+
+    assert results(run) == [("a", "ended"), ("b", "arrived")]
+    assert run.values == {"x": "go", "log": ["b"]}
+
+
+def test_a_join_is_entered_also_if_every_item_ended_elsewhere() -> None:
+    run = sent(elsewhere(), ["a"])
+    run.finish("one", {"log": ["a"]})
+
+    assert results(run) == [("a", "ended")]
+    assert run.values == {}
+
+
+def test_an_item_leaves_by_a_goto_for_a_node_that_has_no_way_to_the_join() -> None:
+    run = sent(elsewhere(), ["a", "b"])
+    run.finish("one", {"log": ["a"]}, goto="away")
+    assert run.running == ["one", "away"]
+    assert run.orders("away")[0].item is None
+    run.finish("away", {"log": ["away"]})
+    run.finish("one", {"x": "go"})
+
+    assert results(run) == [("a", "left"), ("b", "arrived")]
+    assert run.values == {"log": ["away"], "x": "go"}
+
+
+def test_a_goto_past_the_join_leaves_the_item_though_it_comes_to_the_join_s_target() -> None:
+    spec = sending(
+        FunctionNode(id="one", to=("away",)),
+        "away",
+        "c",
+        ways=[(["one"], "c"), ("away", "c")],
+    )
+    run = sent(spec, ["a", "b"])
+    run.finish("one", goto="away")
+    run.finish("away")
+    assert run.orders("c")[0].results is None
+    run.finish("one")
+
+    assert results(run) == [("a", "left"), ("b", "arrived")]
+
+
+def test_an_item_may_end_by_a_goto() -> None:
+    run = sent(elsewhere(), ["a"])
+    run.finish("one", {"log": ["a"]}, goto=END)
+
+    assert results(run) == [("a", "ended")]
+
+
+def test_a_goto_to_a_node_before_the_join_stays_in_the_item() -> None:
+    spec = sending(
+        FunctionNode(id="one", to=("two",)),
+        "two",
+        "c",
+        ways=[(["one", "two"], "c")],
+    )
+    run = sent(spec, ["a", "b"])
+    run.finish("one", {"log": ["a1"]}, goto="two")
+    assert run.orders("two")[0].item == "a"
+    run.finish("one", {"log": ["b"]})
+    run.finish("two", {"log": ["a2"]})
+
+    assert results(run) == [("a", "arrived"), ("b", "arrived")]
+    assert run.values["log"] == ["a1", "a2", "b"]
+
+
+def test_a_failed_item_fails_the_run() -> None:
+    run = sent(fan(), ["a", "b"])
+    run.fail("one:2")
+
+    assert run.ending.outcome == "failed"
+    assert run.stops == [("graph:g;node:one", "ending", False)]
+    run.stopped("one")
+    assert run.status == "failed"
+
+
+def test_a_failed_item_goes_where_its_node_says() -> None:
+    run = sent(elsewhere(on_error=GoTo(node="away")), ["a", "b"])
+    run.fail("one")
+    run.finish("one", {"x": "go"})
+    run.finish("away")
+
+    assert results(run) == [("a", "left"), ("b", "arrived")]
+
+
+def test_a_failed_item_is_tried_again_or_skipped_by_a_person() -> None:
+    run = sent(fan(FunctionNode(id="one", on_error=AskOperator())), ["a", "b", "c"])
+    for name in ("one", "one:2"):
+        run.fail(name)
+    run.finish("one:3", {"log": ["c"]})
+    run.answer("error", {"action": "retry"})
+    run.answer("error", {"action": "skip", "patch": {"log": ["skipped"]}})
+    assert run.running == ["one"]
+    run.finish("one", {"log": ["a"]})
+
+    assert [item for item, _ in results(run)] == ["a", "b", "c"]
+    assert run.values["log"] == ["a", "skipped", "c"]
+
+
+def test_an_item_that_was_skipped_and_ended_elsewhere_is_told_as_skipped() -> None:
+    run = sent(elsewhere(on_error=AskOperator()), ["a"])
+    run.fail("one")
+    run.answer("error", {"action": "skip"})
+
+    assert results(run) == [("a", "skipped")]
+
+
+# without a join, and with two
+
+
+def open_fan() -> GraphSpec:
+    return sending(
+        "one",
+        "two",
+        ways=[("one", "two")],
+    )
+
+
+def test_without_a_join_the_patches_are_merged_when_the_last_item_has_ended() -> None:
+    run = sent(open_fan(), ["a", "b"])
+    run.finish("one", {"log": ["a1"]})
+    run.finish("two", {"log": ["a2"]})
+    assert run.values == {}
+    run.finish("one", {"log": ["b1"]})
+    run.finish("two")
+
+    assert (run.status, run.values) == ("completed", {"log": ["a1", "a2", "b1"]})
+
+
+def test_an_empty_list_without_a_join_ends_the_branch() -> None:
+    assert sent(open_fan(), []).status == "completed"
+
+
+def test_two_joins_are_each_entered_once() -> None:
+    spec = sending(
+        "one",
+        "c",
+        "d",
+        ways=[(["one"], "c"), (["one"], "d")],
+    )
+    run = sent(spec, [1, 2])
+    run.finish("one")
+    run.finish("one")
+    assert run.running == ["c", "d"]
+    assert run.orders("d")[0].results == run.orders("c")[0].results
+
+    assert sent(spec, []).running == ["c", "d"]
+
+
+def test_only_the_joins_that_somebody_came_to_are_entered() -> None:
+    spec = sending(
+        "one",
+        "c",
+        "d",
+        ways=[
+            edge(["one"], "c", {"x": 1}),
+            edge(["one"], "d", "else"),
+        ],
+    )
+    run = sent(spec, [1, 2])
+    run.finish("one", {"x": 1})
+    run.finish("one", {"x": 1})
+
+    assert run.running == ["c"]
+
+
+def test_an_item_with_two_branches_arrives_when_both_are_over() -> None:
+    spec = sending(
+        "one",
+        "l",
+        "r",
+        "c",
+        ways=[("one", "l"), ("one", "r"), (["l", "r"], "c")],
+    )
+    run = sent(spec, ["a", "b"])
+    run.finish("one")
+    run.finish("one")
+    run.finish("l", {"x": "l"})
+    assert run.orders("r")[0].values == {}
+    run.finish("r", {"log": ["r"]})
+    run.finish("l")
+    run.finish("r")
+
+    assert results(run) == [("a", "arrived"), ("b", "arrived")]
+    assert run.values == {"x": "l", "log": ["r"]}
+    assert run.started.count("c") == 1
+
+
+def test_the_same_join_twice_in_one_item_is_one_arrival() -> None:
+    spec = sending(
+        "one",
+        "l",
+        "c",
+        ways=[("one", "l"), ("one", "l"), (["l"], "c")],
+    )
+    run = sent(spec, ["a"])
+    run.finish("one")
+    run.finish("l")
+    run.finish("l")
+
+    assert results(run) == [("a", "arrived")]
+    assert run.started.count("c") == 1
+
+
+def test_a_join_outside_still_counts_its_tokens() -> None:
+    spec = sending(
+        "one",
+        "c",
+        "z",
+        "end",
+        ways=[(START, "z"), (["one"], "c"), (("c", "z"), "end")],
+    )
+    run = sent(spec, [])
+    assert run.running == ["z", "c"]
+    run.finish("c")
+    assert run.running == ["z"]
+    run.finish("z")
+    assert run.running == ["end"]
+
+
+def test_an_empty_list_enters_only_its_own_join_though_an_item_could_go_round() -> None:
+    spec = sending(
+        FunctionNode(id="one", to=("fix",)),
+        "fix",
+        "c",
+        "z",
+        "end",
+        ways=[
+            (START, "z"),
+            ("fix", "one"),
+            (["one"], "c"),
+            (("c", "z"), "end"),
+        ],
+    )
+
+    assert sent(spec, []).running == ["z", "c"]

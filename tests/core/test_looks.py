@@ -1,0 +1,274 @@
+"""Static interrupts: a person looks at the values before or after a node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from core_drive import ADA, Drive, chain, gate, graph, nested
+from core_fans import fan, results, sending, sent
+
+from abeyance.core import events
+from abeyance.core.canonical import Json
+from abeyance.core.model import (
+    START,
+    FunctionNode,
+    GraphSpec,
+    Route,
+)
+from abeyance.core.state import Limits
+
+BEFORE, AFTER = "interrupt_before", "interrupt_after"
+
+
+def before(*nodes: Any, **kwargs: Any) -> GraphSpec:
+    return chain(*(nodes or ("a", "b")), before=["a"], **kwargs)
+
+
+def routed(**kwargs: Any) -> GraphSpec:
+    """`a` chooses `b` or `c`, and a person looks after it."""
+    return graph(
+        FunctionNode(id="a", to=("d",)),
+        "b",
+        "c",
+        "d",
+        ways=[(START, "a")],
+        routes=[Route(source="a", name="r", targets=("b", "c"))],
+        after=["a"],
+        **kwargs,
+    )
+
+
+def edit(version: int, **values: Json) -> dict[str, Json]:
+    return {"values": values, "version": version}
+
+
+# before
+
+
+def test_a_person_is_shown_the_values_before_the_node_runs() -> None:
+    run = Drive(before(), values={"x": "{x}"})
+    assert (run.status, run.started) == ("awaiting-input", [])
+    entry = run.open(BEFORE)
+    assert (entry.kind, entry.address) == ("static", "graph:g;node:a")
+    assert entry.payload == {"values": {"x": "{x}"}, "version": 1, "node": "a"}
+    assert entry.prompt.startswith("Before 'a':")
+
+    run.answer(BEFORE, None)
+    (order,) = run.orders("a")
+    assert (order.own, order.answers, order.values) == ({}, {}, {"x": "{x}"})
+    run.finish("a")
+    assert (run.running, run.facts("run.values_edited")) == (["b"], [])
+
+
+def test_the_answer_may_be_edited_values() -> None:
+    run = Drive(before(), values={"x": 1, "log": ["0"]})
+    run.answer(BEFORE, edit(1, x=2, log=[]))
+
+    assert run.orders("a")[0].values == {"x": 2, "log": []}
+    (fact,) = run.facts("run.values_edited")
+    assert (fact.address, fact.actor) == ("graph:g;node:a", "ada")
+    assert fact.data == {"fields": ["log", "x"]}
+
+
+@pytest.mark.parametrize("same", [{}, {"x": 1.0}])
+def test_an_edit_that_changes_nothing_is_none(same: dict[str, Json]) -> None:
+    run = Drive(before(), values={"x": 1})
+    run.answer(BEFORE, edit(1, **same))
+
+    assert run.state.root.version == 1
+    assert run.facts("run.values_edited") == []
+
+
+def test_true_is_not_one_to_who_edits() -> None:
+    run = Drive(before(), values={"x": True})
+    run.answer(BEFORE, edit(1, x=1))
+
+    assert run.orders("a")[0].values["x"] is not True
+
+
+def test_a_field_that_was_not_set_yet_may_be_set() -> None:
+    run = Drive(before())
+    run.answer(BEFORE, edit(1, x=None))
+
+    assert run.orders("a")[0].values == {"x": None}
+
+
+def test_every_visit_is_looked_at_and_each_under_an_id_of_its_own() -> None:
+    run = Drive(graph("a", ways=[(START, "a"), ("a", "a")], before=["a"]))
+    first = run.open(BEFORE).id
+    run.answer(BEFORE)
+    run.finish("a")
+
+    assert run.open(BEFORE).address == "graph:g;node:a:2"
+    assert run.open(BEFORE).id != first
+
+
+def test_a_node_that_is_stopped_or_asks_is_not_looked_at_again() -> None:
+    run = Drive(before())
+    run.answer(BEFORE)
+    run.feed(events.Paused, actor="ada", mode="now")
+    run.stopped("a")
+    run.feed(events.Resumed, actor="ada")
+    run.ask("a", "plan")
+    run.answer("plan", 1)
+
+    assert run.running == ["a"]
+    assert [fact.data["name"] for fact in run.facts("interrupt.opened")] == [BEFORE, "plan"]
+
+
+def test_a_gate_and_a_nested_graph_are_looked_at_like_any_node() -> None:
+    spec = chain(
+        gate("ask", prompt="{x}?"), nested("n", chain("deep", name="in")), before=["ask", "n"]
+    )
+    run = Drive(spec, values={"x": 1})
+    run.answer(BEFORE, edit(1, x=2))
+    assert run.open("ask").prompt == "2?"
+    run.answer("ask")
+    assert run.asking == [(BEFORE, "graph:g;node:n")]
+    run.answer(BEFORE, edit(2, x=3))
+
+    assert run.orders("deep")[0].values == {"x": 3}
+
+
+def test_a_look_asks_for_no_place_but_the_node_does() -> None:
+    spec = graph("a", "b", ways=[(START, "b"), (START, "a")], before=["a"])
+    run = Drive(spec, limits=Limits(max_parallel_visits=1))
+    assert (run.running, run.waiting) == (["b"], ["a"])
+    run.answer(BEFORE)
+    assert (run.running, run.ready) == (["b"], ["a"])
+    run.finish("b")
+
+    assert run.running == ["a"]
+
+
+# stale
+
+
+def test_an_edit_of_values_that_have_changed_since_is_stale() -> None:
+    spec = graph("a", "b", ways=[(START, "a"), (START, "b")], before=["a"])
+    run = Drive(spec)
+    run.finish("b", {"x": 1})
+    id_ = run.open(BEFORE).id
+
+    refusal = run.refused(events.Responded, **run.response({id_: edit(1, x=2)}))
+    assert (refusal.code, refusal.details["version"]) == ("stale", 2)
+    assert "as of version 1" in refusal.message
+    run.answer(BEFORE, edit(2, x=2))
+    assert run.values == {"x": 2}
+
+
+def test_who_edits_nothing_is_never_stale() -> None:
+    spec = graph("a", "b", ways=[(START, "a"), (START, "b")], before=["a"])
+    run = Drive(spec)
+    run.finish("b", {"x": 1})
+    run.answer(BEFORE, None)
+
+    assert run.running == ["a"]
+
+
+def two_looks() -> Drive:
+    return Drive(graph("a", "b", ways=[(START, "a"), (START, "b")], before=["a", "b"]))
+
+
+def test_of_two_edits_of_the_same_version_the_second_is_stale() -> None:
+    run = two_looks()
+    one, two = run.state.ledger.open
+    both = run.response({one: edit(1, x=1), two: edit(1, x=2)})
+    assert run.refused(events.Responded, **both).code == "stale"
+
+    run.feed(events.Responded, **run.response({one: edit(1, x=1)}))
+    assert run.refused(events.Responded, **run.response({two: edit(1, x=2)})).code == "stale"
+    run.feed(events.Responded, **run.response({two: edit(2, x=2)}))
+    assert run.values == {"x": 2}
+
+
+def test_an_edit_beside_a_plain_look_is_one_answer() -> None:
+    run = two_looks()
+    one, two = run.state.ledger.open
+    run.feed(events.Responded, **run.response({one: None, two: edit(1, x=2)}))
+
+    assert [order.values for order in run.wanted(type(run.orders("a")[0]))] == [{"x": 2}, {"x": 2}]
+
+
+def test_an_edit_while_paused_holds_at_once_against_what_others_edit() -> None:
+    run = two_looks()
+    one, two = run.state.ledger.open
+    run.feed(events.Paused, actor="ada")
+    run.feed(events.Responded, **run.response({one: edit(1, x=1)}))
+    assert (run.status, run.values) == ("paused", {"x": 1})
+    assert run.refused(events.Responded, **run.response({two: edit(1, x=2)})).code == "stale"
+
+    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 9}, version=2)
+    run.feed(events.Resumed, actor="ada")
+    assert run.orders("a")[0].values == {"x": 9}
+
+
+# within a fan-out
+
+
+def test_within_a_fan_out_it_is_the_item_s_values_that_are_shown_and_edited() -> None:
+    spec = sending("one", "two", "c", ways=[("one", "two"), (["two"], "c")], before=["two"])
+    run = sent(spec, ["a", "b"], values={"log": ["0"], "sum": 1})
+    run.finish("one", {"log": ["a"], "x": "a", "sum": 1})
+    run.finish("one", {"x": "b"})
+    one, two = run.state.ledger.open.values()
+    assert one.payload["values"] == {"log": ["0", "a"], "x": "a", "sum": 2}
+    changes = {
+        one.id: edit(2, log=["0", "A", "AA"], x="A", sum=5),
+        two.id: edit(2, x="B"),
+    }
+    run.feed(events.Responded, **run.response(changes))
+    assert [order.values for order in run.orders("two")] == [
+        {"log": ["0", "A", "AA"], "x": "A", "sum": 5},
+        {"log": ["0"], "x": "B", "sum": 1},
+    ]
+    run.finish("two")
+    run.finish("two")
+
+    assert run.values == {"log": ["0", "A", "AA"], "x": "B", "sum": 5}
+    assert results(run) == [("a", "arrived"), ("b", "arrived")]
+
+
+@pytest.mark.parametrize("value", [{"log": ["other"]}, {"by": {"b": 1}}, {"log": "no list"}])
+def test_within_a_fan_out_what_others_add_to_cannot_be_taken_away(value: dict[str, Json]) -> None:
+    run = sent(fan(before=["one"]), ["a"], values={"log": ["0"], "by": {"a": 1}})
+    id_ = run.open(BEFORE).id
+    refusal = run.refused(events.Responded, **run.response({id_: edit(1, **value)}))
+
+    assert refusal.code == "invalid_answer"
+    (error,) = refusal.details["errors"]
+    assert error["pointer"] == f"/values/{next(iter(value))}"
+    assert run.waiting == ["one"]
+
+
+# how an answer looks
+
+
+def schema(run: Drive) -> dict[str, Any]:
+    found = run.open(BEFORE).response_schema
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_schema_of_an_answer_knows_the_fields_and_what_they_are() -> None:
+    fields = {"x": {"$ref": "#/$defs/X"}}
+    told = {"type": "object", "properties": fields, "$defs": {"X": {"type": "string"}}}
+    shown = schema(Drive(replace(before(), input_schema=told)))
+
+    assert shown["if"] == {"type": "object"}
+    assert shown["else"] == {"type": "null"}
+    assert shown["$defs"] == {"X": {"type": "string"}}
+    values = shown["then"]["properties"]["values"]
+    assert values["properties"] == {"x": {"$ref": "#/$defs/X"}, "log": True}
+    assert values["additionalProperties"] is False
+    assert shown["then"]["required"] == ["values", "version"]
+    assert "$defs" not in schema(Drive(before()))
+
+
+def test_a_static_interrupt_asks_for_its_answer_to_be_held_against_its_schema() -> None:
+    run = Drive(before())
+    response = run.response({run.open(BEFORE).id: "x"}, schema_faults={})
+
+    assert run.refused(events.Responded, **response).code == "invalid_answer"

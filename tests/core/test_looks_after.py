@@ -1,0 +1,246 @@
+"""Static interrupts after a node: what its way out is sought with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
+from core_fans import fan
+
+from abeyance.core import events
+from abeyance.core.canonical import Json
+from abeyance.core.model import (
+    END,
+    START,
+    Ask,
+    AskOperator,
+    Clips,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    HaltRun,
+    Matches,
+    Question,
+    Route,
+    Rule,
+)
+from abeyance.core.state import Limits
+
+BEFORE, AFTER = "interrupt_before", "interrupt_after"
+
+
+def before(*nodes: Any, **kwargs: Any) -> GraphSpec:
+    return chain(*(nodes or ("a", "b")), before=["a"], **kwargs)
+
+
+def routed(**kwargs: Any) -> GraphSpec:
+    """`a` chooses `b` or `c`, and a person looks after it."""
+    return graph(
+        FunctionNode(id="a", to=("d",)),
+        "b",
+        "c",
+        "d",
+        ways=[(START, "a")],
+        routes=[Route(source="a", name="r", targets=("b", "c"))],
+        after=["a"],
+        **kwargs,
+    )
+
+
+def edit(version: int, **values: Json) -> dict[str, Json]:
+    return {"values": values, "version": version}
+
+
+# after
+
+
+def test_a_person_looks_after_the_node_and_before_its_ways() -> None:
+    spec = graph(
+        "a",
+        "b",
+        "c",
+        ways=[(START, "a"), edge("a", "b", {"x": 1}), edge("a", "c", "else")],
+        after=["a"],
+    )
+    run = Drive(spec)
+    run.finish("a", {"x": 1})
+    assert (run.status, run.open(AFTER).payload["values"]) == ("awaiting-input", {"x": 1})
+    assert run.open(AFTER).prompt.startswith("After 'a':")
+    run.answer(AFTER, edit(2, x=5))
+
+    assert run.running == ["c"]
+
+
+def test_rules_look_at_the_edited_values() -> None:
+    rule = Rule(
+        id="h", condition=Matches(node="a", equals={"x": 5}), actions=(HaltRun(reason="5"),)
+    )
+    run = Drive(chain("a", "b", after=["a"], rules=[rule]))
+    run.finish("a", {"x": 1})
+    run.answer(AFTER, edit(2, x=5))
+
+    assert (run.status, run.ending.reason) == ("halted", "5")
+
+
+def test_a_route_holds_if_nothing_was_edited() -> None:
+    run = Drive(routed())
+    run.finish("a", {"x": 1}, routed=("b",))
+    run.answer(AFTER, None)
+
+    assert (run.running, run.decided) == (["b"], [])
+
+
+def test_routes_are_asked_again_after_an_edit() -> None:
+    run = Drive(routed())
+    run.finish("a", {"x": 1}, routed=("b",))
+    run.answer(AFTER, edit(2, x=5))
+    (order,) = run.decisions()
+    assert (order.visit, order.values) == ("graph:g;node:a", {"x": 5})
+    run.finish("a", {"x": "ignored"}, routed=("c",))
+
+    assert (run.running, run.values) == (["c"], {"x": 5})
+
+
+def test_a_goto_of_the_code_holds_also_after_an_edit() -> None:
+    run = Drive(routed())
+    run.finish("a", {"x": 1}, goto="d", routed=())
+    run.answer(AFTER, edit(2, x=5))
+
+    assert (run.running, run.decided) == (["d"], [])
+
+
+def test_a_fan_out_of_the_code_holds_also_after_an_edit() -> None:
+    run = Drive(fan(after=["s"]))
+    run.finish("s", sends=[("one", 1)])
+    run.answer(AFTER, edit(1, x=5))
+
+    assert run.orders("one")[0].values == {"x": 5}
+
+
+def test_rules_of_clips_are_asked_again_after_an_edit_and_keep_a_goto() -> None:
+    rules = [
+        Rule(id="k", condition=Clips(node="a", text="(x)"), actions=(HaltRun(reason="k"),)),
+    ]
+    run = Drive(routed(rules=rules))
+    run.finish("a", goto="d", fired=("k",))
+    run.answer(AFTER, edit(1, x=5))
+    assert run.decided == ["a"]
+    run.finish("a", routed=("b",))
+
+    assert run.running == ["d"]
+
+
+def test_a_route_to_nowhere_fails_also_when_asked_again() -> None:
+    run = Drive(routed())
+    run.finish("a", routed=("b",))
+    run.answer(AFTER, edit(1, x=5))
+    run.finish("a", routed=("nowhere",))
+
+    assert run.error[0] == "unknown_node"
+
+
+def test_asking_routes_again_waits_for_a_place() -> None:
+    spec = routed()
+    spec = replace(spec, edges=(*spec.edges, edge(START, "d")))
+    run = Drive(spec, limits=Limits(max_parallel_visits=1))
+    run.finish("a", routed=("b",))
+    assert run.running == ["d"]
+    run.answer(AFTER, edit(1, x=5))
+    assert (run.running, run.ready, run.decided) == (["d"], ["a"], [])
+    run.finish("d")
+
+    assert (run.running, run.decided) == (["a"], ["a"])
+
+
+def test_asking_routes_again_is_stopped_and_begins_anew() -> None:
+    run = Drive(routed())
+    run.finish("a", routed=("b",))
+    run.answer(AFTER, edit(1, x=5))
+    run.feed(events.Paused, actor="ada", mode="now")
+    run.stopped("a")
+    run.state = restored(run.state)
+    run.feed(events.Resumed, actor="ada")
+    assert run.decided == ["a", "a"]
+    run.finish("a", routed=("c",))
+
+    assert run.running == ["c"]
+
+
+def test_nothing_follows_from_routes_that_were_asked_again_when_the_run_ends() -> None:
+    rule = Rule(
+        id="ask",
+        condition=Matches(node="a"),
+        actions=(Ask(question=Question(name="ask", prompt="?")),),
+    )
+    run = Drive(routed(rules=[rule]))
+    run.finish("a", routed=("b",))
+    run.answer(AFTER, edit(1, x=5))
+    run.cancel()
+    run.finish("a", routed=("c",))
+
+    assert (run.status, run.asking, run.values) == ("cancelled", [], {"x": 5})
+
+
+def test_a_node_that_fails_or_ends_the_run_is_not_looked_at() -> None:
+    run = Drive(chain("a", after=["a"]))
+    run.cancel()
+    run.finish("a", {"x": 1})
+    assert (run.status, run.values) == ("cancelled", {"x": 1})
+
+    run = Drive(chain(FunctionNode(id="a", on_error=GoTo(node="b")), "b", after=["a"]))
+    run.fail("a")
+    assert run.running == ["b"]
+
+
+def test_a_look_before_and_after_a_gate() -> None:
+    run = Drive(chain(gate("ask", answer_to="x"), before=["ask"], after=["ask"]))
+    run.answer(BEFORE)
+    run.answer("ask", "yes")
+    assert run.open(AFTER).payload["values"] == {"x": "yes"}
+    run.answer(AFTER)
+
+    assert run.status == "completed"
+
+
+def test_a_rotation_while_somebody_looks_changes_nothing() -> None:
+    run = Drive(routed())
+    run.finish("a", {"x": 1}, routed=("b",))
+    run.feed(events.RotationDue, hard=True)
+    run.state = restored(run.state)
+    run.answer(AFTER, edit(2, x=5))
+    assert run.decided == []
+    run.feed(events.Restored)
+
+    assert run.decided == ["a"]
+
+
+def test_a_look_in_a_nested_graph_edits_its_values() -> None:
+    inner = chain("deep", name="in", before=["deep"])
+    run = Drive(chain(nested("n", inner), "after"), values={"x": 1})
+    entry = run.open(BEFORE)
+    assert [parent.address for parent in entry.parents] == ["graph:g;node:n"]
+    run.answer(BEFORE, edit(1, x=2))
+    assert run.orders("deep")[0].values == {"x": 2}
+    assert run.values == {"x": 1}
+    run.finish("deep")
+
+    assert run.values == {"x": 2}
+
+
+def test_a_look_is_not_asked_again_when_the_way_out_is_sought_again() -> None:
+    spec = graph(
+        FunctionNode(id="a", on_error=AskOperator()),
+        "b",
+        ways=[(START, "a"), edge("a", "b", {"x": 1})],
+        after=["a"],
+    )
+    run = Drive(spec)
+    run.finish("a", {"log": ["done"]})
+    run.answer(AFTER)
+    assert run.open("error").reason["code"] == "no_way_out"
+    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 1}, version=2)
+    run.answer("error", {"action": "retry"})
+
+    assert (run.started, run.values) == (["a", "b"], {"x": 1, "log": ["done"]})
+    assert END not in run.running

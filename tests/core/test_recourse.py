@@ -1,0 +1,398 @@
+"""A person decides about a visit that has failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
+
+from abeyance.core import events
+from abeyance.core.canonical import Json
+from abeyance.core.model import (
+    START,
+    Ask,
+    AskOperator,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    Matches,
+    Question,
+    Route,
+    Rule,
+)
+from abeyance.core.state import Limits
+
+A = "graph:g;node:a"
+WATCHED = FunctionNode(id="a", on_error=AskOperator())
+
+
+def failed(spec: GraphSpec | None = None, **kwargs: Any) -> Drive:
+    """`a` has failed, and a person is asked."""
+    run = Drive(spec or chain(WATCHED, "b"), **kwargs)
+    run.fail("a", "no {x} left")
+    return run
+
+
+def decide(run: Drive, action: str, **patch: Json) -> None:
+    run.answer("error", {"action": action, **({"patch": patch} if patch else {})})
+
+
+def test_the_person_sees_what_failed_and_where() -> None:
+    run = failed(values={"x": 1})
+    assert run.status == "awaiting-input"
+    entry = run.open("error")
+    assert (entry.kind, entry.address) == ("error", A)
+    assert entry.prompt.startswith("'a' failed: no {x} left (node_failed).")
+    assert entry.reason == {"code": "node_failed", "message": "no {x} left", "address": A}
+
+
+def test_a_retry_is_the_same_visit_with_its_journal_and_answers() -> None:
+    run = Drive(chain(WATCHED, "b"))
+    run.ask("a", "plan", journal={"step": 1}, saved=7)
+    run.answer("plan", "yes")
+    run.feed(
+        events.NodeFailed, visit=A, code="node_failed", message="it broke", journal={"step": 2}
+    )
+    decide(run, "retry")
+
+    order = run.orders("a")[-1]
+    assert (order.visit, order.start, order.journal) == (A, 3, {"step": 2})
+    assert (order.own, order.saved, order.interrupted) == ({"plan": "yes"}, 7, True)
+    assert order.answers == {"plan": "yes"}
+    run.finish("a", {"x": 1})
+    assert run.running == ["b"]
+
+
+def test_a_failure_without_a_journal_keeps_the_last_one() -> None:
+    run = Drive(chain(WATCHED))
+    run.ask("a", "plan", journal={"step": 1})
+    run.answer("plan")
+    run.fail("a")
+    decide(run, "retry")
+
+    assert run.orders("a")[-1].journal == {"step": 1}
+
+
+def test_a_second_failure_of_the_same_visit_is_another_question() -> None:
+    run = failed()
+    first = run.open("error").id
+    decide(run, "retry")
+    run.fail("a", "again")
+
+    assert run.open("error").id != first
+    assert run.open("error").prompt.startswith("'a' failed: again")
+    late = run.response({first: {"action": "fail"}})
+    assert run.refused(events.Responded, **late).code == "already_answered"
+    decide(run, "retry")
+    run.finish("a")
+    assert run.running == ["b"]
+
+
+def test_a_skip_goes_on_with_a_patch_in_place_of_what_the_node_would_have_done() -> None:
+    run = failed()
+    decide(run, "skip", x="instead")
+
+    assert run.orders("b")[0].values == {"x": "instead"}
+    assert run.orders("b")[0].answers == {}
+    assert len(run.orders("a")) == 1
+
+
+def test_a_skip_without_a_patch_changes_nothing() -> None:
+    run = failed(values={"x": 1})
+    decide(run, "skip")
+
+    assert run.orders("b")[0].values == {"x": 1}
+
+
+def test_who_lets_it_fail_fails_the_run_with_what_had_failed() -> None:
+    run = failed()
+    decide(run, "fail")
+
+    assert run.error == ("node_failed", "no {x} left", A)
+
+
+def test_a_skipped_node_s_routes_are_asked() -> None:
+    spec = graph(
+        WATCHED,
+        "b",
+        "c",
+        ways=[(START, "a")],
+        routes=[Route(source="a", name="r", targets=("b", "c"))],
+    )
+    run = failed(spec)
+    decide(run, "skip", x=5)
+    assert run.decisions()[0].values == {"x": 5}
+    run.finish("a", {"x": "ignored"}, routed=("c",))
+
+    assert (run.running, run.values) == (["c"], {"x": 5})
+
+
+def test_asking_the_routes_of_a_skipped_node_may_be_stopped_and_merges_once() -> None:
+    spec = graph(
+        WATCHED, "b", ways=[(START, "a")], routes=[Route(source="a", name="r", targets=("b",))]
+    )
+    run = failed(spec)
+    decide(run, "skip", log=["skipped"])
+    run.feed(events.Paused, actor="ada", mode="now")
+    run.stopped("a")
+    run.state = restored(run.state)
+    run.feed(events.Resumed, actor="ada")
+    run.finish("a", routed=("b",))
+
+    assert run.values == {"log": ["skipped"]}
+
+
+def test_a_skip_with_a_patch_that_does_not_fit_asks_again_and_can_be_tried_again() -> None:
+    run = failed()
+    decide(run, "skip", log="no list")
+    assert run.open("error").reason["code"] == "invalid_patch"
+    decide(run, "retry")
+
+    assert run.orders("a")[-1].start == 2
+    run.finish("a", {"log": ["done"]})
+    assert run.values == {"log": ["done"]}
+
+
+def test_a_skip_whose_patch_does_not_fit_asks_again_before_routes_are_asked() -> None:
+    spec = graph(
+        WATCHED, "b", ways=[(START, "a")], routes=[Route(source="a", name="r", targets=("b",))]
+    )
+    run = failed(spec)
+    decide(run, "skip", log="no list")
+
+    assert run.open("error").reason["code"] == "invalid_patch"
+    assert run.decided == []
+
+
+def test_an_answer_to_a_failure_is_none_of_the_graph_s_answers() -> None:
+    run = failed()
+    decide(run, "skip")
+
+    assert run.state.root.answers == {}
+
+
+@pytest.mark.parametrize("patch", [{"log": "no list"}, {"nope": 1}])
+def test_a_patch_that_does_not_fit_is_a_failure_to_ask_about(patch: dict[str, Json]) -> None:
+    run = Drive(chain(WATCHED, "b"))
+    run.finish("a", patch)
+
+    assert run.open("error").reason["code"] == "invalid_patch"
+
+
+def test_a_goto_to_nowhere_leaves_no_patch_behind_when_it_is_tried_again() -> None:
+    run = Drive(chain(WATCHED, "b"))
+    run.finish("a", {"log": ["once"]}, goto="nowhere")
+    assert (run.open("error").reason["code"], run.values) == ("unknown_node", {})
+    decide(run, "retry")
+    run.finish("a", {"log": ["once"]})
+
+    assert run.values == {"log": ["once"]}
+
+
+# when the node's own work is done
+
+
+def conditional(**kwargs: Any) -> GraphSpec:
+    return graph(WATCHED, "b", ways=[(START, "a"), edge("a", "b", {"x": 1})], **kwargs)
+
+
+def test_a_node_that_found_no_way_out_is_not_run_again() -> None:
+    run = Drive(conditional())
+    run.finish("a", {"log": ["done"]})
+    assert run.open("error").reason["code"] == "no_way_out"
+    decide(run, "retry")
+    assert (run.open("error").reason["code"], len(run.orders("a"))) == ("no_way_out", 1)
+
+    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 1}, version=2)
+    decide(run, "retry")
+    assert run.running == ["b"]
+    assert run.values == {"x": 1, "log": ["done"]}
+    assert run.started == ["a", "b"]
+
+
+def test_a_skip_finds_the_way_out_by_its_patch() -> None:
+    run = Drive(conditional())
+    run.finish("a", {"log": ["done"]})
+    decide(run, "skip", x=1)
+
+    assert (run.running, run.values) == (["b"], {"x": 1, "log": ["done"]})
+
+
+def test_a_nested_graph_that_found_no_way_out_is_not_walked_again() -> None:
+    node = nested("n", chain("deep", name="inner"), on_error=AskOperator())
+    run = Drive(graph(node, "b", ways=[(START, "n"), edge("n", "b", {"x": 1})]))
+    run.finish("deep", {"log": ["done"]})
+    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 1}, version=2)
+    decide(run, "retry")
+
+    assert (run.started, run.values) == (["deep", "b"], {"x": 1, "log": ["done"]})
+
+
+def test_routes_of_a_nested_graph_that_failed_are_asked_again_and_it_is_not_walked_again() -> None:
+    node = nested("n", chain("deep", name="inner"), on_error=AskOperator())
+    spec = graph(
+        node, "b", ways=[(START, "n")], routes=[Route(source="n", name="r", targets=("b",))]
+    )
+    run = Drive(spec)
+    run.finish("deep", {"log": ["done"]})
+    run.fail("n", "the route broke")
+    decide(run, "retry")
+    assert (run.started, run.decided) == (["deep"], ["n", "n"])
+    run.finish("n", routed=("b",))
+
+    assert (run.running, run.values) == (["b"], {"log": ["done"]})
+
+
+def test_routes_that_failed_after_an_edit_are_asked_again() -> None:
+    spec = graph(
+        WATCHED,
+        "b",
+        ways=[(START, "a")],
+        routes=[Route(source="a", name="r", targets=("b",))],
+        after=["a"],
+    )
+    run = Drive(spec)
+    run.finish("a", {"log": ["done"]}, routed=("b",))
+    run.answer("interrupt_after", {"values": {"x": 1}, "version": 2})
+    run.fail("a", "the route broke")
+    decide(run, "retry")
+    assert (run.started, run.decided) == (["a"], ["a", "a"])
+    run.finish("a", routed=("b",))
+
+    assert (run.running, run.values) == (["b"], {"x": 1, "log": ["done"]})
+
+
+def test_a_rule_is_held_again_against_what_was_edited_and_asks_under_another_id() -> None:
+    ask = Ask(question=Question(name="look", prompt="?"), answer_to="log")
+    rule = Rule(id="look", condition=Matches(node="a"), actions=(ask,))
+    run = Drive(conditional(rules=[rule]))
+    run.finish("a")
+    first = run.open("look").id
+    run.answer("look", ["one"])
+    assert run.open("error").reason["code"] == "no_way_out"
+    decide(run, "retry")
+    assert run.open("look").id != first
+    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 1}, version=2)
+    run.answer("look", ["two"])
+
+    assert (run.running, run.values) == (["b"], {"x": 1, "log": ["one", "two"]})
+
+
+def test_an_answer_to_a_rule_that_does_not_fit_is_asked_for_again() -> None:
+    ask = Ask(question=Question(name="look", prompt="?"), answer_to="log")
+    rule = Rule(id="look", condition=Matches(node="a"), actions=(ask,))
+    run = Drive(chain(WATCHED, "b", rules=[rule]))
+    run.finish("a")
+    run.answer("look", "no list")
+    assert run.open("error").reason["code"] == "invalid_patch"
+    decide(run, "retry")
+    run.answer("look", ["a list"])
+
+    assert (run.running, run.values) == (["b"], {"log": ["a list"]})
+
+
+def test_a_rule_that_does_not_fire_again_merges_no_old_answer() -> None:
+    ask = Ask(question=Question(name="look", prompt="?"), answer_to="log")
+    other = Ask(question=Question(name="other", prompt="?"))
+    rules = [
+        Rule(id="look", condition=Matches(node="a", equals={"x": 0}), actions=(ask,)),
+        Rule(id="other", condition=Matches(node="a"), actions=(other,)),
+    ]
+    run = Drive(conditional(rules=rules), values={"x": 0})
+    run.finish("a")
+    run.answer("look", ["one"])
+    run.answer("other")
+    run.feed(events.ValuesEdited, principal=ADA, patch={"x": 1}, version=2)
+    decide(run, "retry")
+    run.answer("other")
+
+    assert (run.running, run.values) == (["b"], {"x": 1, "log": ["one"]})
+
+
+# nested graphs, loops, deadlines, controls
+
+
+def test_a_person_inside_is_asked_before_the_node_outside_fails() -> None:
+    inner = graph(WATCHED, ways=[(START, "a")], name="inner")
+    run = Drive(chain(nested("n", inner, on_error=GoTo(node="b")), "b"))
+    run.fail("a")
+    assert [parent.address for parent in run.open("error").parents] == ["graph:g;node:n"]
+    decide(run, "fail")
+
+    assert run.running == ["b"]
+
+
+def test_a_decision_starts_the_count_of_visits_anew() -> None:
+    node = nested("n", chain("deep", name="inner"), on_error=AskOperator())
+    run = Drive(chain(node), limits=Limits(max_visits=1))
+    for _ in range(4):
+        run.fail("deep")
+        decide(run, "retry")
+
+    assert run.running == ["deep"]
+
+
+def test_the_deadline_of_a_decision_may_be_set_by_a_person() -> None:
+    run = failed()
+    edited = {
+        "principal": ADA,
+        "interrupt_id": run.open("error").id,
+        "moves": True,
+        "deadline": run.now.replace(hour=10),
+        "on_timeout": GoTo(node="b"),
+    }
+    run.feed(events.DeadlineEdited, **edited)
+    run.tick(3600)
+
+    assert (run.running, run.settled("error").status) == (["b"], "expired")
+
+
+def test_a_decision_while_paused_is_carried_out_after_the_resume() -> None:
+    run = failed()
+    run.feed(events.Paused, actor="ada")
+    decide(run, "retry")
+    assert run.running == []
+    run.feed(events.Resumed, actor="ada")
+
+    assert run.running == ["a"]
+
+
+def test_what_fails_while_the_run_ends_asks_nobody() -> None:
+    run = Drive(chain(WATCHED))
+    run.cancel()
+    run.fail("a")
+
+    assert (run.status, run.asking) == ("cancelled", [])
+    assert [failure.message for failure in run.ending.beside] == ["it broke"]
+
+
+def test_a_cancel_takes_the_question_away() -> None:
+    run = failed()
+    run.cancel()
+
+    assert (run.status, run.settled("error").status) == ("cancelled", "cancelled")
+
+
+def test_other_branches_go_on_meanwhile() -> None:
+    run = Drive(graph(WATCHED, "b", gate("ask"), ways=[(START, "a"), (START, "b"), ("b", "ask")]))
+    run.fail("a")
+    run.finish("b")
+
+    assert [name for name, _ in run.asking] == ["error", "ask"]
+    run.answer("ask")
+    assert run.status == "awaiting-input"
+
+
+def test_the_schema_of_a_decision_knows_the_fields() -> None:
+    fields = {"x": {"$ref": "#/$defs/X"}}
+    told = {"properties": fields, "$defs": {"X": {"type": "string"}}}
+    run = failed(replace(chain(WATCHED), input_schema=told))
+
+    schema = run.open("error").response_schema
+    assert schema["properties"]["action"] == {"enum": ["retry", "skip", "fail"]}
+    assert schema["properties"]["patch"]["properties"] == {**fields, "log": True}
+    assert schema["$defs"] == {"X": {"type": "string"}}
+    assert schema["required"] == ["action"]
+    assert "$defs" not in failed().open("error").response_schema

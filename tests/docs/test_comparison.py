@@ -1,0 +1,31 @@
+"""What docs/comparison.md says of LangGraph is what LangGraph does, where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+_PAGE = (Path(__file__).parents[2] / "docs" / "comparison.md").read_text(encoding="utf-8")
+_HERE = importlib.util.find_spec("langgraph") is not None
+
+
+@pytest.mark.skipif(not _HERE, reason="langgraph comes with the extra `bench` only")
+@pytest.mark.filterwarnings("default")
+def test_the_script_runs_to_its_end_with_the_version_that_is_named() -> None:
+    (named,) = re.findall(r"`langgraph==([\d.]+)`", _PAGE)
+    if version("langgraph") != named:
+        pytest.skip(f"the page is about {named}")
+    (script,) = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)
+
+    exec(compile(script, "comparison.md", "exec", dont_inherit=True), {"__name__": "comparison"})
+
+
+def test_the_script_is_python() -> None:
+    (script,) = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)
+
+    assert len(re.findall(r"^assert ", script, re.MULTILINE)) == 6
+    compile(script, "comparison.md", "exec", dont_inherit=True)

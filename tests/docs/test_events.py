@@ -1,0 +1,93 @@
+"""What docs/events.md tells of the feed is what the code can tell."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from abeyance import runlog, wire
+
+_ROOT = Path(__file__).parents[2]
+_PAGE = (_ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+_ROWS = re.findall(r"^\| `([\w.]+)` \| (fact|history) \|(.*?)\| .+ \|$", _PAGE, re.MULTILINE)
+_TABLE = {(type_, source): {*re.findall(r"`(\w+)`", data)} for type_, source, data in _ROWS}
+
+
+def calls_of(path: Path, name: str) -> Iterator[ast.Call]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and name in (
+            getattr(node.func, "attr", None),
+            getattr(node.func, "id", None),
+        ):
+            yield node
+
+
+def keys_in(node: ast.expr) -> set[str]:
+    """The keys of every mapping that is written out in an expression."""
+    return {
+        str(ast.literal_eval(key))
+        for each in ast.walk(node)
+        if isinstance(each, ast.Dict)
+        for key in each.keys
+        if key is not None
+    }
+
+
+def facts() -> Mapping[tuple[str, str], set[str]]:
+    """What the core publishes: the first argument of `tell`, and the fields beside it."""
+    told: dict[tuple[str, str], set[str]] = {}
+    for path in (_ROOT / "abeyance" / "core").glob("*.py"):
+        for call in calls_of(path, "tell"):
+            type_ = ast.literal_eval(call.args[0])
+            fields = told.setdefault((type_, "fact"), set())
+            for keyword in call.keywords:
+                if keyword.arg is None:
+                    fields |= keys_in(keyword.value)
+                elif keyword.arg not in ("address", "actor"):
+                    fields.add(keyword.arg)
+    return told
+
+
+def of_visits_and_starts() -> Mapping[tuple[str, str], set[str]]:
+    """What a reader makes of a history, but for the end of the run."""
+    told: dict[tuple[str, str], set[str]] = {}
+    for name in ("runlog", "visitlog"):
+        for call in calls_of(_ROOT / "abeyance" / f"{name}.py", "Told"):
+            given = {keyword.arg: keyword.value for keyword in call.keywords}
+            if isinstance(given["type"], ast.Constant):
+                data = given.get("data")
+                told[str(given["type"].value), "history"] = set() if data is None else keys_in(data)
+    return told
+
+
+def of_ends() -> Mapping[tuple[str, str], set[str]]:
+    """What a reader makes of the last event of a history."""
+    told: dict[tuple[str, str], set[str]] = {}
+    for type_ in wire.TERMINAL_EVENTS:
+        record: dict[str, Any] = {"outcome": type_.removeprefix("run.")}
+        event = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED)
+        (end,) = runlog.ended(event, record, {})
+        told[end.type, "history"] = {*end.data}
+    return told
+
+
+def test_the_table_names_exactly_what_can_be_told_with_its_source_and_its_data() -> None:
+    assert len(_ROWS) == len(_TABLE), "a type stands there twice"
+    assert {**facts(), **of_visits_and_starts(), **of_ends()} == _TABLE
+
+
+def test_the_last_types_of_the_page_are_those_of_the_code() -> None:
+    last = re.findall(r"^\| `([\w.]+)` \| history \| .* \| the last event: ", _PAGE, re.MULTILINE)
+
+    assert {*last} == wire.TERMINAL_EVENTS
+
+
+def test_the_page_names_every_field_of_an_event() -> None:
+    for field in wire.Event.model_fields:
+        assert f"`{field}`" in _PAGE, field

@@ -1,0 +1,141 @@
+"""What docs/interrupts.md and docs/coming-from.md show is what happens."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import shlex
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import typer
+from pages import DOCS, Block, anchors, blocks, links, prose
+
+import abeyance
+from abeyance import cli, testing
+from abeyance.api.app import create_app
+from abeyance.api.problems import PROBLEMS
+from abeyance.settings import Settings
+
+PAGES = ["interrupts.md", "coming-from.md"]
+FIRST = {page: blocks(page, "python")[0] for page in PAGES if blocks(page, "python")}
+EXAMPLES = [block for page in PAGES for block in blocks(page, "python")[1:]]
+REQUESTS = [block for page in PAGES for block in blocks(page, "http")]
+COMMANDS = [
+    line for page in PAGES for block in blocks(page, "console") for line in block.text.splitlines()
+]
+
+
+async def perform(block: Block, names: dict[str, Any]) -> None:
+    """Run a block as `python -m asyncio` would."""
+    source = "\n" * block.line + block.text
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code = compile(source, block.page, "exec", flags=flags, dont_inherit=True)
+    result = eval(code, names)  # noqa: S307 the documentation's code is run
+    if inspect.iscoroutine(result):
+        await result
+
+
+@pytest.mark.parametrize("block", EXAMPLES, ids=str)
+async def test_an_example_does_what_it_asserts(
+    block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert re.search(r"^assert ", block.text, re.MULTILINE), "an example that claims nothing"
+    module = types.ModuleType("example")
+    monkeypatch.setitem(sys.modules, "example", module)
+    await perform(FIRST[block.page], module.__dict__)
+
+    await perform(block, module.__dict__)
+
+
+def ours(page: str) -> str:
+    """What a page says of this project: of the tables that compare, not the first column."""
+    text = prose(page)
+    return text if page != "coming-from.md" else re.sub(r"(?m)^\| .*? \| ", "| ", text)
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return create_app(Settings(), {}).openapi()
+
+
+def call_of(document: dict[str, Any], line: str) -> dict[str, Any]:
+    """What the OpenAPI document says of a call such as `GET /runs/refund-A-7`."""
+    method, path = line.split()
+    for template, calls in document["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", r"[^/]+", template), path) and method.lower() in calls:
+            found: dict[str, Any] = calls[method.lower()]
+            return found
+    pytest.fail(f"the API has no {line}")
+
+
+def fields(document: dict[str, Any], call: dict[str, Any]) -> set[str]:
+    """The fields of a call's body."""
+    body = json.dumps(call["requestBody"]["content"]["application/json"]["schema"])
+    names = re.findall(r"#/components/schemas/(\w+)", body)
+    schemas = [document["components"]["schemas"][name] for name in names]
+    return {field for schema in schemas for field in schema["properties"]}
+
+
+@pytest.mark.parametrize("block", REQUESTS, ids=str)
+def test_a_request_is_one_that_the_api_takes(document: dict[str, Any], block: Block) -> None:
+    line, _, body = block.text.partition("\n")
+    schema = call_of(document, line)["requestBody"]["content"]["application/json"]["schema"]
+
+    jsonschema_rs.validate({**schema, "components": document["components"]}, json.loads(body))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_call_that_is_mentioned_exists(document: dict[str, Any], page: str) -> None:
+    for line, field in re.findall(
+        r'`((?:GET|POST|PUT|PATCH|DELETE) /[^`\s]*)`(?:[^`|]* with `{"(\w+)")?', ours(page)
+    ):
+        call = call_of(document, line)
+        assert not field or field in fields(document, call), f"{line} takes no {field}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_refusal_has_the_status_that_the_page_says(page: str) -> None:
+    statuses = {str(code): status for code, (status, _) in PROBLEMS.items()}
+    for status, code in re.findall(r"\b([45]\d\d) `(\w+)`", prose(page)):
+        assert statuses[code] == int(status)
+
+
+def commands(page: str) -> Iterator[str]:
+    """The commands in a page's sentences and tables."""
+    yield from re.findall(r"`(abeyance [a-z][^`]*)`", prose(page))
+
+
+@pytest.mark.parametrize("line", [*COMMANDS, *(each for page in PAGES for each in commands(page))])
+def test_a_command_has_the_arguments_that_the_command_line_knows(line: str) -> None:
+    _, name, *arguments = shlex.split(line)
+    command = typer.main.get_group(cli.commands).commands[name]
+
+    assert command.make_context(name, arguments)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_name_that_is_mentioned_exists(page: str) -> None:
+    owners = {
+        "ctx": {*dir(abeyance.Context), *abeyance.Context.__dataclass_fields__},
+        "graph": set(dir(abeyance.Graph)),
+        "abeyance.testing": set(dir(testing)),
+        "InMemoryRun": set(dir(testing.InMemoryRun)),
+        "Client": set(dir(abeyance.Client)),
+    }
+    for owner, known in owners.items():
+        for name in re.findall(rf"`(?:await )?{re.escape(owner)}\.(\w+)", ours(page)):
+            assert name in known, f"{owner}.{name}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_link_into_a_page_leads_to_a_heading(page: str) -> None:
+    for target, anchor in links(page):
+        assert (DOCS / target).exists(), target
+        assert anchor in anchors(target), f"{target}#{anchor}"

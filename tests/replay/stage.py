@@ -1,0 +1,187 @@
+"""Where a scenario is played: a server, a worker, a run of the scenario's own name, and its parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from temporal_site import ANYBODY, Site
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import (
+    PauseWorkflowExecutionRequest,
+    ResetWorkflowExecutionRequest,
+    UnpauseWorkflowExecutionRequest,
+)
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHandle
+from temporalio.testing import WorkflowEnvironment
+
+from abeyance import Graph, wire
+from abeyance.core.state import Limits
+
+SHORT = Limits(continue_as_new_after=6)
+"""A run of these limits is handed over to a new history every few events."""
+
+
+class Played:
+    """One run of a scenario, under way."""
+
+    def __init__(self, site: Site, id_: str, machine: WorkflowEnvironment | None) -> None:
+        self.site = site
+        self.id = id_
+        self._machine = machine
+
+    @property
+    def handle(self) -> WorkflowHandle[Any, Any]:
+        """The run in Temporal itself."""
+        return self.site.temporal.get_workflow_handle(self.id)
+
+    async def waiting(self) -> wire.RunView:
+        """The view, once nothing can go on without an answer."""
+        return await self.site.until(self.id, "awaiting-input")
+
+    async def until(self, *statuses: str) -> wire.RunView:
+        """The view, once the run has one of these statuses."""
+        return await self.site.until(self.id, *statuses)
+
+    async def ended(self, status: str = "completed") -> wire.RunView:
+        """The view of the ended run, which has to have ended so."""
+        view = await self.site.ended(self.id)
+        assert view.status == status, f"{self.id} ended as {view.status}: {view}"
+        return view
+
+    async def answer(self, **answers: Any) -> None:
+        """Answer open questions by their names, in one call."""
+        ids = {entry.name: entry.id for entry in await self.site.client.interrupts(self.id)}
+        given = {ids[name]: answer for name, answer in answers.items()}
+        await self.site.client.respond(self.id, given, principal=ANYBODY)
+
+    async def pause(self, **order: Any) -> None:
+        await self.site.client.pause(self.id, wire.Pause(**order))
+
+    async def resume(self) -> None:
+        await self.site.client.resume(self.id)
+
+    async def cancel(self, **order: Any) -> None:
+        await self.site.client.cancel(self.id, wire.Cancel(**order))
+
+    async def say(self, id_: str, text: str = "hello") -> wire.MessageReceipt:
+        """Leave a message, and get its receipt."""
+        message = wire.SteerMessage(message_id=id_, text=text)
+        return await self.site.client.send_message(self.id, message)
+
+    async def take(self, visit: str, most: int = 1) -> list[str]:
+        """The ids of the messages that a visit takes."""
+        order = wire.TakeMessages(visit=visit, most=most)
+        taken = await self.handle.execute_update("take_messages", order)
+        return [message["message_id"] for message in taken]
+
+    async def pass_over(self, by: timedelta) -> None:
+        """Let time go by, if the scenario skips time."""
+        assert self._machine is not None, f"{self.id} is not among the scenarios that skip time"
+        await self._machine.fast_forward(self.handle, by)
+
+    async def is_idle(self) -> bool:
+        """Whether no node runs."""
+        return not (await self.site.client.view(self.id)).running
+
+    async def execution(self) -> str:
+        """Which of the run's histories is the newest."""
+        execution = (await self.handle.describe()).run_id
+        assert execution is not None
+        return execution
+
+    async def hand_over(self) -> None:
+        """Give the run something to do until it goes on in a new history."""
+        before = await self.execution()
+        for _ in range(20):
+            await self.pause()
+            await self.resume()
+            if await self.execution() != before:
+                return
+        message = f"{self.id}: twenty pauses, and no hand-over"
+        raise AssertionError(message)
+
+    async def pause_natively(self) -> None:
+        """Pause through Temporal, so that the run gets no workflow task."""
+        request = PauseWorkflowExecutionRequest(
+            namespace=self.site.temporal.namespace, workflow_id=self.id, request_id=self.id
+        )
+        await self.site.temporal.workflow_service.pause_workflow_execution(request)
+
+    async def unpause_natively(self) -> None:
+        """Let a run go on that was paused through Temporal."""
+        request = UnpauseWorkflowExecutionRequest(
+            namespace=self.site.temporal.namespace, workflow_id=self.id, request_id=self.id
+        )
+        await self.site.temporal.workflow_service.unpause_workflow_execution(request)
+
+    async def reset(self) -> None:
+        """Have the run go back to before its first workflow task was completed."""
+        request = ResetWorkflowExecutionRequest(
+            namespace=self.site.temporal.namespace,
+            workflow_execution=WorkflowExecution(
+                workflow_id=self.id, run_id=await self.execution()
+            ),
+            workflow_task_finish_event_id=4,
+            reason="a bad deploy",
+            request_id=self.id,
+        )
+        await self.site.temporal.workflow_service.reset_workflow_execution(request)
+
+
+class Stage:
+    """A server for one scenario. `name` is the scenario's, and the id of its run; `machine` is there if
+    the server can skip time.
+    """
+
+    def __init__(
+        self, name: str, temporal: TemporalClient, machine: WorkflowEnvironment | None = None
+    ) -> None:
+        self.name = name
+        self.temporal = temporal
+        self.machine = machine
+
+    def site(self, *graphs: Graph) -> Site:
+        """A task queue for these graphs; nobody works there yet."""
+        return Site(self.temporal, *graphs, patience=30)
+
+    async def started(
+        self, site: Site, input: dict[str, Any] | None = None, **options: Any
+    ) -> Played:
+        """The scenario's run, started at a site; the options are those of `Client.start`."""
+        options = {"labels": {"kind": "replay"}, "conversation_id": "c1", **options}
+        # On a server that skips time, a run whose node is not done yet would skip to its deadline.
+        still = (
+            nullcontext() if self.machine is None else self.machine.with_time_skipping_disabled()
+        )
+        with still:
+            await site.start(input, run_id=self.name, **options)
+        return Played(site, self.name, self.machine)
+
+    @asynccontextmanager
+    async def run(
+        self, graph: Graph, input: dict[str, Any] | None = None, **options: Any
+    ) -> AsyncIterator[Played]:
+        """The scenario's run of a graph, with a worker for as long as the block lasts."""
+        site = self.site(graph)
+        async with site.worker():
+            yield await self.started(site, input, **options)
+
+
+Scenario: TypeAlias = Callable[[Stage], Awaitable[None]]
+
+
+def named(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
+    """Scenarios by name: `an_answer` is named `an-answer`."""
+    names = [getattr(play, "__name__", "").replace("_", "-") for play in scenarios]
+    assert len(set(names)) == len(names), f"two scenarios have one name: {sorted(names)}"
+    return dict(zip(names, scenarios, strict=True))
+
+
+async def all_at_once(calls: Sequence[Awaitable[Any]]) -> None:
+    """Make calls at the same time, and wait for all of them."""
+    await asyncio.gather(*calls)

@@ -1,0 +1,326 @@
+"""Every history that was ever stored, replayed on today's code: a run that waits survives a deploy."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporal_site import replay
+from temporalio import workflow
+from temporalio.client import WorkflowHistory
+
+from abeyance import wire
+from abeyance.core import rotation
+from abeyance.workflows.notice import Notice
+from abeyance.workflows.run import AgentRun
+from tests.replay import store
+from tests.replay.scenarios import SCENARIOS
+
+NEVER_EDITED = (
+    "Stored histories are never edited, only added: put back what was there. If today's code cannot "
+    "replay a history, it would break runs that wait now: the code has to go on as it did for them."
+)
+
+EVENTS = frozenset(
+    f"EVENT_TYPE_{name}"
+    for name in (
+        "ACTIVITY_TASK_SCHEDULED",
+        "ACTIVITY_TASK_STARTED",
+        "ACTIVITY_TASK_COMPLETED",
+        "ACTIVITY_TASK_CANCEL_REQUESTED",
+        "ACTIVITY_TASK_CANCELED",
+        "ACTIVITY_TASK_TIMED_OUT",
+        "MARKER_RECORDED",
+        "TIMER_STARTED",
+        "TIMER_FIRED",
+        "TIMER_CANCELED",
+        "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES",
+        "WORKFLOW_EXECUTION_CANCELED",
+        "WORKFLOW_EXECUTION_CANCEL_REQUESTED",
+        "WORKFLOW_EXECUTION_COMPLETED",
+        "WORKFLOW_EXECUTION_CONTINUED_AS_NEW",
+        "WORKFLOW_EXECUTION_FAILED",
+        "WORKFLOW_EXECUTION_SIGNALED",
+        "WORKFLOW_EXECUTION_STARTED",
+        "WORKFLOW_EXECUTION_UPDATE_ACCEPTED",
+        "WORKFLOW_EXECUTION_UPDATE_COMPLETED",
+        "WORKFLOW_PROPERTIES_MODIFIED",
+    )
+)
+"""What a run of ours can have in its history, but for what the server alone puts there."""
+
+
+FACTS = frozenset(
+    {
+        "interrupt.answered",
+        "interrupt.cancelled",
+        "interrupt.deadline_edited",
+        "interrupt.expired",
+        "interrupt.opened",
+        "message.delivered",
+        "message.queued",
+        "message.rejected",
+        "message.undelivered",
+        "run.awaiting_input",
+        "run.paused",
+        "run.resumed",
+        "run.values_edited",
+    }
+)
+"""What a run writes into its memo; the other events of the feed are read from Temporal's own."""
+
+CLOSED = tuple(
+    f"EVENT_TYPE_WORKFLOW_EXECUTION_{name}"
+    for name in ("CANCELED", "COMPLETED", "CONTINUED_AS_NEW", "FAILED")
+)
+
+
+def label(path: Path) -> str:
+    return path.name.removesuffix(store.ENDING)
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = json.loads(store.text(path))["events"]
+    return events
+
+
+def decoded(payload: dict[str, Any]) -> bytes:
+    return base64.b64decode(payload["data"])
+
+
+def completed() -> list[Path]:
+    """The histories that end with a result."""
+    end = "EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED"
+    return [path for path in store.stored() if events_of(path)[-1]["eventType"] == end]
+
+
+def gist(record: wire.ClosingRecord) -> list[Any]:
+    """What people rely on when a run has ended: not its form, which may grow."""
+    return [
+        (record.outcome, record.reason, record.values),
+        [(left.message_id, left.reason) for left in record.undelivered],
+        [(entry.id, entry.status, entry.answered_by) for entry in record.interrupts],
+        [entry.answer_sha256 for entry in record.interrupts],
+    ]
+
+
+def all_events() -> Iterator[dict[str, Any]]:
+    for path in store.stored():
+        yield from events_of(path)
+
+
+@pytest.mark.parametrize("path", store.stored(), ids=label)
+async def test_a_stored_history_is_replayed_by_todays_code(path: Path) -> None:
+    await replay(store.unpacked(path))
+
+
+@pytest.mark.parametrize("path", completed(), ids=label)
+async def test_todays_code_ends_a_stored_run_with_what_it_ended_with(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A replay compares what a run does; what it returns may be wrong all the same.
+    records: list[wire.ClosingRecord] = []
+    closing_record = AgentRun._closing_record
+
+    def remember(run: AgentRun) -> wire.ClosingRecord:
+        records.append(closing_record(run))
+        return records[-1]
+
+    monkeypatch.setattr(AgentRun, "_closing_record", remember)
+    await replay(store.unpacked(path))
+    closing = events_of(path)[-1]["workflowExecutionCompletedEventAttributes"]
+    (payload,) = closing["result"]["payloads"]
+    (today,) = records
+
+    assert gist(today) == gist(wire.ClosingRecord.model_validate_json(decoded(payload)))
+
+
+def test_stored_histories_are_never_edited_only_added() -> None:
+    wrong = store.edited()
+
+    assert not wrong, f"{'; '.join(wrong)}. {NEVER_EDITED}"
+
+
+def test_every_scenario_is_recorded() -> None:
+    recorded = {store.scenario_of(path) for path in store.stored()}
+    missing = SCENARIOS.keys() - recorded
+
+    assert not missing, f"{sorted(missing)}: record them with python tests/replay/record.py"
+
+
+def test_every_kind_of_event_occurs() -> None:
+    seen = {event["eventType"] for event in all_events()}
+
+    assert not EVENTS - seen
+
+
+def test_every_signal_and_every_update_of_a_run_occurs() -> None:
+    definition = workflow._Definition.must_from_class(AgentRun)
+    signals: set[str] = set()
+    updates: set[str] = set()
+    for event in all_events():
+        match event:
+            case {"workflowExecutionSignaledEventAttributes": {"signalName": str(name)}}:
+                signals.add(name)
+            case {"workflowExecutionUpdateAcceptedEventAttributes": attributes}:
+                updates.add(attributes["acceptedRequest"]["input"]["name"])
+            case _:
+                pass
+
+    assert signals == {name for name in definition.signals if name is not None}
+    assert updates == {name for name in definition.updates if name is not None}
+
+
+def test_every_fact_that_a_run_writes_down_occurs() -> None:
+    written = [
+        json.loads(decoded(attributes["upsertedMemo"]["fields"][wire.MEMO_FACTS]))
+        for event in all_events()
+        if (attributes := event.get("workflowPropertiesModifiedEventAttributes"))
+        if wire.MEMO_FACTS in attributes["upsertedMemo"]["fields"]
+    ]
+
+    assert {fact["type"] for facts in written for fact in facts} == FACTS
+
+
+def test_every_search_attribute_that_a_run_sets_is_set() -> None:
+    updated = {
+        name
+        for event in all_events()
+        for name in event.get("upsertWorkflowSearchAttributesEventAttributes", {})
+        .get("searchAttributes", {})
+        .get("indexedFields", {})
+    }
+
+    assert updated == {wire.STATUS, wire.CAPABILITY, wire.DEADLINE, wire.ACTIVITY}
+
+
+def test_there_are_histories_of_runs_that_still_wait() -> None:
+    ends = {label(path): events_of(path)[-1]["eventType"] for path in store.stored()}
+    open_ = {name for name, end in ends.items() if not end.startswith(CLOSED)}
+
+    assert {"waiting", "waiting-until-a-deadline", "still-paused"} <= open_
+
+
+def test_a_history_does_not_tell_who_recorded_it_and_where() -> None:
+    for path in store.stored():
+        text = store.text(path)
+
+        assert "stackTrace" not in text, path.name
+        # Payloads are base64; what else has one is a process at a machine.
+        assert "@" not in text, path.name
+        assert set(_identities(json.loads(text))) == {store.RECORDER}, path.name
+
+
+def test_all_histories_together_stay_small() -> None:
+    assert sum(path.stat().st_size for path in store.stored()) < 1_500_000
+
+
+def _renamed_activity(events: list[dict[str, Any]]) -> None:
+    for event in events:
+        if "activityTaskScheduledEventAttributes" in event:
+            event["activityTaskScheduledEventAttributes"]["activityType"]["name"] = "gated.other"
+
+
+def _memo_for_timer(events: list[dict[str, Any]]) -> None:
+    for event in events:
+        if event["eventType"] == "EVENT_TYPE_TIMER_STARTED":
+            del event["timerStartedEventAttributes"]
+            event["eventType"] = "EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED"
+            event["workflowPropertiesModifiedEventAttributes"] = {"upsertedMemo": {"fields": {}}}
+
+
+def _another_answer(events: list[dict[str, Any]]) -> None:
+    for event in events:
+        if "workflowExecutionUpdateAcceptedEventAttributes" in event:
+            request = event["workflowExecutionUpdateAcceptedEventAttributes"]["acceptedRequest"]
+            (payload,) = request["input"]["args"]["payloads"]
+            order = json.loads(decoded(payload))
+            order["responses"] = {id_: {"approved": True} for id_ in order["responses"]}
+            payload["data"] = base64.b64encode(json.dumps(order).encode()).decode()
+
+
+@pytest.mark.parametrize("change", [_renamed_activity, _memo_for_timer, _another_answer])
+async def test_a_history_in_which_the_run_did_otherwise_is_not_replayed(
+    change: Callable[[list[dict[str, Any]]], None],
+) -> None:
+    path = store.HISTORIES / f"answered-before-the-deadline{store.ENDING}"
+    events = events_of(path)
+    await replay(WorkflowHistory.from_json("as-it-was", json.dumps({"events": events})))
+    change(events)
+
+    with pytest.raises(workflow.NondeterminismError):
+        await replay(WorkflowHistory.from_json("otherwise", json.dumps({"events": events})))
+
+
+async def test_code_that_writes_what_it_did_not_write_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Notice, "_write_memo", lambda *_: None)
+
+    with pytest.raises(workflow.NondeterminismError):
+        await replay(store.unpacked(store.HISTORIES / f"waiting{store.ENDING}"))
+
+
+async def test_code_that_hands_over_at_another_moment_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rotation, "due", lambda *_, **__: None)
+
+    with pytest.raises(workflow.NondeterminismError):
+        await replay(store.unpacked(store.paths_for("handed-over-between-nodes", 2)[0]))
+
+
+@pytest.fixture
+def stored_apart(tmp_path: Path) -> Path:
+    """A list of two histories, in a folder of its own."""
+    file = tmp_path / "MANIFEST"
+    packs = {tmp_path / f"{name}{store.ENDING}": name.encode() for name in ("one", "two")}
+    store.add(packs, file)
+    assert store.edited(file) == []
+    return file
+
+
+def test_a_history_that_was_changed_or_removed_or_not_listed_is_found(stored_apart: Path) -> None:
+    folder = stored_apart.parent
+    (folder / f"one{store.ENDING}").write_bytes(b"another")
+    (folder / f"two{store.ENDING}").unlink()
+    (folder / f"three{store.ENDING}").write_bytes(b"three")
+
+    assert store.edited(stored_apart) == [
+        "two.json.gz is missing",
+        "one.json.gz was changed",
+        "three.json.gz is not in MANIFEST",
+    ]
+
+
+def test_what_is_stored_or_was_once_stored_is_not_overwritten(stored_apart: Path) -> None:
+    folder = stored_apart.parent
+    (folder / f"two{store.ENDING}").unlink()
+    before = stored_apart.read_text()
+    for name in ("one", "two"):
+        packs = {folder / f"three{store.ENDING}": b"3", folder / f"{name}{store.ENDING}": b"new"}
+        with pytest.raises(FileExistsError, match="never edited, only added"):
+            store.add(packs, stored_apart)
+
+    assert stored_apart.read_text() == before
+    assert (folder / f"one{store.ENDING}").read_bytes() == b"one"
+    assert not (folder / f"three{store.ENDING}").exists()
+
+
+def _identities(value: Any) -> Iterator[str]:
+    match value:
+        case dict():
+            for name, each in value.items():
+                if name == "identity":
+                    yield each
+                else:
+                    yield from _identities(each)
+        case list():
+            for each in value:
+                yield from _identities(each)
+        case _:
+            pass

@@ -1,0 +1,69 @@
+"""The pages of docs/ as tests read them: blocks of code with their headings, calls, commands, anchors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A block of a page: under which heading it stands, at which line, in which language."""
+
+    page: str
+    heading: str
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line} {self.heading}"
+
+
+def read(page: str) -> str:
+    """The text of a page."""
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def prose(page: str) -> str:
+    """The text of a page without its blocks of code."""
+    return _BLOCK.sub("", read(page))
+
+
+def blocks(page: str, language: str) -> list[Block]:
+    """The blocks of a page in one language, in order."""
+    text = read(page)
+    outside = _BLOCK.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    headings = [(found.start(), found[1]) for found in _HEADING.finditer(outside)]
+    return [
+        Block(
+            page=page,
+            heading=[name for start, name in headings if start < found.start()][-1],
+            line=text.count("\n", 0, found.start()) + 1,
+            language=language,
+            text=found[2],
+        )
+        for found in _BLOCK.finditer(text)
+        if found[1] == language
+    ]
+
+
+def anchors(page: str) -> set[str]:
+    """What a link into a page may name, as it is made from the headings."""
+    return {
+        re.sub(r"[^\w\- ]", "", found[1].lower()).replace(" ", "-")
+        for found in _HEADING.finditer(prose(page))
+    }
+
+
+def links(page: str) -> Iterator[tuple[str, str]]:
+    """Where a page's links into headings lead: a page, and an anchor of it."""
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", read(page)):
+        yield target or page, anchor

@@ -1,0 +1,249 @@
+"""What Temporal says when a call goes under: each becomes a repeat, a refusal, or "try again later"."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from mishaps import Mishaps, failed_update
+from sample_graphs import gates
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError, RPCStatusCode
+
+from abeyance import Refusal, wire
+from abeyance.client import Client
+from abeyance.errors import Code, Unavailable
+
+UPDATE = "update_workflow_execution"
+DESCRIBE = "describe_workflow_execution"
+LOST = failed_update("UnprocessedUpdate", "it was not processed by a worker")
+CUT_OFF = failed_update("AcceptedUpdateCompletedWorkflow", "the workflow completed before")
+GONE = RPCError("update aborted by closing workflow", RPCStatusCode.NOT_FOUND, b"")
+HELLO = wire.SteerMessage(message_id="m1", text="hello")
+
+
+def rpc_error(status: RPCStatusCode) -> RPCError:
+    return RPCError("it failed", status, b"")
+
+
+def over(site: Site, *, patience: float = 10) -> tuple[Client, Mishaps]:
+    """A client of the site over a connection on which calls go under."""
+    mishaps = Mishaps(site.temporal)
+    client = Client(mishaps.client, task_queue=site.settings.task_queue, patience=patience)
+    return client, mishaps
+
+
+async def asked(site: Site) -> tuple[str, list[str]]:
+    """A run that waits, and the ids of its two questions."""
+    run_id = await site.start()
+    waiting = await site.until(run_id, "awaiting-input")
+    return run_id, [entry.id for entry in waiting.interrupts]
+
+
+@pytest.mark.parametrize("was_done", [False, True], ids=["not done", "done"])
+@pytest.mark.parametrize(
+    "mishap",
+    [LOST, CUT_OFF, GONE, rpc_error(RPCStatusCode.INTERNAL), rpc_error(RPCStatusCode.UNAVAILABLE)],
+    ids=["lost", "cut off", "gone", "internal", "unavailable"],
+)
+async def test_an_update_that_went_under_is_sent_again_and_has_one_effect(
+    temporal: TemporalClient, mishap: Any, was_done: bool
+) -> None:
+    site = Site(temporal, gates(2))
+    client, mishaps = over(site)
+    mishaps.was_done = was_done
+    async with site.worker():
+        run_id, (gate, _) = await asked(site)
+        mishaps.come(UPDATE, mishap, mishap)
+        (receipt,) = await client.respond(run_id, {gate: 1}, principal=ANYBODY, key="k")
+        mishaps.come(UPDATE, mishap, mishap)
+        told = await client.send_message(run_id, HELLO)
+        messages = await temporal.get_workflow_handle(run_id).query("messages")
+
+    assert mishaps.calls[UPDATE] == 6
+    assert (receipt.interrupt_id, receipt.answered_by) == (gate, ANYBODY.subject)
+    assert told.message_id == "m1"
+    assert [message["message_id"] for message in messages] == ["m1"]
+
+
+@pytest.mark.parametrize("mishap", [LOST, CUT_OFF, GONE], ids=["lost", "cut off", "gone"])
+async def test_an_update_that_went_under_with_the_end_of_its_run_is_judged_by_what_is_left(
+    temporal: TemporalClient, mishap: Any
+) -> None:
+    site = Site(temporal, gates(2))
+    client, mishaps = over(site)
+    async with site.worker():
+        run_id, (gate, other) = await asked(site)
+        (first,) = await site.client.respond(run_id, {gate: 1}, principal=ANYBODY)
+        await site.client.respond(run_id, {other: 1}, principal=ANYBODY)
+        await site.ended(run_id)
+        mishaps.come(UPDATE, mishap, mishap, mishap)
+        (again,) = await client.respond(run_id, {gate: 1}, principal=ANYBODY, key="k")
+        with pytest.raises(Refusal) as second:
+            await client.respond(run_id, {gate: 2}, principal=ANYBODY)
+        with pytest.raises(Refusal) as late:
+            await client.send_message(run_id, HELLO)
+
+    assert (again.replayed, again.accepted_at) == (True, first.accepted_at)
+    assert second.value.code is Code.ALREADY_ANSWERED
+    assert late.value.code is Code.NOT_RUNNING
+    assert late.value.details["run_status"] == "completed"
+
+
+async def test_an_update_that_goes_under_again_and_again_is_unavailable_and_says_why(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    client, mishaps = over(site, patience=0.5)
+    async with site.worker():
+        run_id, (gate, _) = await asked(site)
+        mishaps.come(UPDATE, *[LOST] * 100)
+        with pytest.raises(Unavailable, match=r"within 0\.5 s.*not processed by a worker"):
+            await client.respond(run_id, {gate: 1}, principal=ANYBODY)
+
+    assert 2 <= mishaps.calls[UPDATE] < 20
+
+
+async def test_a_worker_that_does_not_know_an_update_makes_it_unavailable_at_once(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    client, mishaps = over(site)
+    async with site.worker():
+        run_id, (gate, _) = await asked(site)
+        mishaps.come(UPDATE, failed_update("RuntimeError", "Update handler expected but not found"))
+        with pytest.raises(Unavailable, match=r"could not take this.*expected but not found"):
+            await client.respond(run_id, {gate: 1}, principal=ANYBODY)
+
+    assert mishaps.calls[UPDATE] == 1
+
+
+async def test_a_worker_that_cannot_tell_of_its_run_leaves_the_view_degraded(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    client, mishaps = over(site)
+    async with site.worker():
+        run_id, gate_ids = await asked(site)
+        failed = RPCError("no such query", RPCStatusCode.INVALID_ARGUMENT, b"")
+        mishaps.come("query_workflow", failed, failed)
+        view = await client.view(run_id)
+        shown = await client.interrupts(run_id)
+
+    assert (view.degraded, view.status) == (True, "awaiting-input")
+    assert sorted(entry.id for entry in shown) == sorted(gate_ids)
+
+
+async def test_a_signal_that_is_lost_in_a_hand_over_is_sent_again(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(2))
+    client, mishaps = over(site)
+    async with site.worker():
+        run_id, _ = await asked(site)
+        mishaps.come("signal_workflow_execution", GONE, GONE)
+        view = await client.pause(run_id)
+
+    assert (view.paused, view.status) == (True, "paused")
+
+
+async def test_a_history_that_was_handed_over_is_not_the_end_of_its_run(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    client, mishaps = over(site)
+    async with site.worker():
+        run_id, (gate, _) = await asked(site)
+        past = DescribeWorkflowExecutionResponse()
+        past.workflow_execution_info.type.name = wire.WORKFLOW
+        past.workflow_execution_info.status = (
+            WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+        )
+        mishaps.come(DESCRIBE, past)
+        view = await client.view(run_id)
+        mishaps.come(UPDATE, GONE)
+        mishaps.come(DESCRIBE, past)
+        (receipt,) = await client.respond(run_id, {gate: 1}, principal=ANYBODY)
+
+    assert (view.status, view.ended_at) == ("awaiting-input", None)
+    assert not receipt.replayed
+
+
+async def test_a_key_that_another_kind_of_call_has_used_is_refused(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    async with site.worker():
+        run_id, (gate, other) = await asked(site)
+        await site.client.send_message(run_id, HELLO, key="told")
+        with pytest.raises(Refusal) as answered:
+            await site.client.respond(run_id, {gate: 1}, principal=ANYBODY, key="told")
+        await site.client.respond(run_id, {gate: 1}, principal=ANYBODY, key="answered")
+        with pytest.raises(Refusal) as told:
+            await site.client.send_message(run_id, HELLO, key="answered")
+        move = wire.EditDeadline(interrupt_id=other, timeout=60, principal=ANYBODY)
+        await site.client.edit_deadline(run_id, move, key="moved")
+        with pytest.raises(Refusal) as moved:
+            await site.client.respond(run_id, {other: 1}, principal=ANYBODY, key="moved")
+
+    codes = {caught.value.code for caught in (answered, told, moved)}
+    assert codes == {Code.IDEMPOTENCY_CONFLICT}
+
+
+async def test_who_waits_goes_on_when_the_history_has_become_another_one(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    client, mishaps = over(site)
+    read = "get_workflow_execution_history"
+    async with site.worker():
+        run_id, _ = await asked(site)
+        stale = RPCError("branch tokens do not match", RPCStatusCode.INVALID_ARGUMENT, b"")
+        mishaps.come(read, None, stale)
+        waiting = asyncio.create_task(client.wait(run_id, until=frozenset({"paused"})))
+        await eventually(lambda: mishaps.calls[read] > 2)
+        await site.client.pause(run_id)
+        view = await waiting
+
+    assert view.status == "paused"
+
+
+@pytest.mark.parametrize(
+    ("rpc", "call"),
+    [
+        ("query_workflow", lambda client, run_id: client.view(run_id)),
+        ("get_workflow_execution_history", lambda client, run_id: client.result(run_id)),
+    ],
+    ids=["while it is asked", "while its end is read"],
+)
+async def test_a_run_that_is_deleted_meanwhile_is_unknown(
+    temporal: TemporalClient, rpc: str, call: Callable[[Client, str], Any]
+) -> None:
+    site = Site(temporal, gates(2))
+    client, mishaps = over(site)
+    async with site.worker():
+        run_id, gate_ids = await asked(site)
+        if rpc != "query_workflow":
+            await site.client.respond(run_id, dict.fromkeys(gate_ids, 1), principal=ANYBODY)
+            await site.ended(run_id)
+        mishaps.come(rpc, RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b""))
+        with pytest.raises(Refusal) as caught:
+            await call(client, run_id)
+
+    assert caught.value.code is Code.UNKNOWN_RUN
+
+
+async def test_a_run_that_is_deleted_after_an_edit_is_unknown(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(2))
+    client, mishaps = over(site)
+    async with site.worker():
+        run_id, (gate, _) = await asked(site)
+        mishaps.come("get_workflow_execution_history_reverse", GONE)
+        move = wire.EditDeadline(interrupt_id=gate, timeout=60, principal=ANYBODY)
+        with pytest.raises(Refusal) as caught:
+            await client.edit_deadline(run_id, move, key="k")
+
+    assert caught.value.code is Code.UNKNOWN_RUN
