@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from sample_graphs import Held, gated
+from typing import Any
+
+from sample_graphs import Held, State, gated
 from temporal_site import eventually
 from temporalio.client import WorkflowUpdateFailedError
 
+from abeyance import START, Context, Graph, wire
+from abeyance.core.events import Message
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from tests.replay.stage import Scenario, Stage, all_at_once
@@ -66,9 +70,60 @@ async def more_facts_than_one_memo_holds(stage: Stage) -> None:
         assert len(view.undelivered) == 60
 
 
+def _reading() -> Graph:
+    """`read` is handed what is there and asks for more; `late` is where directives lead back from."""
+    graph = Graph("reading", state=State)
+
+    @graph.node
+    async def read(state: State, ctx: Context, inbox: list[Message]) -> dict[str, Any]:
+        asked = await ctx.check_interrupt()
+        told = [message.text for message in (*inbox, *([asked] if asked else []))]
+        return {"log": [f"{ctx.guidance or 'read'} {told}"]}
+
+    graph.interrupt("gate", prompt="Go on?")
+    graph.edge(START, "read")
+    graph.edge("read", "gate")
+    return graph
+
+
+async def directives_are_carried_out(stage: Stage) -> None:
+    async with stage.run(_reading()) as run:
+        await run.waiting()
+        client = run.site.client
+        for message in (
+            {"text": "for you", "target": "read"},
+            {"text": "again", "action": "rerun"},
+            {"text": "later", "action": "defer"},
+            {"action": "update_state", "params": {"patch": {"amount": 5}}},
+            {"action": "skip"},
+            {"text": "high", "priority": "high", "ttl": 3600},
+            {"action": "pause"},
+        ):
+            sent = wire.SteerMessage.model_validate({**message, "capabilities": ["*"]})
+            await client.send_message(run.id, sent)
+        await run.until("paused")
+        assert await client.clear_messages(run.id) == 1
+        await run.resume()
+        await run.waiting()
+        await run.answer(gate=True)
+        await run.ended()
+
+
+async def a_signal_that_is_no_message(stage: Stage) -> None:
+    async with stage.run(gated()) as run:
+        await run.waiting()
+        await run.handle.signal("steer", {"text": 5})
+        await run.handle.signal("steer", "nonsense")
+        await run.answer(approve={"approved": True})
+        view = await run.ended()
+        assert [left.code for left in view.rejected] == ["invalid_message"] * 2
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     messages_taken_and_left_over,
     messages_turned_away,
     messages_by_signal,
     more_facts_than_one_memo_holds,
+    directives_are_carried_out,
+    a_signal_that_is_no_message,
 )

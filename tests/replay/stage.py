@@ -74,7 +74,7 @@ class Played:
         return await self.site.client.send_message(self.id, message)
 
     async def take(self, visit: str, most: int = 1) -> list[str]:
-        """The ids of the messages that a visit takes."""
+        """The ids of the messages that a visit takes, beyond those that it has."""
         order = wire.TakeMessages(visit=visit, most=most)
         taken = await self.handle.execute_update("take_messages", order)
         return [message["message_id"] for message in taken]

@@ -15,6 +15,8 @@ from temporalio.client import WorkflowHistory
 
 from abeyance import wire
 from abeyance.core import rotation
+from abeyance.core.state import RunState
+from abeyance.workflows import closing
 from abeyance.workflows.notice import Notice
 from abeyance.workflows.run import AgentRun
 from tests.replay import store
@@ -65,10 +67,12 @@ FACTS = frozenset(
         "message.queued",
         "message.rejected",
         "message.undelivered",
+        "messages.cleared",
         "run.awaiting_input",
         "run.paused",
         "run.resumed",
         "run.values_edited",
+        "run.went_back",
     }
 )
 """What a run writes into its memo; the other events of the feed are read from Temporal's own."""
@@ -124,16 +128,16 @@ async def test_todays_code_ends_a_stored_run_with_what_it_ended_with(
 ) -> None:
     # A replay compares what a run does; what it returns may be wrong all the same.
     records: list[wire.ClosingRecord] = []
-    closing_record = AgentRun._closing_record
+    record_of = closing.record_of
 
-    def remember(run: AgentRun) -> wire.ClosingRecord:
-        records.append(closing_record(run))
+    def remember(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
+        records.append(record_of(state, start))
         return records[-1]
 
-    monkeypatch.setattr(AgentRun, "_closing_record", remember)
+    monkeypatch.setattr(closing, "record_of", remember)
     await replay(store.unpacked(path))
-    closing = events_of(path)[-1]["workflowExecutionCompletedEventAttributes"]
-    (payload,) = closing["result"]["payloads"]
+    completed_ = events_of(path)[-1]["workflowExecutionCompletedEventAttributes"]
+    (payload,) = completed_["result"]["payloads"]
     (today,) = records
 
     assert gist(today) == gist(wire.ClosingRecord.model_validate_json(decoded(payload)))
