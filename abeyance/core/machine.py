@@ -94,7 +94,10 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     deadlines.apply_due(draft)
     _refuse(draft.state, event)
     if state.finished:
-        return state, ()
+        if isinstance(event, events.MessageSent):
+            # It came with what ended the run: nobody will read it, and that is on record.
+            messages.sent(draft, event)
+        return draft.state, tuple(draft.effects)
     _apply(draft, event)
     _settle(draft)
     if draft.state.status is Status.AWAITING_INPUT is not state.status:

@@ -157,3 +157,14 @@ async def test_a_long_node_takes_one_message_at_a_time() -> None:
         await trial.send(text)
     await trial.respond("ready", True)
     assert trial.values["log"] == ["one", "two", "three"]
+
+
+async def test_a_message_that_comes_with_the_end_is_on_record() -> None:
+    trial = await waiting()
+    await trial.respond("gate", True)
+    assert trial.status == "completed"
+    with pytest.raises(Refusal) as refused:
+        await trial.send("too late")
+    assert refused.value.code is Code.NOT_RUNNING
+    await trial.signal("by a signal")
+    assert [left.code for left in trial.state.mailbox.rejected] == ["not_running"]
