@@ -147,7 +147,7 @@ class Attempt:
     async def _remember(self, **changes: int) -> None:
         if not self._info.is_local:
             try:
-                await self._pulse.write(self._pulse.journal.model_copy(update=changes))
+                await self._pulse.write_last(self._pulse.journal.model_copy(update=changes))
             except Superseded:
                 # Nobody counts the attempts of a visit that is over.
                 return

@@ -97,6 +97,15 @@ class Pulse:
                 pause = min(2 * pause, _LONGEST_BACKOFF)
             self.journal = journal
 
+    async def write_last(self, journal: wire.Journal) -> None:
+        """The same, for an attempt that is about to fail.
+
+        The SDK sends the last details that it knows of along with a failure, and so would put an older
+        journal in the place of this one.
+        """
+        await self.write(journal)
+        activity.heartbeat(journal.model_dump(mode="json"))
+
     async def _sent(self, journal: wire.Journal) -> bool:
         handle = activity.client().get_async_activity_handle(task_token=self._info.task_token)
         try:

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+)
 
 from abeyance import wire
 from abeyance.api import examples
@@ -36,7 +44,15 @@ LabelValue: TypeAlias = Annotated[
 ]
 
 
-Names: TypeAlias = Annotated[tuple[Name, ...] | Name, Field(max_length=1_000)]
+def _listed(given: object) -> object:
+    return (given,) if isinstance(given, str) else given
+
+
+Names: TypeAlias = Annotated[
+    tuple[Name, ...],
+    BeforeValidator(_listed, json_schema_input_type=list[Name] | Name),
+    Field(max_length=1_000),
+]
 """Names of nodes, or one."""
 
 
