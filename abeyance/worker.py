@@ -25,6 +25,7 @@ from abeyance.exit import leave
 from abeyance.graph import Graph
 from abeyance.settings import Settings, load_settings
 from abeyance.telemetry import quiet_the_sdk
+from abeyance.workflows.metered import Unmetered
 from abeyance.workflows.run import AgentRun
 
 _THREADS: Final = 64
@@ -54,13 +55,19 @@ def make_worker(
     (docs/adr/0007-no-sandbox-in-production.md).
     """
     client = Client(temporal, task_queue=settings.task_queue)
-    nodes = NodeActivities(graphs, client, default_timeout=settings.default_timeout)
+    nodes = NodeActivities(
+        graphs,
+        client,
+        default_timeout=settings.default_timeout,
+        enable_metrics=settings.enable_metrics,
+    )
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
     return Worker(
         temporal,
         task_queue=settings.task_queue,
         workflows=[AgentRun],
         activities=[nodes.run],
+        interceptors=[] if settings.enable_metrics else [Unmetered()],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions)
         if strict_sandbox
         else UnsandboxedWorkflowRunner(),

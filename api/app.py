@@ -19,7 +19,18 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
-from abeyance.api import control, document, edits, events, health, interrupts, lists, problems, runs
+from abeyance.api import (
+    control,
+    document,
+    edits,
+    events,
+    health,
+    interrupts,
+    lists,
+    metered,
+    problems,
+    runs,
+)
 from abeyance.api import graphs as served
 from abeyance.api.auth import Tokens
 from abeyance.api.backend import Backend, Link
@@ -68,6 +79,9 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.backend = backend
+    if settings.enable_metrics:
+        metered.install(app)
+    # After it, so before it: what the guard turns away is no operation.
     app.add_middleware(Guard, hosts=settings.allowed_hosts, max_body_size=settings.max_body_size)
     for part in (health, served, lists, runs, interrupts, control, edits, events):
         app.include_router(part.router)
