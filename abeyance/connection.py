@@ -17,6 +17,7 @@ from temporalio.service import RPCError
 from abeyance.converter import data_converter
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.metrics import METRICS
+from abeyance.traces import Tracing, are_on
 
 _QUOTED: Final = re.compile('"([^"]+)"')
 _QUICKLY: Final = timedelta(seconds=2)
@@ -50,7 +51,10 @@ async def connect_temporal(
         runtime = Runtime(telemetry=TelemetryConfig(metrics=metrics))
     try:
         return await TemporalClient.connect(
-            **config, data_converter=data_converter(), runtime=runtime
+            **config,
+            data_converter=data_converter(),
+            runtime=runtime,
+            interceptors=[Tracing()] if are_on() else [],
         )
     except RuntimeError as error:
         raise Unavailable(

@@ -15,6 +15,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from abeyance import traces
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
@@ -83,6 +84,7 @@ def make_worker(
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Run a worker until `stop` is set."""
     graphs = load_graphs(settings.app)
+    traces.begin("abeyance-worker")
     temporal = await connect_temporal(metrics_address=settings.metrics_address)
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")

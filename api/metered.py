@@ -147,7 +147,7 @@ async def read_metrics(request: Request) -> Response:
     return Response(instruments.exposed(), media_type=MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
+def measure(app: FastAPI) -> None:
     """Let an application measure its operations, and tell them."""
     app.state.instruments = Instruments()
     app.add_middleware(Metered, instruments=app.state.instruments)
