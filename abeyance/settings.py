@@ -30,9 +30,10 @@ class Settings(BaseSettings):
 
     `app` names the graphs: `package.module:attribute`. `tokens_file` turns authentication on.
     `allowed_hosts` are further names, or `name:port`, by which the API is reached, such as that of a
-    proxy before it (separated by commas). `metrics_address` is where a worker serves Prometheus
-    metrics. `shutdown_grace` is how long a worker that is told to stop lets its nodes go on. The rest
-    are limits of every run; a start may lower them.
+    proxy before it (separated by commas). `metrics_address` is where a worker serves Prometheus metrics;
+    `enable_metrics` is whether ours are recorded at all, `open_metrics` whether an API with
+    authentication tells them to everybody. `shutdown_grace` is how long a worker that is told to stop
+    lets its nodes go on. The rest are limits of every run; a start may lower them.
     """
 
     model_config = SettingsConfigDict(env_prefix="ABEYANCE_", extra="ignore", frozen=True)
@@ -44,6 +45,8 @@ class Settings(BaseSettings):
     tokens_file: Path | None = None
     allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = ()
     metrics_address: str | None = None
+    enable_metrics: bool = True
+    open_metrics: bool = False
     max_queue_size: int = Field(default=100, ge=1)
     max_message_length: int = Field(default=10_000, ge=1)
     max_metadata_size: int = Field(default=100_000, ge=2)

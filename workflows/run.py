@@ -25,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.workflows import arrivals, closing, surface, visits
+    from abeyance.workflows.metered import Metered
     from abeyance.workflows.notice import Notice
 
 _CLOSING_MEMO_BYTES: Final = 12_000
@@ -60,6 +61,7 @@ class AgentRun:
         )
         self._growth = rotation.Growth(events=0, bytes=0, updates=0)
         self._updates = 0
+        self._metered = Metered(start, spec.name, is_carried=carried is not None)
         event: events.Event
         if carried is None:
             try:
@@ -104,6 +106,7 @@ class AgentRun:
             self._arm_timer()
             facts, self._facts = self._facts, []
             self._notice.write(self._state, facts, self._start)
+            self._metered.published(self._state, facts)
             if machine.may_rotate(self._state) and workflow.all_handlers_finished():
                 carry, graph, by_scope = snapshot.parted(self._state)
                 # The moment, not a count: after a reset, too, it is larger than any before.
@@ -271,7 +274,9 @@ class AgentRun:
         # Before the event: what it makes ready then waits for the hand-over, if nothing else runs.
         if due is not None and due != self._state.rotation:
             self._advance(events.RotationDue(now=event.now, hard=due == "hard"))
+        before = self._state
         self._advance(event)
+        self._metered.carried_out(event, before, self._state)
 
     def _measure(self, event: events.Event, *, is_local: bool) -> None:
         if is_local:
@@ -312,6 +317,7 @@ class AgentRun:
             self._feed(event)
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
+            self._metered.refused(event, refusal.code)
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
 
     def _native_cancel(self) -> None:

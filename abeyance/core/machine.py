@@ -164,9 +164,11 @@ def _apply(draft: Draft, event: events.Event) -> None:
         case events.Paused():
             _paused(draft, event)
         case events.Resumed():
-            if draft.state.pause is not None:
+            draft.change(last_activity_at=event.now)
+            if draft.state.pause is None:
+                draft.count(resume_count=1)
+            else:
                 deadlines.resume(draft, event.actor, event.reason)
-                draft.change(last_activity_at=event.now)
         case events.CancelRequested():
             _cancel_requested(draft, event)
         case events.MessageSent():
@@ -231,12 +233,14 @@ def _responded(draft: Draft, event: events.Responded) -> None:
 
 
 def _paused(draft: Draft, event: events.Paused) -> None:
+    # Also a repeat, which does nothing else, is counted.
+    draft.count(pause_count=1)
+    draft.change(last_activity_at=event.now)
     if draft.state.pause is not None or draft.state.ending is not None:
         return
     timeout = draft.state.limits.pause_timeout if event.timeout is None else event.timeout
     deadline = None if timeout is None else draft.after(timeout)
     draft.change(
-        last_activity_at=event.now,
         pause=Pause(
             since=event.now,
             actor=event.actor,
@@ -246,7 +250,6 @@ def _paused(draft: Draft, event: events.Paused) -> None:
             on_timeout=event.on_timeout,
         ),
     )
-    draft.count(pause_count=1)
     draft.tell(
         "run.paused",
         actor=event.actor,

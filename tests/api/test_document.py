@@ -53,6 +53,7 @@ def test_every_call_says_what_it_does_with_an_example_of_each_answer(
                 is_text = (kind, name.rpartition("/")[2]) in (
                     ("text/event-stream", "events"),
                     ("text/plain", "diagram"),
+                    ("text/plain", "metrics"),
                 )
                 expected = "application/json" if status < "400" else MEDIA_TYPE
                 assert kind == expected or is_text, name

@@ -176,13 +176,13 @@ TABLE: dict[str, Row] = {
     "an answer to nothing":  Row(
         events.Responded, answers("r.0", 1), " ".join(["unknown_interrupt"] * 8),
     ),
-    "paused":                Row(events.Paused, BY_ADA, "+ + . . . . . ."),
-    "paused now":            Row(events.Paused, {**BY_ADA, "mode": "now"}, "+ + . . . . . ."),
+    "paused":                Row(events.Paused, BY_ADA, "+ + + + . . . ."),
+    "paused now":            Row(events.Paused, {**BY_ADA, "mode": "now"}, "+ + + + . . . ."),
     "paused for nowhere":    Row(
         events.Paused, {**BY_ADA, "on_timeout": GoTo(node="nowhere")},
         " ".join(["unknown_node"] * 8),
     ),
-    "resumed":               Row(events.Resumed, BY_ADA, ". . + . . . . ."),
+    "resumed":               Row(events.Resumed, BY_ADA, "+ + + + . . . ."),
     "cancelled":             Row(events.CancelRequested, BY_ADA, "+ + + + . . . ."),
     "cancelled now":         Row(events.CancelRequested, {**BY_ADA, "mode": "now"}, "+ + + + . . . ."),
     "a message":             Row(

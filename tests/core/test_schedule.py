@@ -313,20 +313,20 @@ def test_a_paused_run_asks_nobody_and_does_not_complete() -> None:
     assert ends.status == "completed"
 
 
-def test_pause_and_resume_change_nothing_the_second_time() -> None:
+def test_a_repeated_pause_or_resume_is_counted_and_changes_nothing_else() -> None:
     run = Drive(chain("a"))
     pause(run, reason="first")
     run.wait(1)
     before = run.state
     pause(run, mode="now", reason="second", timeout=1)
-    assert run.state is before
+    assert (run.state.pause, run.state.facts, run.last) == (before.pause, before.facts, ())
 
     resume(run)
     run.wait(1)
     before = run.state
     resume(run)
-    assert run.state is before
-    assert (run.state.counters.pause_count, run.state.counters.resume_count) == (1, 1)
+    assert (run.state.visits, run.state.facts, run.last) == (before.visits, before.facts, ())
+    assert (run.state.counters.pause_count, run.state.counters.resume_count) == (2, 2)
 
 
 def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit() -> None:
