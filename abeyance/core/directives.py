@@ -41,8 +41,7 @@ def carry_out(draft: Draft) -> bool:
         visit = _branch(state, message)
         if visit is not None and not _is_at_boundary(visit):
             continue
-        if visit is None and any(_branches(state)):
-            # What it is for has not come yet; when nothing is left, it cannot come any more.
+        if visit is None and _may_still_come(state, message.target):
             continue
         draft.change(mailbox=state.mailbox.without([message]))
         try:
@@ -80,6 +79,13 @@ def _branch(state: RunState, message: Message) -> Visit | None:
         if _is_last(state, visit.scope, target):
             return visit
     return None
+
+
+def _may_still_come(state: RunState, target: str | None) -> bool:
+    """Whether anything is left, or will go on around an inner graph that is over, for it to be about."""
+    last = list(state.scopes)[-1]
+    is_about_last = target in (None, last) or _is_last(state, last, target)
+    return any(_branches(state)) or (len(state.scopes) > 1 and not is_about_last)
 
 
 def _is_last(state: RunState, scope: str, target: str | None) -> bool:

@@ -111,8 +111,9 @@ def taken(draft: Draft, event: MessagesTaken) -> None:
         return
     wanted = max(0, event.upto - len(visit.taken))
     found = tuple(for_visit(draft.state, visit))[:wanted]
-    _deliver(draft, visit, found)
-    draft.put_visit(replace(visit, taken=(*visit.taken, *found)))
+    if found:
+        _deliver(draft, visit, found)
+        draft.put_visit(replace(visit, taken=(*visit.taken, *found)))
 
 
 def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> None:

@@ -35,17 +35,27 @@ def resume(run: Drive) -> None:
 
 
 def test_an_order_carries_all_that_the_code_needs() -> None:
-    run = Drive(chain(gate("ask"), FunctionNode(id="a", timeout=9)), values={"x": 1})
+    spec = chain(gate("ask"), FunctionNode(id="a", timeout=9))
+    run = Drive(spec, values={"x": 1})
     run.answer("ask", "yes")
 
     assert run.orders("a") == [
         RunNode(
             visit="graph:g;node:a",
+            graph=spec,
+            path=(),
             node=FunctionNode(id="a", timeout=9),
             start=1,
             values={"x": 1},
             answers={"ask": "yes"},
+            own={},
             journal=None,
+            saved=None,
+            interrupted=False,
+            item=None,
+            results=None,
+            inbox=(),
+            guidance=None,
             outcome=None,
         )
     ]
