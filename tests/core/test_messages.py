@@ -107,6 +107,10 @@ def test_what_is_no_json_is_refused_and_named(about: dict[str, Any], what: str) 
     assert run.state.mailbox.queue == ()
 
 
+def test_half_a_letter_is_no_text() -> None:
+    assert "is not JSON" in refused(working(), text="\ud800").message
+
+
 def test_actions_may_be_restricted_those_of_the_run_and_those_of_the_author_alike() -> None:
     run = working(allowed_actions=("sing", "pause"))
     run.send("m0")

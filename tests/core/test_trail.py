@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from core_drive import SNAPSHOT, Drive, chain, edge, gate, graph
 from core_rules import ask, rule
 
@@ -97,12 +99,13 @@ def test_a_token_at_a_join_ends_the_trail_and_the_join_begins_a_new_one() -> Non
 
 
 def test_a_fan_out_ends_the_trail() -> None:
+    gathering = replace(edge("one", "collect"), gathers=True)
     spec = graph(
         "first",
         FunctionNode(id="split", to=("one",)),
         "one",
         "collect",
-        ways=[(START, "first"), ("first", "split"), edge(("one",), "collect", join="all")],
+        ways=[(START, "first"), ("first", "split"), gathering],
     )
     run = Drive(spec)
     run.finish("first")
