@@ -154,10 +154,9 @@ async def test_each_call_takes_its_capability(
 ) -> None:
     others = {"runs:steer", "runs:read", "runs:control", "runs:respond"} - {capability}
     headers = {**JSON, "X-Abeyance-Capabilities": ",".join(sorted(others))}
-    body = {"json": {"text": "x"}} if method == "POST" else {}
-    response = await api.http.request(
-        method, f"/runs/{standing[0]}/{call}", headers=headers, **body
-    )
+    body = {"text": "x"} if method == "POST" else None
+    path = f"/runs/{standing[0]}/{call}"
+    response = await api.http.request(method, path, headers=headers, json=body)
 
     assert problem(response, 403, "capability_required")["capability"] == capability
 

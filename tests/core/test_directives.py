@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import ADA, SNAPSHOT, Drive, chain, edge, gate, graph
+from core_drive import ADA, SNAPSHOT, Drive, Ways, chain, edge, gate, graph
 
 from abeyance.core import events
 from abeyance.core.canonical import Json
@@ -413,8 +413,14 @@ def test_a_node_that_was_left_just_now_still_names_its_branch() -> None:
 
 
 def test_what_a_directive_waits_for_may_never_come() -> None:
-    ways = [(START, "a"), edge("a", "b"), edge("a", "c", when={"x": 1}), ("c", "b")]
-    run = Drive(graph("a", "b", "c", ways=[*ways, edge("a", END, when="else")]))
+    ways: Ways = [
+        (START, "a"),
+        ("a", "b"),
+        edge("a", "c", when={"x": 1}),
+        edge("a", END, when="else"),
+        ("c", "b"),
+    ]
+    run = Drive(graph("a", "b", "c", ways=ways))
     run.direct("rerun", target="c")
     run.direct("update_state", target="c", params={"patch": {"x": 1}})
     run.direct("defer", target="c")

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core_drive import SNAPSHOT, Drive, chain, edge, gate, graph
+from core_drive import SNAPSHOT, Drive, Ways, chain, edge, gate, graph
 from core_rules import ask, rule
 
 from abeyance.core import events
 from abeyance.core.model import START, FunctionNode, Retry
-from abeyance.core.state import Limits, Step, Undo
+from abeyance.core.state import Step, Undo
 
 
 def trail(run: Drive) -> list[str]:
     return [step.node for step in run.state.root.trail]
 
 
-def looping(**limits: int) -> Drive:
+def looping() -> Drive:
     """`a` again and again, until it says that it is enough."""
-    ways = [(START, "a"), edge("a", "b", when={"x": "enough"}), edge("a", "a", when="else")]
-    return Drive(graph("a", "b", ways=ways), limits=Limits(**limits))
+    ways: Ways = [(START, "a"), edge("a", "b", when={"x": "enough"}), edge("a", "a", when="else")]
+    return Drive(graph("a", "b", ways=ways))
 
 
 def test_a_linear_scope_remembers_its_visits_with_what_takes_them_back() -> None:
@@ -75,7 +75,7 @@ def test_a_visit_that_alone_is_too_large_to_take_back_ends_the_trail() -> None:
 
 
 def test_a_second_branch_ends_the_trail() -> None:
-    ways = [(START, "a"), ("a", "b"), ("a", "c"), ("b", "d")]
+    ways: Ways = [(START, "a"), ("a", "b"), ("a", "c"), ("b", "d")]
     run = Drive(graph("a", "b", "c", "d", ways=ways))
     run.finish("a")
     assert trail(run) == ["a"]
@@ -89,7 +89,7 @@ def test_a_second_branch_ends_the_trail() -> None:
 
 
 def test_a_token_at_a_join_ends_the_trail_and_the_join_begins_a_new_one() -> None:
-    ways = [(START, "a"), (START, "b"), edge(("a", "b"), "c"), ("c", "d")]
+    ways: Ways = [(START, "a"), (START, "b"), edge(("a", "b"), "c"), ("c", "d")]
     run = Drive(graph("a", "b", "c", "d", ways=ways))
     run.finish("a")
     run.finish("b")

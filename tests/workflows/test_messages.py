@@ -238,7 +238,7 @@ async def test_a_visit_that_is_tried_again_gets_what_it_took(temporal: TemporalC
 
     @graph.node(retries=2)
     async def asking(state: Read, ctx: Context) -> dict[str, Any]:
-        found = []
+        found: list[str] = []
         while len(found) < 2 and (each := await ctx.check_interrupt()) is not None:
             found.append(each.message_id)
         seen.append(("asked", found))
