@@ -289,18 +289,19 @@ class Client(Reading):
             await self._line.signal(run_id, "steer", message)
         except RunEnded as ended:
             raise ended.described.not_running() from ended
-        is_known = before is not None and before.duplicate
-        try:
-            after = await self._line.query(run_id, "check_message", wire.MessageCheck, message)
-        except Unavailable:
-            await self._refuse_what_came_too_late(run_id, message)
-            after = None
+        after = None
+        # Where nobody could be asked just now, nobody is asked again: the caller would only wait.
+        if before is not None:
+            try:
+                after = await self._line.query(run_id, "check_message", wire.MessageCheck, message)
+            except Unavailable:
+                await self._refuse_what_came_too_late(run_id, message)
         if after is not None and after.refusal is not None:
             # Another message was quicker, or the run began to end.
             raise after.refusal.refusal()
         return wire.MessageReceipt(
             message_id=message.message_id or "",
-            duplicate=is_known,
+            duplicate=before is not None and before.duplicate,
             queue_depth=None if after is None else after.queue_depth,
         )
 

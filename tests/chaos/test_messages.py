@@ -37,7 +37,9 @@ async def test_what_a_killed_visit_had_taken_is_given_to_its_next_attempt(
     await client.start(reading, {"journal": str(journal), "dies_at": str(dies_at)}, run_id=run_id)
     for id_ in _IDS:
         text = "enough" if id_ == _IDS[-1] else "hello"
-        await client.steer(run_id, wire.SteerMessage(message_id=id_, text=text))
+        message = wire.SteerMessage(message_id=id_, text=text)
+        # Nobody is there yet who could be asked what becomes of it.
+        await client.temporal.get_workflow_handle(run_id).signal("steer", message)
     with worker_process(server, _APP, tmp_path / "first.log") as first:
         await asyncio.to_thread(first.wait, 30)
         with worker_process(server, _APP, tmp_path / "second.log"):
