@@ -20,6 +20,7 @@ from abeyance.errors import SettingsError
 from abeyance.exit import ExitCode, leave
 from abeyance.overview import overview
 from abeyance.revision import revision
+from abeyance.steering import steering
 from abeyance.watch import watching
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ commands = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for of_runs in (calls, overview, watching, revision):
+for of_runs in (calls, overview, watching, revision, steering):
     commands.add_typer(of_runs)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
 

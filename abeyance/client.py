@@ -262,35 +262,54 @@ class Client(Reading):
         `send_message` raises.
         """
         message = _named(message)
+        before = await self._checked(run_id, message)
+        return await self._signalled(run_id, message, before)
+
+    async def _checked(self, run_id: str, message: wire.SteerMessage) -> wire.MessageCheck | None:
+        """What would become of a message; None if nobody can tell. Raises what it would be refused."""
+        described = await self._line.described(run_id)
+        if not described.is_running:
+            raise described.not_running()
         try:
             found = await self._line.query(run_id, "check_message", wire.MessageCheck, message)
         except Unavailable:
-            found = None
-        if found is not None and found.refusal is not None:
+            return None
+        if found.refusal is not None:
             raise found.refusal.refusal()
+        return found
+
+    async def _signalled(
+        self, run_id: str, message: wire.SteerMessage, before: wire.MessageCheck | None
+    ) -> wire.MessageReceipt:
         try:
             await self._line.signal(run_id, "steer", message)
         except RunEnded as ended:
             raise ended.described.not_running() from ended
-        return await self._read_back(run_id, message, duplicate=bool(found and found.duplicate))
+        after = None
+        # Where nobody could be asked just now, nobody is asked again: the caller would only wait.
+        if before is not None:
+            try:
+                after = await self._line.query(run_id, "check_message", wire.MessageCheck, message)
+            except Unavailable:
+                await self._refuse_what_came_too_late(run_id, message)
+        if after is not None and after.refusal is not None:
+            # Another message was quicker, or the run began to end.
+            raise after.refusal.refusal()
+        return wire.MessageReceipt(
+            message_id=message.message_id or "",
+            duplicate=before is not None and before.duplicate,
+            queue_depth=None if after is None else after.queue_depth,
+        )
 
-    async def _read_back(
-        self, run_id: str, message: wire.SteerMessage, *, duplicate: bool
-    ) -> wire.MessageReceipt:
-        message_id = message.message_id or ""
-        view = await self.view(run_id)
-        for left in () if duplicate else view.rejected:
-            if left.message_id == message_id:
-                raise Refusal(
-                    Code(left.code),
-                    f"The message {message_id!r} came too late: something else was quicker "
-                    f"({left.code}).",
-                    message_id=message_id,
-                    limit=view.max_queue_size,
-                    actual=view.queue_depth,
-                )
-        depth = None if view.degraded else view.queue_depth
-        return wire.MessageReceipt(message_id=message_id, duplicate=duplicate, queue_depth=depth)
+    async def _refuse_what_came_too_late(self, run_id: str, message: wire.SteerMessage) -> None:
+        """Of an ended run that no worker tells of: the notes that it left."""
+        described = await self._line.described(run_id)
+        if described.is_running:
+            return
+        record = await self._line.record(described)
+        late = {note.message_id for note in record.view.rejected if note.code == Code.NOT_RUNNING}
+        if message.message_id in late:
+            raise described.not_running()
 
     async def take_messages(self, run_id: str, order: wire.TakeMessages) -> list[Message]:
         """What a visit takes; none if there is none for it. Not for people."""
@@ -319,9 +338,14 @@ class Client(Reading):
     async def pause_and_send(
         self, run_id: str, message: wire.SteerMessage, pause: wire.Pause | None = None
     ) -> wire.MessageReceipt:
-        """Pause the run, and put a message into its mailbox, which is read when it goes on."""
+        """Pause the run, and put a message into its mailbox, which is read when it goes on.
+
+        A message that would be refused pauses nothing. Raises what `pause` and `send_message` raise.
+        """
+        message = _named(message)
+        before = await self._checked(run_id, message)
         await self.pause(run_id, pause)
-        return await self.steer(run_id, message)
+        return await self._signalled(run_id, message, before)
 
     async def _control(self, run_id: str, signal: str, order: wire.Control) -> wire.RunView:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -25,6 +25,20 @@ def _listed(given: Any) -> Any:
     return tuple(name for part in given.split(",") if (name := part.strip().lower()))
 
 
+def _words(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    return tuple(word for part in given.split(",") if (word := part.strip()))
+
+
+Hosts: TypeAlias = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+Words: TypeAlias = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=100)], ...],
+    NoDecode,
+    BeforeValidator(_words),
+]
+
+
 class Settings(BaseSettings):
     """What a worker, an API or a command may be told from outside.
 
@@ -33,7 +47,9 @@ class Settings(BaseSettings):
     proxy before it (separated by commas). `metrics_address` is where a worker serves Prometheus metrics;
     `enable_metrics` is whether ours are recorded at all, `open_metrics` whether an API with
     authentication tells them to everybody. `shutdown_grace` is how long a worker that is told to stop
-    lets its nodes go on. The rest are limits of every run; a start may lower them.
+    lets its nodes go on. The rest are limits of every run; a start may lower them. Of these
+    `allowed_actions` are the actions of messages (none: all), and `allowed_media_hosts` the hosts whose
+    media a message may name by a url (none: none); both are lists, separated by commas.
     """
 
     model_config = SettingsConfigDict(env_prefix="ABEYANCE_", extra="ignore", frozen=True)
@@ -43,13 +59,15 @@ class Settings(BaseSettings):
     url: str = "http://127.0.0.1:8000"
     token: str | None = Field(default=None, repr=False)
     tokens_file: Path | None = None
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = ()
+    allowed_hosts: Hosts = ()
     metrics_address: str | None = None
     enable_metrics: bool = True
     open_metrics: bool = False
     max_queue_size: int = Field(default=100, ge=1)
     max_message_length: int = Field(default=10_000, ge=1)
     max_metadata_size: int = Field(default=100_000, ge=2)
+    allowed_actions: Words = ()
+    allowed_media_hosts: Hosts = ()
     max_body_size: int = Field(default=1_000_000, ge=1_000)
     max_visits: int = Field(default=1_000, ge=1)
     max_parallel_visits: int = Field(default=50, ge=1, le=1_000)
@@ -63,6 +81,10 @@ class Settings(BaseSettings):
         """The limits that a run gets unless its start lowers them."""
         return Limits(
             max_queue_size=self.max_queue_size,
+            max_message_length=self.max_message_length,
+            max_metadata_size=self.max_metadata_size,
+            allowed_actions=self.allowed_actions,
+            allowed_media_hosts=self.allowed_media_hosts,
             max_visits=self.max_visits,
             max_parallel_visits=self.max_parallel_visits,
             pause_timeout=self.pause_timeout,

@@ -30,6 +30,7 @@ from abeyance.mail import MediaPart as MediaPart
 from abeyance.mail import MessageBody as MessageBody
 from abeyance.mail import MessageCheck as MessageCheck
 from abeyance.mail import MessageReceipt as MessageReceipt
+from abeyance.mail import MessageView as MessageView
 from abeyance.mail import Part as Part
 from abeyance.mail import RefusalView as RefusalView
 from abeyance.mail import SteerMessage as SteerMessage

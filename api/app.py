@@ -20,7 +20,18 @@ import uvicorn
 from fastapi import FastAPI
 
 from abeyance import traces
-from abeyance.api import control, document, edits, events, health, interrupts, lists, problems, runs
+from abeyance.api import (
+    control,
+    document,
+    edits,
+    events,
+    health,
+    interrupts,
+    lists,
+    messages,
+    problems,
+    runs,
+)
 from abeyance.api import graphs as served
 from abeyance.api.auth import Tokens
 from abeyance.api.backend import Backend, Link
@@ -74,7 +85,7 @@ def create_app(
         measure(app)
     # After it, so before it: what the guard turns away is no operation.
     app.add_middleware(Guard, hosts=settings.allowed_hosts, max_body_size=settings.max_body_size)
-    for part in (health, served, lists, runs, interrupts, control, edits, events):
+    for part in (health, served, lists, runs, interrupts, control, messages, edits, events):
         app.include_router(part.router)
     problems.install(app)
     document.install(app)

@@ -245,6 +245,42 @@ VALUES: Final[dict[str, Any]] = {"patch": {"amount": 200.0}, "version": 2}
 DEADLINE: Final[dict[str, Any]] = {"timeout": "P2D", "on_timeout": "goto:escalate"}
 
 
+MESSAGE: Final[dict[str, Any]] = {
+    "message_id": "note-1",
+    "text": "The customer called: half of it is enough.",
+    "target": "pay",
+    "priority": "high",
+}
+
+MESSAGE_RECEIPT: Final[dict[str, Any]] = {
+    "message_id": "note-1",
+    "duplicate": False,
+    "queue_depth": 1,
+}
+
+MESSAGE_PAGE: Final[dict[str, Any]] = {
+    "items": [
+        {
+            "message_id": "note-1",
+            "text": "The customer called: half of it is enough.",
+            "sender": "ada",
+            "metadata": {},
+            "parts": [],
+            "action": None,
+            "params": {},
+            "target": "pay",
+            "priority": "high",
+            "sent_at": "2026-03-02T09:10:00Z",
+            "expires_at": None,
+        }
+    ],
+    "page": 1,
+    "page_size": 50,
+    "total": 1,
+}
+
+CLEARED: Final[dict[str, Any]] = {"cleared": 1}
+
 EVENT: Final[dict[str, Any]] = {
     "id": "00064c9a8a17f40000190000019c1d2e3f4a7b5c8d9e0f1a2b3c4d5e5f0c9d2a",
     "time": "2026-03-02T09:00:01Z",

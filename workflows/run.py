@@ -258,7 +258,10 @@ class AgentRun:
         event = arrivals.message_sent(message, workflow.now(), "-")
         try:
             machine.check(self._state, event)
-            return wire.MessageCheck(duplicate=self._state.mailbox.knows(event.message))
+            return wire.MessageCheck(
+                duplicate=self._state.mailbox.knows(event.message),
+                queue_depth=len(self._state.mailbox.queue),
+            )
         except Refusal as refusal:
             view = wire.RefusalView(
                 code=refusal.code, message=refusal.message, details=dict(refusal.details)

@@ -34,7 +34,6 @@ from abeyance.core import (
     fanout,
     flow,
     gate,
-    items,
     leaving,
     ledger,
     looks,
@@ -94,10 +93,7 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     deadlines.apply_due(draft)
     _refuse(draft.state, event)
     if state.finished:
-        if isinstance(event, events.MessageSent):
-            # It came with what ended the run: nobody will read it, and that is on record.
-            messages.sent(draft, event)
-        return draft.state, tuple(draft.effects)
+        return _too_late(draft, event)
     _apply(draft, event)
     _settle(draft)
     if draft.state.status is Status.AWAITING_INPUT is not state.status:
@@ -105,6 +101,14 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     if draft.state is not state:
         draft.change(updated_at=event.now)
     return draft.state, tuple(draft.effects)
+
+
+def _too_late(draft: Draft, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
+    """Nothing changes a run that is over. What a signal brought in its last moment is still noted."""
+    state = draft.state
+    if isinstance(event, events.MessageSent) and event.signalled:
+        messages.sent(draft, event)
+    return draft.state, () if draft.state is state else tuple(draft.effects)
 
 
 def may_rotate(state: RunState) -> bool:

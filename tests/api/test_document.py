@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from stack import Api
 
 from abeyance import wire
-from abeyance.api import bodies, examples
+from abeyance.api import bodies, examples, messages
 from abeyance.api.app import create_app
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
 from abeyance.settings import Settings
@@ -94,6 +94,9 @@ def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> Non
         (wire.Receipts, examples.RECEIPTS),
         (bodies.RunResult, examples.RESULT),
         (bodies.GraphSummary, examples.GRAPH),
+        (wire.MessageReceipt, examples.MESSAGE_RECEIPT),
+        (messages.MessagePage, examples.MESSAGE_PAGE),
+        (wire.Cleared, examples.CLEARED),
     ],
 )
 def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[str, Any]) -> None:
@@ -110,6 +113,7 @@ def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[st
         (wire.CancelBody, examples.CANCEL),
         (wire.ValuesBody, examples.VALUES),
         (wire.DeadlineBody, examples.DEADLINE),
+        (wire.MessageBody, examples.MESSAGE),
         *((wire.Answers, example["value"]) for example in examples.ANSWERS.values()),
     ],
 )

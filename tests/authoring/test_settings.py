@@ -40,6 +40,10 @@ def test_without_an_environment_the_defaults_hold() -> None:
         ("DEFAULT_TIMEOUT", "5m", "default_timeout", 300.0),
         ("SHUTDOWN_GRACE", "500ms", "shutdown_grace", 0.5),
         ("CONTINUE_AS_NEW_AFTER", "3", "continue_as_new_after", 3),
+        ("MAX_MESSAGE_LENGTH", "7", "max_message_length", 7),
+        ("MAX_METADATA_SIZE", "2", "max_metadata_size", 2),
+        ("ALLOWED_ACTIONS", "Sing, rerun,", "allowed_actions", ("Sing", "rerun")),
+        ("ALLOWED_MEDIA_HOSTS", "Media.example", "allowed_media_hosts", ("media.example",)),
         ("ALLOWED_HOSTS", "Inbox.example.com, inbox:8443,", "allowed_hosts", None),
     ],
 )
@@ -104,6 +108,10 @@ def test_a_token_is_not_shown_where_settings_are() -> None:
 def test_the_limits_of_a_run_are_those_of_the_settings() -> None:
     settings = Settings(
         max_queue_size=1,
+        max_message_length=7,
+        max_metadata_size=8,
+        allowed_actions=("sing",),
+        allowed_media_hosts=("media.example",),
         max_visits=2,
         max_parallel_visits=3,
         pause_timeout=4,
@@ -113,6 +121,10 @@ def test_the_limits_of_a_run_are_those_of_the_settings() -> None:
 
     assert settings.limits() == Limits(
         max_queue_size=1,
+        max_message_length=7,
+        max_metadata_size=8,
+        allowed_actions=("sing",),
+        allowed_media_hosts=("media.example",),
         max_visits=2,
         max_parallel_visits=3,
         pause_timeout=4,

@@ -55,6 +55,8 @@ def test_an_order_carries_all_that_the_code_needs() -> None:
             interrupted=False,
             item=None,
             results=None,
+            inbox=(),
+            guidance=None,
             outcome=None,
         )
     ]
@@ -83,6 +85,8 @@ def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> N
         interrupted=True,
         item="item",
         results=None,
+        inbox=(),
+        guidance=None,
         outcome=None,
     )
     run.finish("one")
