@@ -36,7 +36,7 @@ _POLL: Final = timedelta(seconds=70)
 """Longer than the server lets a long poll wait before it answers that there is nothing new."""
 _READ_PATIENCE: Final = 3.0
 _CODES: Final = frozenset(Code)
-_TYPES: Final = _CODES | {wire.REPLAYED, wire.EMPTY}
+_TYPES: Final = _CODES | {wire.REPLAYED, wire.EMPTY, wire.STILL_ACTIVE}
 
 
 class RunEnded(Exception):
@@ -176,7 +176,7 @@ class Line:
                     if not _is_ours(error):
                         # Somebody else's workflow does not know our updates, and is no run.
                         await self.described(run_id)
-                    raise _refusal_of(error) from error
+                    raise refusal_of(error) from error
                 except RPCError as error:
                     if error.status == RPCStatusCode.FAILED_PRECONDITION:
                         await self.refuse_natively_paused(run_id)
@@ -208,7 +208,8 @@ def _is_ours(error: WorkflowUpdateFailedError) -> bool:
     return isinstance(cause, ApplicationError) and cause.type in _TYPES
 
 
-def _refusal_of(error: WorkflowUpdateFailedError) -> Exception:
+def refusal_of(error: WorkflowUpdateFailedError) -> Exception:
+    """What an update was refused with: the Refusal, where it was one."""
     cause = error.cause
     if isinstance(cause, ApplicationError) and cause.type in _CODES:
         details = cause.details[0] if cause.details else {}

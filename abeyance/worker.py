@@ -15,6 +15,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from abeyance.activities.conversation import ConversationActivities
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
@@ -25,6 +26,7 @@ from abeyance.exit import leave
 from abeyance.graph import Graph
 from abeyance.settings import Settings, load_settings
 from abeyance.telemetry import quiet_the_sdk
+from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.run import AgentRun
 
 _THREADS: Final = 64
@@ -59,8 +61,8 @@ def make_worker(
     return Worker(
         temporal,
         task_queue=settings.task_queue,
-        workflows=[AgentRun],
-        activities=[nodes.run],
+        workflows=[AgentRun, ConversationWorkflow],
+        activities=[nodes.run, ConversationActivities(client).release],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions)
         if strict_sandbox
         else UnsandboxedWorkflowRunner(),

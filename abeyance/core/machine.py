@@ -31,6 +31,7 @@ from abeyance.core import (
     edits,
     ending,
     events,
+    eviction,
     fanout,
     flow,
     gate,
@@ -165,6 +166,8 @@ def _apply(draft: Draft, event: events.Event) -> None:
                 draft.change(last_activity_at=event.now)
         case events.CancelRequested():
             _cancel_requested(draft, event)
+        case events.Evicted():
+            eviction.evict(draft, event)
         case events.MessageSent():
             messages.sent(draft, event)
         case events.MessagesTaken():
