@@ -7,6 +7,7 @@ and the list itself is a moment late.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -32,9 +33,16 @@ class Recency:
         self._listing = listing
         self._open = f"{OPEN_RUNS} AND TaskQueue = '{quoted}' AND {wire.STATUS} != 'ending'"
 
-    async def count(self) -> int:
-        """How many runs are open."""
-        return await self._listing.count(self._open)
+    async def count(self, *, among: Collection[str] | None = None) -> int:
+        """How many runs are open, of all or among these."""
+        if among is None:
+            return await self._listing.count(self._open)
+        return await self._listing.count(f"{self._open} AND {_among(among)}") if among else 0
+
+    async def known(self, among: Collection[str]) -> int:
+        """How many of these runs visibility has heard of, be they open or not."""
+        kind = f"WorkflowType = '{wire.WORKFLOW}'"
+        return await self._listing.count(f"{kind} AND {_among(among)}") if among else 0
 
     async def runs(self, *, inactive_since: datetime | None = None) -> list[Active]:
         """The open runs, the least recently active first; with a time, those not active after it."""
@@ -46,6 +54,11 @@ class Recency:
                 f" AND ({wire.ACTIVITY} IS NULL OR {wire.ACTIVITY} <= '{bound}')"
             )
         return sorted(map(_active, await self._listing.all(query)))
+
+
+def _among(run_ids: Collection[str]) -> str:
+    # No character of a run's id has to be quoted.
+    return "WorkflowId IN (" + ", ".join(f"'{run_id}'" for run_id in sorted(run_ids)) + ")"
 
 
 def _active(row: WorkflowExecutionInfo) -> Active:

@@ -89,7 +89,9 @@ class Starting(Conversations):
         try:
             if claim is not None:
                 await self.claim_run(conversation_id or "", claim)
-            await self._capacity.make_room(max_active_runs, max_active_runs_policy)
+            await self._capacity.make_room(
+                launch.start.run_id, max_active_runs, max_active_runs_policy
+            )
         except Refusal:
             await self._give_back(launch, claim)
             if run_id is None or reuse or not await self._exists(run_id):
@@ -128,6 +130,7 @@ class Starting(Conversations):
         return await patiently(run_id, send, seconds=self.patience)
 
     async def _give_back(self, launch: Launch, claim: Claim | None) -> None:
+        self._capacity.forget(launch.start.run_id)
         if claim is not None:
             conversation_id = launch.start.conversation_id or ""
             await self.release_claims(

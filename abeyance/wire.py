@@ -275,6 +275,12 @@ class Evict(Request):
     actor: str = Field(default="temporal", max_length=256)
 
 
+class EvictInactive(Record):
+    """A round of the janitor: `inactive_for` is in seconds."""
+
+    inactive_for: float
+
+
 class Release(Record):
     """Runs of a conversation have ended, or never started: the claims with these tokens are void."""
 

@@ -16,6 +16,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance.activities.conversation import ConversationActivities
+from abeyance.activities.eviction import EvictionActivities
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
@@ -27,6 +28,7 @@ from abeyance.graph import Graph
 from abeyance.settings import Settings, load_settings
 from abeyance.telemetry import quiet_the_sdk
 from abeyance.workflows.conversation import ConversationWorkflow
+from abeyance.workflows.janitor import Janitor
 from abeyance.workflows.run import AgentRun
 
 _THREADS: Final = 64
@@ -61,8 +63,12 @@ def make_worker(
     return Worker(
         temporal,
         task_queue=settings.task_queue,
-        workflows=[AgentRun, ConversationWorkflow],
-        activities=[nodes.run, ConversationActivities(client).release],
+        workflows=[AgentRun, ConversationWorkflow, Janitor],
+        activities=[
+            nodes.run,
+            ConversationActivities(client).release,
+            EvictionActivities(client).evict,
+        ],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions)
         if strict_sandbox
         else UnsandboxedWorkflowRunner(),

@@ -25,6 +25,7 @@ from abeyance.runid import conversation_workflow_id
 from abeyance.settings import Settings
 from abeyance.worker import make_worker
 from abeyance.workflows.conversation import ConversationWorkflow
+from abeyance.workflows.janitor import Janitor
 from abeyance.workflows.run import AgentRun
 
 BINARY = str(Path(sys.executable).parent / "temporal")
@@ -126,7 +127,7 @@ async def replay(history: WorkflowHistory) -> None:
     """Replay one history; raises if the code would do otherwise than what was recorded."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     replayer = Replayer(
-        workflows=[AgentRun, ConversationWorkflow],
+        workflows=[AgentRun, ConversationWorkflow, Janitor],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         data_converter=data_converter(),
     )

@@ -148,9 +148,7 @@ async def test_the_same_start_again_is_the_same_run_and_leaves_no_claim(
 
         assert not again.created
         assert [claim.run_id for claim in claims] == [run_id]
-        other = await refused(
-            site.start({"amount": 5}, run_id=run_id, conversation_id=talk)
-        )
+        other = await refused(site.start({"amount": 5}, run_id=run_id, conversation_id=talk))
         assert other.code is Code.RUN_EXISTS
         assert await handle.query("active", result_type=list[Claim]) == claims
         await site.client.cancel(run_id)
