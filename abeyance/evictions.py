@@ -35,19 +35,22 @@ class Evictions:
         """Halt a run in whose place another starts; returns whether it is halted by that."""
         return await self._one(run_id, wire.Evict(actor="max_active_runs"))
 
-    async def inactive(self, seconds: float, actor: str) -> list[str]:
+    async def inactive(self, seconds: float, actor: str, *, most: int | None) -> list[str]:
         """Halt the runs to which nothing has happened for so long, and return their ids."""
         since = datetime.now(UTC) - timedelta(seconds=seconds)
         found = await self._recency.runs(inactive_since=since)
-        return await self._all(found, wire.Evict(inactive_since=since, actor=actor))
+        return await self._all(found[:most], wire.Evict(inactive_since=since, actor=actor))
 
-    async def beyond(self, keep: int, actor: str, *, spared: frozenset[str]) -> list[str]:
+    async def beyond(
+        self, keep: int, actor: str, *, gone: frozenset[str], most: int | None
+    ) -> list[str]:
         """Halt all but the most recently active, and return their ids.
 
-        `spared` are runs that are on their way out already, which visibility may not know.
+        `gone` are runs that were halted just now, which visibility may not know.
         """
-        left = [run for run in await self._recency.runs() if run.run_id not in spared]
-        return await self._all(left[: max(0, len(left) - keep)], wire.Evict(actor=actor))
+        left = [run for run in await self._recency.runs() if run.run_id not in gone]
+        surplus = left[: max(0, len(left) - keep)]
+        return await self._all(surplus[:most], wire.Evict(actor=actor))
 
     async def _all(self, runs: list[Active], order: wire.Evict) -> list[str]:
         ids = [run.run_id for run in runs]

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from abeyance import wire
 from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.graph import Graph
 from abeyance.launch import Started
+from abeyance.line import RunEnded
 from abeyance.recency import Active
 from abeyance.starting import Starting
+
+Operation: TypeAlias = Literal["pause", "resume", "cancel"]
 
 _GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})
 _REASON_CHARS: Final = 500
@@ -21,6 +24,16 @@ _REASON_CHARS: Final = 500
 
 class Sessions(Starting):
     """Starting, and what can be done to many runs at once."""
+
+    async def tell(self, run_id: str, operation: Operation, order: wire.Control) -> None:
+        """As the operation itself, without looking at what becomes of it: for many runs.
+
+        Raises `unknown_run` and `not_running`.
+        """
+        try:
+            await self._line.signal(run_id, operation, order)
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
 
     async def list_active(self) -> list[Active]:
         """The open runs of this task queue, the most recently active first, as visibility knows them:
@@ -67,18 +80,21 @@ class Sessions(Starting):
         *,
         inactive_for: float | None = None,
         keep: int | None = None,
+        most: int | None = None,
         actor: str = "local",
     ) -> list[str]:
         """Halt runs, with the reason `evicted`, and return their ids.
 
         `inactive_for`: those to which nothing has happened for so many seconds, except those that wait
         for an answer with a deadline of its own. `keep`: all but so many, the most recently active. With
-        both, those that either concerns. A run that cannot be reached stays until the next time.
+        both, those that either concerns; the least recently active first, and no more than `most`. A run
+        that cannot be reached stays until the next time.
         """
         evicted: list[str] = []
         if inactive_for is not None:
-            evicted += await self._evictions.inactive(inactive_for, actor)
+            evicted += await self._evictions.inactive(inactive_for, actor, most=most)
         if keep is not None:
-            spared = frozenset(evicted)
-            evicted += await self._evictions.beyond(keep, actor, spared=spared)
+            most = None if most is None else most - len(evicted)
+            gone = frozenset(evicted)
+            evicted += await self._evictions.beyond(keep, actor, gone=gone, most=most)
         return evicted

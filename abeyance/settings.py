@@ -32,10 +32,11 @@ class Settings(BaseSettings):
     `app` names the graphs: `package.module:attribute`. `tokens_file` turns authentication on.
     `allowed_hosts` are further names, or `name:port`, by which the API is reached, such as that of a
     proxy before it (separated by commas). `metrics_address` is where a worker serves Prometheus
-    metrics. `shutdown_grace` is how long a worker that is told to stop lets its nodes go on.
-    `max_active_runs` (0 is any number), what happens beyond it, and `session_inactive_timeout` (0 is
-    never) are of all runs together. A `preset` gives several settings other defaults. The rest are limits
-    of every run; a start may lower them.
+    metrics. `shutdown_grace` is how long a worker that is told to stop lets its nodes go on. The rest
+    are limits of every run; a start may lower them.
+
+    A `preset` gives several settings other defaults. `max_active_runs` (0 is any number), what happens
+    beyond it, and `session_inactive_timeout` (0 is never) are of all runs together.
     """
 
     model_config = SettingsConfigDict(env_prefix="ABEYANCE_", extra="ignore", frozen=True)
@@ -75,8 +76,6 @@ class Settings(BaseSettings):
         """The limits that a run gets unless its start lowers them."""
         return Limits(
             max_queue_size=self.max_queue_size,
-            max_message_length=self.max_message_length,
-            max_metadata_size=self.max_metadata_size,
             max_visits=self.max_visits,
             max_parallel_visits=self.max_parallel_visits,
             pause_timeout=self.pause_timeout,

@@ -19,7 +19,20 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
-from abeyance.api import control, document, edits, events, health, interrupts, lists, problems, runs
+from abeyance.api import (
+    admin,
+    batch,
+    control,
+    conversations,
+    document,
+    edits,
+    events,
+    health,
+    interrupts,
+    lists,
+    problems,
+    runs,
+)
 from abeyance.api import graphs as served
 from abeyance.api.auth import Tokens
 from abeyance.api.backend import Backend, Link
@@ -70,6 +83,8 @@ def create_app(
     app.state.backend = backend
     app.add_middleware(Guard, hosts=settings.allowed_hosts, max_body_size=settings.max_body_size)
     for part in (health, served, lists, runs, interrupts, control, edits, events):
+        app.include_router(part.router)
+    for part in (conversations, batch, admin):
         app.include_router(part.router)
     problems.install(app)
     document.install(app)
