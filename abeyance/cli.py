@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from abeyance.bulk import bulk
 from abeyance.calls import calls
 from abeyance.charts import charts
 from abeyance.complaint import Told, complain
+from abeyance.conversing import conversing
 from abeyance.errors import SettingsError
+from abeyance.exchange import PANEL
 from abeyance.exit import ExitCode, leave
 from abeyance.overview import overview
 from abeyance.revision import revision
@@ -31,8 +34,9 @@ commands = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for of_runs in (calls, overview, watching, revision):
+for of_runs in (calls, overview, watching, revision, bulk):
     commands.add_typer(of_runs)
+commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
 
 _PANEL: Final = "Processes"

@@ -21,6 +21,7 @@ from abeyance.recency import Active, Recency
 from abeyance.turnstile import Turn
 
 _SPARED: Final = frozenset({Code.NATIVELY_PAUSED, Code.UNKNOWN_RUN})
+_CHUNK: Final = 100
 _logger = logging.getLogger("abeyance.evictions")
 
 
@@ -39,7 +40,7 @@ class Evictions:
         """Halt the runs to which nothing has happened for so long, and return their ids."""
         since = datetime.now(UTC) - timedelta(seconds=seconds)
         found = await self._recency.runs(inactive_since=since)
-        return await self._all(found[:most], wire.Evict(inactive_since=since, actor=actor))
+        return await self._all(found, wire.Evict(inactive_since=since, actor=actor), most)
 
     async def beyond(
         self, keep: int, actor: str, *, gone: frozenset[str], most: int | None
@@ -50,12 +51,20 @@ class Evictions:
         """
         left = [run for run in await self._recency.runs() if run.run_id not in gone]
         surplus = left[: max(0, len(left) - keep)]
-        return await self._all(surplus[:most], wire.Evict(actor=actor))
+        return await self._all(surplus, wire.Evict(actor=actor), most)
 
-    async def _all(self, runs: list[Active], order: wire.Evict) -> list[str]:
-        ids = [run.run_id for run in runs]
-        done = await each(ids, partial(self._if_reached, order=order))
-        return [run_id for run_id, was_evicted in zip(ids, done, strict=True) if was_evicted]
+    async def _all(self, runs: list[Active], order: wire.Evict, most: int | None) -> list[str]:
+        left = [run.run_id for run in runs]
+        evicted: list[str] = []
+        while left and (most is None or len(evicted) < most):
+            # Some are on their way out already, and are listed only because visibility is late.
+            wanted = _CHUNK if most is None else min(_CHUNK, most - len(evicted))
+            chunk, left = left[:wanted], left[wanted:]
+            done = await each(chunk, partial(self._if_reached, order=order))
+            evicted += [
+                run_id for run_id, was_evicted in zip(chunk, done, strict=True) if was_evicted
+            ]
+        return evicted
 
     async def _if_reached(self, run_id: str, order: wire.Evict) -> bool:
         try:

@@ -18,6 +18,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
+from abeyance.namespace import namespace_error
 
 EVERY: Final = timedelta(minutes=10)
 """From one round to the next; one that still goes on is not joined by another."""
@@ -30,7 +31,7 @@ async def schedule_janitor(
     """Let the janitor evict runs of a task queue that have been inactive for so many seconds; 0 is never.
 
     To do it again changes nothing; another number takes the place of the last. Returns whether there is
-    a janitor now.
+    a janitor now. Raises SettingsError, and Unavailable.
     """
     id_ = schedule_id(task_queue)
     handle = temporal.get_schedule_handle(id_)
@@ -39,7 +40,7 @@ async def schedule_janitor(
             await handle.delete(rpc_timeout=_RPC)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
-                raise
+                raise namespace_error("remove the janitor from", temporal, error) from error
         return False
     schedule = Schedule(
         action=ScheduleActionStartWorkflow(
@@ -55,9 +56,12 @@ async def schedule_janitor(
         return ScheduleUpdate(schedule=schedule)
 
     try:
-        await temporal.create_schedule(id_, schedule, rpc_timeout=_RPC)
-    except ScheduleAlreadyRunningError:
-        await handle.update(change, rpc_timeout=_RPC)
+        try:
+            await temporal.create_schedule(id_, schedule, rpc_timeout=_RPC)
+        except ScheduleAlreadyRunningError:
+            await handle.update(change, rpc_timeout=_RPC)
+    except RPCError as error:
+        raise namespace_error("schedule the janitor of", temporal, error) from error
     return True
 
 

@@ -242,7 +242,7 @@ async def test_a_service_that_is_full_rejects_or_evicts_as_it_is_set(temporal: A
 
         async def refused() -> bool:
             answer = await post(full, "/runs", {**body, "run_id": new_id()})
-            return answer.status_code == 429
+            return bool(answer.status_code == 429)
 
         # Another process may be a moment behind; the one that started the run is not.
         assert await refused()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from sample_graphs import chain, gated
-from temporal_site import ANYBODY, Site, eventually, replay
+from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
 from abeyance import conversations, wire
-from abeyance.core.conversation import Claim, Conversation
-from abeyance.core.policy import Principal
+from abeyance.core.conversation import Claim
 from abeyance.errors import Code, Refusal
 from abeyance.runid import conversation_workflow_id
 
