@@ -21,7 +21,7 @@ from abeyance.api.ids import Key
 from abeyance.api.problems import invalid
 from abeyance.errors import Code
 
-router = APIRouter(prefix="/conversations/{conversation_id}", tags=["conversations"])
+router = APIRouter(prefix="/conversations/{conversation_id:path}", tags=["conversations"])
 
 ConversationId: TypeAlias = Annotated[
     Name, Path(description="What groups the runs.", examples=["chat-17"])

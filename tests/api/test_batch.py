@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -260,20 +259,3 @@ async def test_a_service_that_is_full_rejects_or_evicts_as_it_is_set(temporal: A
         assert (told["limit"], told["actual"]) == (1, 1)
         assert (await evicting.until(first, "halted"))["reason"] == "evicted"
         assert (await evicting.http.get(f"/runs/{second}")).json()["status"] == "awaiting-input"
-
-
-async def test_each_stops_at_the_first_error_and_leaves_nothing_running() -> None:
-    begun: list[int] = []
-
-    async def work(number: int) -> int:
-        begun.append(number)
-        if number == 2:
-            raise LookupError("two")
-        await asyncio.sleep(5 if number > 2 else 0)
-        return number * 10
-
-    assert await each([0, 1], work) == [0, 10]
-    assert await each([], work) == []
-    with pytest.raises(LookupError, match="two"):
-        await each(range(100), work, at_once=3)
-    assert len(begun) < 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from stack import Api, new_id, problem
@@ -135,3 +136,11 @@ async def test_what_cannot_be_used_is_refused(
     refused = problem(await post(api, path, body), 422, "invalid_body")
 
     assert [error["pointer"] for error in refused["errors"]] == [pointer]
+
+
+async def test_a_conversation_may_have_any_name(api: Api) -> None:
+    talk = f"slack:C1/{new_id()}?#é"
+    run_id = await api.start("gated", {}, conversation_id=talk)
+    answer = await post(api, f"/conversations/{quote(talk, safe='')}/interrupt")
+
+    assert answer.json() == {"count": 1, "runs": [run_id]}

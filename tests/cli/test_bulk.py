@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from typing import Any
 
 import pytest
 from command_line import Terminal
@@ -105,7 +106,7 @@ def test_evictions_are_counted(terminal: Terminal) -> None:
 
 
 def test_setup_lets_a_janitor_evict_where_it_is_told_to(place: Place, standing: Stack) -> None:
-    def setup(*arguments: str, **environment: str) -> list[str]:
+    def setup(*arguments: str, **environment: Any) -> list[str]:
         done = place.run(
             "setup",
             *arguments,

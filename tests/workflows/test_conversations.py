@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sample_graphs import chain, gated
-from temporal_site import Site, eventually
+from temporal_site import Site, eventually, replay
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
@@ -168,6 +168,41 @@ async def test_the_claim_of_a_terminated_run_is_given_back_by_the_next_start(
         assert await site.client.conversation_runs(talk) == [second]
 
 
+async def test_a_run_that_is_cancelled_through_temporal_or_fails_leaves_its_conversation(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    handle = temporal.get_workflow_handle(conversation_workflow_id(talk))
+    async with site.worker():
+        run_id = await site.start(conversation_id=talk)
+        await temporal.get_workflow_handle(run_id).cancel()
+        assert (await site.ended(run_id)).status == "cancelled"
+        assert await handle.query("active", result_type=list[Claim]) == []
+        await site.replays(run_id)
+
+
+async def test_a_message_that_comes_with_the_end_is_delivered_or_refused_or_reported(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, chain(1, local=True))
+    told: dict[str, list[str]] = {"reported": [], "refused": []}
+    async with site.worker():
+        for number in range(20):
+            run_id = await site.start(conversation_id=new_conversation())
+            message = wire.SteerMessage(text="wait", message_id=f"m{number}", sender="ada")
+            try:
+                await site.client.send_message(run_id, message)
+            except Refusal as refusal:
+                assert refusal.code is Code.NOT_RUNNING
+                told["refused"].append(run_id)
+                continue
+            ended = await site.ended(run_id)
+            assert [left.message_id for left in ended.undelivered] == [f"m{number}"]
+            told["reported"].append(run_id)
+    assert len(told["reported"]) + len(told["refused"]) == 20
+
+
 async def test_a_claim_without_a_run_holds_for_a_minute_and_no_longer(
     temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +246,29 @@ async def test_a_run_without_a_conversation_pays_nothing(temporal: TemporalClien
         # One marker more: it tells its conversation in its last task.
         events = [len((await site.history(run_id)).events) for run_id in (alone, grouped)]
         assert events[1] - events[0] == 1
+
+
+async def test_a_long_history_is_handed_over_with_the_claims_that_stand(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    handle = temporal.get_workflow_handle(conversation_workflow_id(talk))
+    async with site.worker():
+        run_id = await site.start(conversation_id=talk)
+        first = (await handle.describe()).run_id
+        for number in range(150):
+            helper = Claim(run_id="helper", session_type="helper", token=f"t{number}")
+            await site.client.claim_run(talk, helper)
+            release = wire.Release(conversation_id=talk, tokens=[helper.token])
+            await site.client.release_claims(release)
+        described = await handle.describe()
+
+        assert described.run_id != first
+        assert described.history_length < 1_100
+        assert await site.client.conversation_runs(talk) == [run_id]
+        assert (await refused(site.start(conversation_id=talk))).details["run_id"] == run_id
+        await replay(await temporal.get_workflow_handle(handle.id, run_id=first).fetch_history())
 
 
 async def test_a_conversation_that_is_idle_ends_and_starts_anew(
