@@ -15,7 +15,7 @@ from abeyance.capacity import Capacity, Policy
 from abeyance.conversations import Conversations
 from abeyance.core.conversation import Claim
 from abeyance.core.state import Limits
-from abeyance.errors import Code, Refusal
+from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.evictions import Evictions
 from abeyance.graph import Graph
 from abeyance.launch import Launch, Started
@@ -89,15 +89,19 @@ class Starting(Conversations):
         try:
             if claim is not None:
                 await self.claim_run(conversation_id or "", claim)
-            await self._capacity.make_room(
-                launch.start.run_id, max_active_runs, max_active_runs_policy
-            )
         except Refusal:
-            await self._give_back(launch, claim)
-            if run_id is None or reuse or not await self._exists(run_id):
+            # There may be no place for another run, and yet this one has its own.
+            if not await self._is_again(run_id, reuse=reuse):
                 raise
-            # There is no room for another run, but this one has its place.
             return await self._already_started(launch)
+        try:
+            if max_active_runs and not await self._is_again(run_id, reuse=reuse):
+                await self._capacity.make_room(
+                    launch.start.run_id, max_active_runs, max_active_runs_policy
+                )
+        except AbeyanceError:
+            await self._give_back(launch, claim)
+            raise
         try:
             return await self._send(launch.claimed(claim.token if claim else None), reuse=reuse)
         except (WorkflowAlreadyStartedError, Refusal) as error:
@@ -137,7 +141,10 @@ class Starting(Conversations):
                 wire.Release(conversation_id=conversation_id, tokens=[claim.token])
             )
 
-    async def _exists(self, run_id: str) -> bool:
+    async def _is_again(self, run_id: str | None, *, reuse: bool) -> bool:
+        """Whether a start can only find its run, as there is one of that id."""
+        if run_id is None or reuse:
+            return False
         try:
             await self._line.described(run_id)
         except Refusal:

@@ -68,6 +68,19 @@ async def test_the_run_longest_without_activity_is_halted_for_a_new_one(
         await site.replays(oldest)
 
 
+async def test_the_same_start_again_evicts_nobody(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        runs = [await site.start() for _ in "12"]
+        await seen(site, 2)
+        for run_id in runs:
+            graph = site.graphs["gated"]
+            again = await site.client.start(graph, {}, run_id=run_id, max_active_runs=2)
+            assert not again.created
+        for run_id in runs:
+            assert (await site.client.view(run_id)).outcome is None
+
+
 async def test_a_burst_of_starts_leaves_as_many_as_may_be(temporal: TemporalClient) -> None:
     site = Site(temporal, gated())
     async with site.worker():
