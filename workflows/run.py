@@ -123,6 +123,9 @@ class AgentRun:
                 workflow.continue_as_new(args=[start, graph, by_scope, carry])
         await workflow.wait_condition(workflow.all_handlers_finished)
         await leave_conversation(self._start)
+        if self._is_dirty:
+            # What came while the conversation was told.
+            self._notice.write(self._state, self._facts, self._start)
         return closing.record_of(self._state, self._start)
 
     @workflow.signal(description="Start no new work. No argument is needed.")
