@@ -8,13 +8,11 @@ be reached, as `Unavailable`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
 from abeyance.closed import (
@@ -25,92 +23,17 @@ from abeyance.core import ledger
 from abeyance.core.canonical import Json
 from abeyance.core.events import Message
 from abeyance.core.policy import Principal
-from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graph import Graph
-from abeyance.launch import Launch
 from abeyance.line import RPC, RunEnded
 from abeyance.patience import patiently
-from abeyance.reading import Reading
+from abeyance.sessions import Sessions
 from abeyance.statemodel import ValuesError
 from abeyance.turnstile import Turn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """A run that was started, or found running with the same graph and input."""
-
-    run_id: str
-    created: bool
-
-
-class Client(Reading):
+class Client(Sessions):
     """The runs of one Temporal namespace: to start, to answer, to control, and to read."""
-
-    async def start(
-        self,
-        graph: Graph,
-        input: Mapping[str, Any] | None = None,  # noqa: A002
-        *,
-        run_id: str | None = None,
-        conversation_id: str | None = None,
-        session_type: str = "agent",
-        labels: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        started_by: str = "local",
-        reuse: bool = False,
-        request: str | None = None,
-        interrupt_before: str | Sequence[str] = (),
-        interrupt_after: str | Sequence[str] = (),
-        on_error: str | None = None,
-    ) -> Started:
-        """Start a run of `graph`. To start the same again under the same id changes nothing.
-
-        `run_id` is generated unless given. `reuse` allows the id of a run that has ended. `request`
-        goes with an id that was made from a caller's key: a hash of the call, by which a repeat finds
-        its run, also an ended one. `interrupt_before` and `interrupt_after` name nodes (`"*"`: all) at
-        which a person looks at the values, beside those that the graph names; `on_error` is this run's
-        default for nodes that say nothing themselves. Raises the refusals `invalid_run_id`,
-        `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`, `run_exists` and
-        `idempotency_conflict`.
-        """
-        launch = Launch.of(
-            graph,
-            input or {},
-            run_id=run_id,
-            conversation_id=conversation_id,
-            session_type=session_type,
-            labels=labels or {},
-            limits=limits or Limits(),
-            started_by=started_by,
-            request=request,
-            interrupt_before=interrupt_before,
-            interrupt_after=interrupt_after,
-            on_error=on_error,
-        )
-        run_id = launch.start.run_id
-
-        async def send() -> Started:
-            await self.temporal.start_workflow(
-                wire.WORKFLOW,
-                args=launch.arguments,
-                id=run_id,
-                task_queue=self.task_queue,
-                memo=launch.memo,
-                search_attributes=launch.search_attributes,
-                static_summary=launch.summary,
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE
-                if reuse
-                else WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                rpc_timeout=RPC,
-            )
-            return Started(run_id=run_id, created=True)
-
-        try:
-            return await patiently(run_id, send, seconds=self.patience)
-        except WorkflowAlreadyStartedError:
-            return await self._already_started(launch)
 
     async def respond(
         self,
@@ -353,34 +276,6 @@ class Client(Reading):
         except RunEnded as ended:
             raise ended.described.not_running() from ended
         return await self.view(run_id)
-
-    async def _already_started(self, launch: Launch) -> Started:
-        run_id = launch.start.run_id
-        try:
-            described = await self._line.described(run_id)
-        except Refusal:
-            raise Refusal(
-                Code.RUN_EXISTS,
-                f"A workflow {run_id!r} that is no run of ours is in Temporal. Choose another id.",
-                run_id=run_id,
-            ) from None
-        if launch.repeats(described):
-            return Started(run_id=run_id, created=False)
-        if not described.is_running:
-            status = described.ended_as()
-            raise Refusal(
-                Code.RUN_EXISTS,
-                f"A run {run_id!r} has ended ({status}). Choose another id, or say reuse: true.",
-                run_id=run_id,
-                run_status=status,
-                ended_at=described.ended_at and described.ended_at.isoformat(),
-            )
-        raise Refusal(
-            Code.RUN_EXISTS,
-            f"A run {run_id!r} is under way with another graph or another input. Choose another id.",
-            run_id=run_id,
-            run_status=(described.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"),
-        )
 
 
 def _named(message: wire.SteerMessage) -> wire.SteerMessage:

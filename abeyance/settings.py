@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from abeyance import wire
 from abeyance.core.state import Limits
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.errors import SettingsError
+from abeyance.presets import PRESETS, Preset
 
 
 def _listed(given: Any) -> Any:
@@ -50,10 +51,14 @@ class Settings(BaseSettings):
     lets its nodes go on. The rest are limits of every run; a start may lower them. Of these
     `allowed_actions` are the actions of messages (none: all), and `allowed_media_hosts` the hosts whose
     media a message may name by a url (none: none); both are lists, separated by commas.
+
+    A `preset` gives several settings other defaults. `max_active_runs` (0 is any number), what happens
+    beyond it, and `session_inactive_timeout` (0 is never) are of all runs together.
     """
 
     model_config = SettingsConfigDict(env_prefix="ABEYANCE_", extra="ignore", frozen=True)
 
+    preset: Preset | None = None
     app: str | None = None
     task_queue: str = Field(default=wire.TASK_QUEUE, min_length=1)
     url: str = "http://127.0.0.1:8000"
@@ -76,6 +81,17 @@ class Settings(BaseSettings):
     default_timeout: Seconds = Field(default=300.0, gt=0)
     shutdown_grace: Seconds = Field(default=5.0, ge=0)
     continue_as_new_after: int = Field(default=1_500, ge=3)
+    max_active_runs: int = Field(default=0, ge=0)
+    max_active_runs_policy: Literal["evict-lru", "reject"] = "evict-lru"
+    session_inactive_timeout: Seconds = Field(default=0.0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset(cls, given: Any) -> Any:
+        # What is said itself goes before the preset; an unknown one is refused by its own field.
+        if not isinstance(given, dict):
+            return given
+        return {**PRESETS.get(str(given.get("preset")), {}), **given}
 
     def limits(self) -> Limits:
         """The limits that a run gets unless its start lowers them."""

@@ -16,6 +16,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance import traces
+from abeyance.activities.conversation import ConversationActivities
+from abeyance.activities.eviction import EvictionActivities
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
@@ -26,6 +28,8 @@ from abeyance.exit import leave
 from abeyance.graph import Graph
 from abeyance.settings import Settings, load_settings
 from abeyance.telemetry import quiet_the_sdk
+from abeyance.workflows.conversation import ConversationWorkflow
+from abeyance.workflows.janitor import Janitor
 from abeyance.workflows.metered import Unmetered
 from abeyance.workflows.run import AgentRun
 
@@ -66,8 +70,12 @@ def make_worker(
     return Worker(
         temporal,
         task_queue=settings.task_queue,
-        workflows=[AgentRun],
-        activities=[nodes.run],
+        workflows=[AgentRun, ConversationWorkflow, Janitor],
+        activities=[
+            nodes.run,
+            ConversationActivities(client).release,
+            EvictionActivities(client).evict,
+        ],
         interceptors=[] if settings.enable_metrics else [Unmetered()],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions)
         if strict_sandbox

@@ -21,7 +21,10 @@ from fastapi import FastAPI
 
 from abeyance import traces
 from abeyance.api import (
+    admin,
+    batch,
     control,
+    conversations,
     document,
     edits,
     events,
@@ -86,6 +89,8 @@ def create_app(
     # After it, so before it: what the guard turns away is no operation.
     app.add_middleware(Guard, hosts=settings.allowed_hosts, max_body_size=settings.max_body_size)
     for part in (health, served, lists, runs, interrupts, control, messages, edits, events):
+        app.include_router(part.router)
+    for part in (conversations, batch, admin):
         app.include_router(part.router)
     problems.install(app)
     document.install(app)

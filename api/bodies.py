@@ -133,6 +133,11 @@ class StartBody(wire.Request):
     reuse: bool = Field(
         default=False, strict=True, description="Start anew under the id of a run that has ended."
     )
+    allow_concurrent: bool = Field(
+        default=False,
+        strict=True,
+        description="Start beside the active run of an agent that the conversation has.",
+    )
 
     def sha256(self) -> str:
         """The hash of all that is asked for, by which a repeat of the call is recognised."""

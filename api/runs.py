@@ -66,6 +66,8 @@ Until: TypeAlias = Annotated[
             Code.UNKNOWN_NODE,
             Code.RUN_EXISTS,
             Code.IDEMPOTENCY_CONFLICT,
+            Code.CONVERSATION_BUSY,
+            Code.TOO_MANY_RUNS,
             Code.INVALID_RUN_ID,
             Code.INVALID_INPUT,
         ),
@@ -78,7 +80,8 @@ async def start_run(
 
     To start the same graph with the same input under the id of a running run changes nothing. With an
     `Idempotency-Key` and no `run_id` the id is made from the key: a repeat finds the run, also when it
-    has ended; the key with another body is refused.
+    has ended; the key with another body is refused. A conversation has one active run of the type
+    `agent`, unless `allow_concurrent` asks for more.
     """
     graph = behind.graph(body.graph)
     if not isinstance(body.input, dict):
@@ -103,6 +106,9 @@ async def start_run(
         interrupt_after=body.interrupt_after,
         on_error=body.on_error,
         request=body.sha256() if is_keyed else None,
+        allow_concurrent=body.allow_concurrent,
+        max_active_runs=behind.settings.max_active_runs,
+        max_active_runs_policy=behind.settings.max_active_runs_policy,
     )
     response.headers["Location"] = f"/runs/{started.run_id}"
     if not started.created:

@@ -20,11 +20,21 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import views, wire
-    from abeyance.core import effects, events, ledger, machine, messages, rotation, snapshot
+    from abeyance.core import (
+        effects,
+        events,
+        eviction,
+        ledger,
+        machine,
+        messages,
+        rotation,
+        snapshot,
+    )
     from abeyance.core.model import GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.workflows import arrivals, closing, surface, visits
+    from abeyance.workflows.leaving import leave_conversation
     from abeyance.workflows.metered import Metered
     from abeyance.workflows.notice import Notice
 
@@ -115,6 +125,10 @@ class AgentRun:
                 start = self._start.model_copy(update={"generation": generation})
                 workflow.continue_as_new(args=[start, graph, by_scope, carry])
         await workflow.wait_condition(workflow.all_handlers_finished)
+        await leave_conversation(self._start)
+        if self._is_dirty:
+            # What came while the conversation was told.
+            self._notice.write(self._state, self._facts, self._start)
         return closing.record_of(self._state, self._start)
 
     @workflow.signal(description="Start no new work. No argument is needed.")
@@ -222,6 +236,23 @@ class AgentRun:
         raise ApplicationError(
             f"there is nothing for {order.visit!r} to take", type=wire.EMPTY, non_retryable=True
         )
+
+    @workflow.update(
+        description="Not for people: halt the run, if it is as inactive as it has to be."
+    )
+    async def evict(self, order: wire.Evict | None = None) -> None:
+        self._feed_update(arrivals.evicted(order or wire.Evict(), workflow.now()))
+
+    @evict.validator
+    def _check_evict(self, order: wire.Evict | None = None) -> None:
+        if not eviction.applies(
+            self._state, arrivals.evicted(order or wire.Evict(), workflow.now())
+        ):
+            raise ApplicationError(
+                "the run stays: it was active, waits until a deadline, or ends already",
+                type=wire.STILL_ACTIVE,
+                non_retryable=True,
+            )
 
     @workflow.update(
         description='Set fields while the run waits: {"patch": {...}, "version": ...}.'

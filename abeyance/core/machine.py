@@ -31,6 +31,7 @@ from abeyance.core import (
     edits,
     ending,
     events,
+    eviction,
     fanout,
     flow,
     gate,
@@ -175,6 +176,8 @@ def _apply(draft: Draft, event: events.Event) -> None:
                 deadlines.resume(draft, event.actor, event.reason)
         case events.CancelRequested():
             _cancel_requested(draft, event)
+        case events.Evicted():
+            eviction.evict(draft, event)
         case events.MessageSent():
             messages.sent(draft, event)
         case events.MessagesTaken():

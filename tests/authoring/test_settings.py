@@ -33,6 +33,9 @@ def test_without_an_environment_the_defaults_hold() -> None:
         ("APP", "shop:graphs", "app", "shop:graphs"),
         ("TOKENS_FILE", "/run/secrets/tokens", "tokens_file", Path("/run/secrets/tokens")),
         ("MAX_QUEUE_SIZE", "5", "max_queue_size", 5),
+        ("MAX_ACTIVE_RUNS", "7", "max_active_runs", 7),
+        ("MAX_ACTIVE_RUNS_POLICY", "reject", "max_active_runs_policy", "reject"),
+        ("SESSION_INACTIVE_TIMEOUT", "2d", "session_inactive_timeout", 172_800.0),
         ("PAUSE_TIMEOUT", "P2D", "pause_timeout", 172_800.0),
         ("PAUSE_TIMEOUT", "30", "pause_timeout", 30.0),
         ("GRACE", "0", "grace", 0.0),
@@ -64,6 +67,10 @@ def test_a_variable_sets_its_field(
         ("MAX_QUEUE_SIZE", "many"),
         ("MAX_QUEUE_SIZE", ""),
         ("MAX_QUEUE_SIZE", "1.5"),
+        ("MAX_ACTIVE_RUNS", "-1"),
+        ("MAX_ACTIVE_RUNS_POLICY", "drop"),
+        ("SESSION_INACTIVE_TIMEOUT", "-1s"),
+        ("PRESET", "huge"),
         ("MAX_MESSAGE_LENGTH", "0"),
         ("MAX_METADATA_SIZE", "1"),
         ("MAX_BODY_SIZE", "999"),
@@ -131,3 +138,36 @@ def test_the_limits_of_a_run_are_those_of_the_settings() -> None:
         grace=5,
         continue_as_new_after=6,
     )
+
+
+PRESETS = {
+    # queue, runs, seconds of inactivity, characters of a message, bytes of metadata
+    "multi-tenant": (50, 1_000, 1_800.0, 5_000, 50_000),
+    "high-throughput": (500, 0, 7_200.0, 50_000, 500_000),
+    "constrained": (20, 100, 600.0, 1_000, 10_000),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_gives_settings_that_go_together(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("ABEYANCE_PRESET", name)
+    found = load_settings()
+
+    assert PRESETS[name] == (
+        found.max_queue_size,
+        found.max_active_runs,
+        found.session_inactive_timeout,
+        found.max_message_length,
+        found.max_metadata_size,
+    )
+
+
+def test_what_is_set_itself_goes_before_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABEYANCE_PRESET", "constrained")
+    monkeypatch.setenv("ABEYANCE_MAX_QUEUE_SIZE", "33")
+    monkeypatch.setenv("ABEYANCE_MAX_ACTIVE_RUNS", "0")
+
+    assert (load_settings().max_queue_size, load_settings().max_active_runs) == (33, 0)
+    assert Settings(preset="multi-tenant", max_queue_size=44).max_queue_size == 44

@@ -116,7 +116,13 @@ def moved(seconds: float, **fields: Any) -> Callable[[Drive], Mapping[str, Any]]
 
 
 BY_ADA = {"actor": "ada"}
-PASSIVE = {events.Ticked, events.TaskBegan, events.RotationDue, events.Restored}
+PASSIVE = {
+    events.Ticked,
+    events.TaskBegan,
+    events.RotationDue,
+    events.Restored,
+    events.Evicted,
+}
 """What happens without anybody doing something."""
 
 # fmt: off
@@ -191,6 +197,14 @@ TABLE: dict[str, Row] = {
     "resumed":               Row(events.Resumed, BY_ADA, "+ + + + . . . ."),
     "cancelled":             Row(events.CancelRequested, BY_ADA, "+ + + + . . . ."),
     "cancelled now":         Row(events.CancelRequested, {**BY_ADA, "mode": "now"}, "+ + + + . . . ."),
+    "evicted":               Row(events.Evicted, BY_ADA, "+ + + . . . . ."),
+    "evicted though active": Row(
+        events.Evicted, lambda run: {**BY_ADA, "inactive_since": run.now - timedelta(hours=9)},
+        ". . . . . . . .",
+    ),
+    "evicted at a deadline": Row(
+        events.Evicted, lambda run: {**BY_ADA, "inactive_since": run.now}, ". . . . . . . .",
+    ),
     "a message":             Row(
         events.MessageSent, message("new", "hello"),
         "+ + + not_running not_running not_running not_running not_running",
