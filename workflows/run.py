@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
@@ -27,13 +26,13 @@ with workflow.unsafe.imports_passed_through():
         ledger,
         machine,
         messages,
-        rotation,
         snapshot,
     )
     from abeyance.core.model import GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.workflows import arrivals, closing, surface, visits
+    from abeyance.workflows.history import History
     from abeyance.workflows.leaving import leave_conversation
     from abeyance.workflows.metered import Metered
     from abeyance.workflows.notice import Notice
@@ -56,7 +55,6 @@ class AgentRun:
     ) -> None:
         # Signals and updates may be handled before the first line of `run`, so all is ready here.
         now = workflow.now()
-        info = workflow.info()
         self._start = start
         self._running: dict[str, visits.VisitHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -65,12 +63,7 @@ class AgentRun:
         self._crash: BaseException | None = None
         self._timer: asyncio.Task[None] | None = None
         self._timer_due: datetime | None = None
-        self._task = info.get_current_history_length()
-        self._base = rotation.Growth(
-            events=self._task, bytes=info.get_current_history_size(), updates=0
-        )
-        self._growth = rotation.Growth(events=0, bytes=0, updates=0)
-        self._updates = 0
+        self._history = History()
         self._metered = Metered(start, spec.name, is_carried=carried is not None)
         event: events.Event
         if carried is None:
@@ -300,11 +293,9 @@ class AgentRun:
             return wire.MessageCheck(refusal=view)
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
-        self._measure(event, is_local=is_local)
-        due = rotation.due(
-            replace(self._growth, updates=self._updates),
-            soft_events=self._state.limits.continue_as_new_after,
-        )
+        if self._history.grew(is_local=is_local):
+            self._advance(events.TaskBegan(now=event.now))
+        due = self._history.due(self._state.limits.continue_as_new_after)
         # Before the event: what it makes ready then waits for the hand-over, if nothing else runs.
         if due is not None and due != self._state.rotation:
             self._advance(events.RotationDue(now=event.now, hard=due == "hard"))
@@ -312,27 +303,9 @@ class AgentRun:
         self._advance(event)
         self._metered.carried_out(event, before, self._state)
 
-    def _measure(self, event: events.Event, *, is_local: bool) -> None:
-        if is_local:
-            # The result of a local activity may come in one workflow task and be replayed in the one
-            # before, where the history is shorter (tried). So it is counted, not looked up.
-            self._growth = replace(self._growth, events=self._growth.events + 1)
-            return
-        info = workflow.info()
-        length = info.get_current_history_length()
-        if length == self._task:
-            return
-        self._task = length
-        self._growth = rotation.Growth(
-            events=max(length - self._base.events, self._growth.events),
-            bytes=info.get_current_history_size() - self._base.bytes,
-            updates=0,
-        )
-        self._advance(events.TaskBegan(now=event.now))
-
     def _feed_update(self, event: events.Event) -> None:
         self._feed(event)
-        self._updates += 1
+        self._history.updates += 1
 
     def _feed_edit(self, event: events.Event) -> None:
         try:

@@ -280,7 +280,25 @@ async def _tidy(state: State, ctx: Context) -> dict[str, Any]:
     return {"log": [f"{ctx.node} {ctx.outcome}"]}
 
 
+async def evicted_while_it_waits(stage: Stage) -> None:
+    async with stage.run(gated()) as run:
+        await run.waiting()
+        await run.say("m0")
+        await run.handle.execute_update("evict")
+        view = await run.ended("halted")
+        assert view.reason == "evicted"
+
+
+async def in_a_conversation(stage: Stage) -> None:
+    async with stage.run(gated(), conversation_id="talk") as run:
+        await run.waiting()
+        await run.answer(approve={"approved": True})
+        await run.ended()
+
+
 SCENARIOS: tuple[Scenario, ...] = (
+    evicted_while_it_waits,
+    in_a_conversation,
     paused_while_it_waits,
     still_paused,
     paused_after_the_node,
