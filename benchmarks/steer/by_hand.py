@@ -1,4 +1,4 @@
-"""The floor: a workflow with a bounded list, a signal and an update that add to it, and one that takes."""
+"""The floor: a workflow with a bounded list; a signal and an update add to it, and another takes."""
 
 from __future__ import annotations
 

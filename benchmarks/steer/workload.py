@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Protocol
 
@@ -50,7 +49,7 @@ class Plan:
     messages: int
 
 
-PLAN: Final = Plan(runs=5, messages=100)
+PLAN: Final = Plan(runs=3, messages=100)
 QUICK: Final = Plan(runs=1, messages=10)
 
 CONTENDERS: Final = (
@@ -82,9 +81,7 @@ COLUMNS: Final = (
 )
 
 
-async def read(
-    folder: str, wanted: int, take: Callable[[], Awaitable[str | None]]
-) -> list[str]:
+async def read(folder: str, wanted: int, take: Callable[[], Awaitable[str | None]]) -> list[str]:
     """What the node does: read messages until it has had all; returns each with the time."""
     leave(folder, "begun")
     had: list[str] = []
