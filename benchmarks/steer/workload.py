@@ -1,6 +1,7 @@
 """The workload `steer`: 100 messages into one run whose node reads them one by one while it runs.
 
-Several are under way at once, as when several people talk to a run. The node asks for the next message
+First they are sent as fast as four senders can, so that they queue up; then, in a run of its own, one
+every 50 ms, so that the time until one is read is not that of a queue. The node asks for the next message
 again and again, and writes down when it had it. A message that is lost, or read twice, fails the trial.
 """
 
@@ -20,6 +21,7 @@ from stage import Processes
 
 AT_ONCE: Final = 4
 _ASK_AGAIN: Final = 0.02
+_GAP: Final = 0.05
 _RUN_SECONDS: Final = 120.0
 
 
@@ -74,7 +76,8 @@ COLUMNS: Final = (
     Column("messages", "messages", fold=sum, digits=0),
     Column("accepted/s", "rate", more_is_better=True),
     Column("sent to accepted, p50 ms", "accepted"),
-    Column("sent to read, p50 ms", "read"),
+    Column("the last one read, ms after the first was sent", "all read", digits=0),
+    Column("one every 50 ms: sent to read, p50 ms", "read"),
     Column("the same, p99 ms", "read", fold=percentile(99)),
     Column("events a message", "events", digits=2),
     Column("CPU ms a message", "cpu"),
@@ -99,17 +102,23 @@ async def perform(contender: Steering, plan: Plan) -> Samples:
     found: dict[str, list[float]] = {"messages": [float(plan.runs * plan.messages)]}
     await _run(contender, "warm", 1)
     base = await contender.events("warm")
+    paced = await _run(contender, "paced", plan.messages, gap=_GAP)
+    found["read"] = paced["read"]
     for number in range(plan.runs):
         before = contender.processes.cpu_seconds()
-        for name, measured in (await _run(contender, f"run-{number}", plan.messages)).items():
-            found.setdefault(name, []).extend(measured)
+        burst = await _run(contender, f"run-{number}", plan.messages)
+        found.setdefault("all read", []).append(max(burst["read at"]))
+        for name in ("rate", "accepted"):
+            found.setdefault(name, []).extend(burst[name])
         spent = sum(s - before[who] for who, s in contender.processes.cpu_seconds().items())
         found.setdefault("cpu", []).append(1000 * spent / plan.messages)
     more = await contender.events("run-0") - base
     return {**found, "events": [more / (plan.messages - 1)]}
 
 
-async def _run(contender: Steering, run: str, messages: int) -> dict[str, list[float]]:
+async def _run(
+    contender: Steering, run: str, messages: int, *, gap: float = 0.0
+) -> dict[str, list[float]]:
     sent: dict[str, float] = {}
     accepted: list[float] = []
     numbers = iter(range(messages))
@@ -118,6 +127,7 @@ async def _run(contender: Steering, run: str, messages: int) -> dict[str, list[f
         for number in numbers:
             text = f"message-{number}"
             # What another process writes down is compared with this: the clock on the wall.
+            await asyncio.sleep(gap)
             sent[text] = time.time()
             await contender.send(run, text)
             accepted.append(1000 * (time.time() - sent[text]))
@@ -128,7 +138,7 @@ async def _run(contender: Steering, run: str, messages: int) -> dict[str, list[f
             await until_there(folder, "begun")
             began = time.perf_counter()
             async with asyncio.TaskGroup() as group:
-                for _ in range(AT_ONCE):
+                for _ in range(1 if gap else AT_ONCE):
                     group.create_task(one_after_another())
             took = time.perf_counter() - began
             had = dict(entry.split() for entry in await contender.end(run))
@@ -136,4 +146,10 @@ async def _run(contender: Steering, run: str, messages: int) -> dict[str, list[f
         message = f"of {sorted(sent)} the run {run!r} has read {sorted(had)}"
         raise ValueError(message)
     delays = [1000 * (float(at) - sent[text]) for text, at in had.items()]
-    return {"rate": [messages / took], "accepted": accepted, "read": delays}
+    first = min(sent.values())
+    return {
+        "rate": [messages / took],
+        "accepted": accepted,
+        "read": delays,
+        "read at": [1000 * (float(at) - first) for at in had.values()],
+    }

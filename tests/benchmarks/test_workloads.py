@@ -40,7 +40,7 @@ def test_every_message_of_a_steered_run_is_read_once() -> None:
     assert len(rows) == 4
     for row in rows.values():
         assert row["messages"] == "10"
-        assert float(row["sent to read, p50 ms"]) > 0
+        assert float(row["one every 50 ms: sent to read, p50 ms"]) > 0
         assert float(row["events a message"]) > 1
 
 
