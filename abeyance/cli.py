@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from abeyance.bulk import bulk
 from abeyance.calls import calls
 from abeyance.charts import charts
 from abeyance.complaint import Told, complain
+from abeyance.conversing import conversing
 from abeyance.errors import SettingsError
+from abeyance.exchange import PANEL
 from abeyance.exit import ExitCode, leave
 from abeyance.overview import overview
 from abeyance.revision import revision
+from abeyance.steering import steering
 from abeyance.watch import watching
 
 if TYPE_CHECKING:
@@ -31,8 +35,9 @@ commands = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for of_runs in (calls, overview, watching, revision):
+for of_runs in (calls, overview, watching, revision, steering, bulk):
     commands.add_typer(of_runs)
+commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
 
 _PANEL: Final = "Processes"
@@ -177,18 +182,23 @@ def setup(
 ) -> None:
     """Prepare the Temporal namespace that the environment names. To do it again changes nothing.
 
-    Registers the search attributes that workers write, and tells how long ended runs are kept.
+    Registers the search attributes that workers write, tells how long ended runs are kept, and lets a
+    janitor evict inactive runs where ABEYANCE_SESSION_INACTIVE_TIMEOUT is set.
     """
     from datetime import timedelta
 
-    from abeyance import namespace
+    from abeyance import namespace, rounds
     from abeyance.connection import connect_temporal
     from abeyance.duration import seconds
+    from abeyance.settings import load_settings
 
     try:
         length = None if retention is None else timedelta(seconds=seconds(retention))
     except ValueError as error:
         raise SettingsError(f"--retention: {error}") from error
+
+    settings = load_settings()
+    inactive = settings.session_inactive_timeout
 
     async def prepare() -> None:
         temporal = await connect_temporal()
@@ -196,14 +206,21 @@ def setup(
         if length is not None:
             await namespace.set_retention(temporal, length)
         days = (await namespace.retention(temporal)).total_seconds() / 86_400
+        has_janitor = await rounds.schedule_janitor(temporal, settings.task_queue, inactive)
         name = temporal.namespace
         if as_json:
             told = {"namespace": name, "registered": list(added), "retention_days": days}
+            if has_janitor:
+                told["session_inactive_timeout"] = inactive
             typer.echo(json.dumps(told))
             return
         attributes = f"registered {', '.join(added)}" if added else "all are there"
         typer.echo(f"search attributes of {name!r}: {attributes}")
         typer.echo(f"retention of {name!r}: {days:g} days")
+        if has_janitor:
+            typer.echo(
+                f"janitor of {settings.task_queue!r}: evicts what is inactive for {inactive:g} s"
+            )
 
     asyncio.run(prepare())
 

@@ -8,13 +8,11 @@ be reached, as `Unavailable`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
 from abeyance.closed import (
@@ -25,92 +23,17 @@ from abeyance.core import ledger
 from abeyance.core.canonical import Json
 from abeyance.core.events import Message
 from abeyance.core.policy import Principal
-from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graph import Graph
-from abeyance.launch import Launch
 from abeyance.line import RPC, RunEnded
 from abeyance.patience import patiently
-from abeyance.reading import Reading
+from abeyance.sessions import Sessions
 from abeyance.statemodel import ValuesError
 from abeyance.turnstile import Turn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """A run that was started, or found running with the same graph and input."""
-
-    run_id: str
-    created: bool
-
-
-class Client(Reading):
+class Client(Sessions):
     """The runs of one Temporal namespace: to start, to answer, to control, and to read."""
-
-    async def start(
-        self,
-        graph: Graph,
-        input: Mapping[str, Any] | None = None,  # noqa: A002
-        *,
-        run_id: str | None = None,
-        conversation_id: str | None = None,
-        session_type: str = "agent",
-        labels: Mapping[str, str] | None = None,
-        limits: Limits | None = None,
-        started_by: str = "local",
-        reuse: bool = False,
-        request: str | None = None,
-        interrupt_before: str | Sequence[str] = (),
-        interrupt_after: str | Sequence[str] = (),
-        on_error: str | None = None,
-    ) -> Started:
-        """Start a run of `graph`. To start the same again under the same id changes nothing.
-
-        `run_id` is generated unless given. `reuse` allows the id of a run that has ended. `request`
-        goes with an id that was made from a caller's key: a hash of the call, by which a repeat finds
-        its run, also an ended one. `interrupt_before` and `interrupt_after` name nodes (`"*"`: all) at
-        which a person looks at the values, beside those that the graph names; `on_error` is this run's
-        default for nodes that say nothing themselves. Raises the refusals `invalid_run_id`,
-        `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`, `run_exists` and
-        `idempotency_conflict`.
-        """
-        launch = Launch.of(
-            graph,
-            input or {},
-            run_id=run_id,
-            conversation_id=conversation_id,
-            session_type=session_type,
-            labels=labels or {},
-            limits=limits or Limits(),
-            started_by=started_by,
-            request=request,
-            interrupt_before=interrupt_before,
-            interrupt_after=interrupt_after,
-            on_error=on_error,
-        )
-        run_id = launch.start.run_id
-
-        async def send() -> Started:
-            await self.temporal.start_workflow(
-                wire.WORKFLOW,
-                args=launch.arguments,
-                id=run_id,
-                task_queue=self.task_queue,
-                memo=launch.memo,
-                search_attributes=launch.search_attributes,
-                static_summary=launch.summary,
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE
-                if reuse
-                else WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                rpc_timeout=RPC,
-            )
-            return Started(run_id=run_id, created=True)
-
-        try:
-            return await patiently(run_id, send, seconds=self.patience)
-        except WorkflowAlreadyStartedError:
-            return await self._already_started(launch)
 
     async def respond(
         self,
@@ -262,35 +185,54 @@ class Client(Reading):
         `send_message` raises.
         """
         message = _named(message)
+        before = await self._checked(run_id, message)
+        return await self._signalled(run_id, message, before)
+
+    async def _checked(self, run_id: str, message: wire.SteerMessage) -> wire.MessageCheck | None:
+        """What would become of a message; None if nobody can tell. Raises what it would be refused."""
+        described = await self._line.described(run_id)
+        if not described.is_running:
+            raise described.not_running()
         try:
             found = await self._line.query(run_id, "check_message", wire.MessageCheck, message)
         except Unavailable:
-            found = None
-        if found is not None and found.refusal is not None:
+            return None
+        if found.refusal is not None:
             raise found.refusal.refusal()
+        return found
+
+    async def _signalled(
+        self, run_id: str, message: wire.SteerMessage, before: wire.MessageCheck | None
+    ) -> wire.MessageReceipt:
         try:
             await self._line.signal(run_id, "steer", message)
         except RunEnded as ended:
             raise ended.described.not_running() from ended
-        return await self._read_back(run_id, message, duplicate=bool(found and found.duplicate))
+        after = None
+        # Where nobody could be asked just now, nobody is asked again: the caller would only wait.
+        if before is not None:
+            try:
+                after = await self._line.query(run_id, "check_message", wire.MessageCheck, message)
+            except Unavailable:
+                await self._refuse_what_came_too_late(run_id, message)
+        if after is not None and after.refusal is not None:
+            # Another message was quicker, or the run began to end.
+            raise after.refusal.refusal()
+        return wire.MessageReceipt(
+            message_id=message.message_id or "",
+            duplicate=before is not None and before.duplicate,
+            queue_depth=None if after is None else after.queue_depth,
+        )
 
-    async def _read_back(
-        self, run_id: str, message: wire.SteerMessage, *, duplicate: bool
-    ) -> wire.MessageReceipt:
-        message_id = message.message_id or ""
-        view = await self.view(run_id)
-        for left in () if duplicate else view.rejected:
-            if left.message_id == message_id:
-                raise Refusal(
-                    Code(left.code),
-                    f"The message {message_id!r} came too late: something else was quicker "
-                    f"({left.code}).",
-                    message_id=message_id,
-                    limit=view.max_queue_size,
-                    actual=view.queue_depth,
-                )
-        depth = None if view.degraded else view.queue_depth
-        return wire.MessageReceipt(message_id=message_id, duplicate=duplicate, queue_depth=depth)
+    async def _refuse_what_came_too_late(self, run_id: str, message: wire.SteerMessage) -> None:
+        """Of an ended run that no worker tells of: the notes that it left."""
+        described = await self._line.described(run_id)
+        if described.is_running:
+            return
+        record = await self._line.record(described)
+        late = {note.message_id for note in record.view.rejected if note.code == Code.NOT_RUNNING}
+        if message.message_id in late:
+            raise described.not_running()
 
     async def take_messages(self, run_id: str, order: wire.TakeMessages) -> list[Message]:
         """What a visit takes; none if there is none for it. Not for people."""
@@ -319,9 +261,14 @@ class Client(Reading):
     async def pause_and_send(
         self, run_id: str, message: wire.SteerMessage, pause: wire.Pause | None = None
     ) -> wire.MessageReceipt:
-        """Pause the run, and put a message into its mailbox, which is read when it goes on."""
+        """Pause the run, and put a message into its mailbox, which is read when it goes on.
+
+        A message that would be refused pauses nothing. Raises what `pause` and `send_message` raise.
+        """
+        message = _named(message)
+        before = await self._checked(run_id, message)
         await self.pause(run_id, pause)
-        return await self.steer(run_id, message)
+        return await self._signalled(run_id, message, before)
 
     async def _control(self, run_id: str, signal: str, order: wire.Control) -> wire.RunView:
         try:
@@ -329,34 +276,6 @@ class Client(Reading):
         except RunEnded as ended:
             raise ended.described.not_running() from ended
         return await self.view(run_id)
-
-    async def _already_started(self, launch: Launch) -> Started:
-        run_id = launch.start.run_id
-        try:
-            described = await self._line.described(run_id)
-        except Refusal:
-            raise Refusal(
-                Code.RUN_EXISTS,
-                f"A workflow {run_id!r} that is no run of ours is in Temporal. Choose another id.",
-                run_id=run_id,
-            ) from None
-        if launch.repeats(described):
-            return Started(run_id=run_id, created=False)
-        if not described.is_running:
-            status = described.ended_as()
-            raise Refusal(
-                Code.RUN_EXISTS,
-                f"A run {run_id!r} has ended ({status}). Choose another id, or say reuse: true.",
-                run_id=run_id,
-                run_status=status,
-                ended_at=described.ended_at and described.ended_at.isoformat(),
-            )
-        raise Refusal(
-            Code.RUN_EXISTS,
-            f"A run {run_id!r} is under way with another graph or another input. Choose another id.",
-            run_id=run_id,
-            run_status=(described.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"),
-        )
 
 
 def _named(message: wire.SteerMessage) -> wire.SteerMessage:

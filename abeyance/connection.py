@@ -16,6 +16,8 @@ from temporalio.service import RPCError
 
 from abeyance.converter import data_converter
 from abeyance.errors import SettingsError, Unavailable
+from abeyance.metrics import METRICS
+from abeyance.traces import Tracing, are_on
 
 _QUOTED: Final = re.compile('"([^"]+)"')
 _QUICKLY: Final = timedelta(seconds=2)
@@ -41,11 +43,18 @@ async def connect_temporal(
     target = config.setdefault("target_host", "127.0.0.1:7233")
     runtime = None
     if metrics_address is not None:
-        metrics = PrometheusConfig(bind_address=metrics_address, durations_as_seconds=True)
+        metrics = PrometheusConfig(
+            bind_address=metrics_address,
+            durations_as_seconds=True,
+            histogram_bucket_overrides={m.exposed: m.buckets for m in METRICS if m.buckets},
+        )
         runtime = Runtime(telemetry=TelemetryConfig(metrics=metrics))
     try:
         return await TemporalClient.connect(
-            **config, data_converter=data_converter(), runtime=runtime
+            **config,
+            data_converter=data_converter(),
+            runtime=runtime,
+            interceptors=[Tracing()] if are_on() else [],
         )
     except RuntimeError as error:
         raise Unavailable(

@@ -35,6 +35,14 @@ _LEAST: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A run that was started, or found running with the same graph and input."""
+
+    run_id: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A run that is about to start."""
 
@@ -114,6 +122,10 @@ class Launch:
             )
         return True
 
+    def claimed(self, token: str | None) -> Launch:
+        """The launch of a run that its conversation knows by this token."""
+        return replace(self, start=self.start.model_copy(update={"claim": token}))
+
     @property
     def arguments(self) -> list[Any]:
         """The arguments of the workflow; the last would be the snapshot of a hand-over."""
@@ -123,7 +135,9 @@ class Launch:
     @property
     def memo(self) -> dict[str, Json]:
         """What a list shows of the run, and what decides whether a second start is the same."""
-        about = self.start.model_dump(mode="json", exclude={"run_id", "limits", "generation"})
+        about = self.start.model_dump(
+            mode="json", exclude={"run_id", "limits", "claim", "generation"}
+        )
         return {
             wire.MEMO_START: {**about, "graph": self.spec.name},
             wire.MEMO_SUMMARY: {"status": str(Status.RUNNING), "open": 0, "paused": False},

@@ -38,7 +38,7 @@ _POLL: Final = timedelta(seconds=70)
 """Longer than the server lets a long poll wait before it answers that there is nothing new."""
 _READ_PATIENCE: Final = 3.0
 _CODES: Final = frozenset(Code)
-_ANSWERS: Final = frozenset({wire.REPLAYED, wire.EMPTY})
+_ANSWERS: Final = frozenset({wire.REPLAYED, wire.EMPTY, wire.STILL_ACTIVE})
 _LOST: Final = frozenset({"UnprocessedUpdate", "AcceptedUpdateCompletedWorkflow"})
 """What the server itself says of an update that went under with the task which brought it to a worker, or
 with the history that accepted it: it was busy, or the run was handed over in that moment.
@@ -258,3 +258,12 @@ def _unknown(run_id: str) -> Refusal:
         f"There is no run {run_id!r}, or its history is no longer kept.",
         run_id=run_id,
     )
+
+
+def refusal_of(error: WorkflowUpdateFailedError) -> Exception:
+    """What an update was refused with: the Refusal, where it was one."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type in _CODES:
+        details = cause.details[0] if cause.details else {}
+        return Refusal(Code(cause.type), cause.message, **details)
+    return cause if isinstance(cause, ApplicationError) else error

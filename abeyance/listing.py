@@ -168,6 +168,14 @@ class Listing:
         raw = DescribeWorkflowExecutionResponse(workflow_execution_info=row)
         return Described(row.execution.workflow_id, raw, memo)
 
+    async def all(self, query: str) -> list[WorkflowExecutionInfo]:
+        """All rows of a query, in no order."""
+        return await self._all(query)
+
+    async def count(self, query: str) -> int:
+        """How many rows a query has, as of a moment ago."""
+        return await self._count(query)
+
     async def rows(
         self, query: str, before: Place | None, wanted: int
     ) -> tuple[list[WorkflowExecutionInfo], bool]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from abeyance.core.events import Priority
+from abeyance.core.events import Message, Priority
 from abeyance.duration import OptionalSeconds
 from abeyance.errors import Code, Refusal
 from abeyance.shapes import Record, Request, Value
@@ -90,6 +91,27 @@ class MessageReceipt(Record):
     queue_depth: int | None
 
 
+class MessageView(Record):
+    """An unread message, as people see it."""
+
+    message_id: str
+    text: str
+    sender: str
+    metadata: dict[str, Any]
+    parts: list[dict[str, Any]]
+    action: str | None
+    params: dict[str, Any]
+    target: str | None
+    priority: Priority
+    sent_at: datetime | None
+    expires_at: datetime | None
+
+    @classmethod
+    def of(cls, message: Message) -> MessageView:
+        """The view of a message. What its sender may do is not shown."""
+        return cls(**{name: getattr(message, name) for name in cls.model_fields})
+
+
 class TakeMessages(Request):
     """A visit asks for its messages from the n-th on (`start`), at most up to the `upto`-th; or, as
     histories of before have it, for so many as it has not had (`most`).
@@ -130,3 +152,4 @@ class MessageCheck(Record):
 
     refusal: RefusalView | None = None
     duplicate: bool = False
+    queue_depth: int = 0

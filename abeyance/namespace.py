@@ -64,7 +64,9 @@ async def register_search_attributes(temporal: TemporalClient) -> list[str]:
         # Somebody else may be doing the same at this moment.
         if error.status != RPCStatusCode.ALREADY_EXISTS:
             listed = ", ".join(f"{name} ({SEARCH_ATTRIBUTES[name]})" for name in missing)
-            raise _told(f"add the search attributes {listed} to", temporal, error) from error
+            raise namespace_error(
+                f"add the search attributes {listed} to", temporal, error
+            ) from error
     deadline = asyncio.get_running_loop().time() + _VISIBLE_WITHIN
     while left := await _missing(temporal):
         if asyncio.get_running_loop().time() > deadline:
@@ -83,7 +85,7 @@ async def retention(temporal: TemporalClient) -> timedelta:
             DescribeNamespaceRequest(namespace=temporal.namespace), timeout=_RPC
         )
     except RPCError as error:
-        raise _told("read", temporal, error) from error
+        raise namespace_error("read", temporal, error) from error
     return timedelta(seconds=found.config.workflow_execution_retention_ttl.seconds)
 
 
@@ -99,7 +101,7 @@ async def set_retention(temporal: TemporalClient, length: timedelta) -> None:
             timeout=_RPC,
         )
     except RPCError as error:
-        raise _told(f"set a retention of {length} for", temporal, error) from error
+        raise namespace_error(f"set a retention of {length} for", temporal, error) from error
 
 
 async def _missing(temporal: TemporalClient) -> list[str]:
@@ -108,7 +110,7 @@ async def _missing(temporal: TemporalClient) -> list[str]:
             ListSearchAttributesRequest(namespace=temporal.namespace), timeout=_RPC
         )
     except RPCError as error:
-        raise _told("list the search attributes of", temporal, error) from error
+        raise namespace_error("list the search attributes of", temporal, error) from error
     found: Mapping[str, IndexedValueType.ValueType] = response.custom_attributes
     for name, kind in SEARCH_ATTRIBUTES.items():
         if name in found and found[name] != _TYPES[kind]:
@@ -120,6 +122,9 @@ async def _missing(temporal: TemporalClient) -> list[str]:
     return [name for name in SEARCH_ATTRIBUTES if name not in found]
 
 
-def _told(what: str, temporal: TemporalClient, error: RPCError) -> SettingsError | Unavailable:
+def namespace_error(
+    what: str, temporal: TemporalClient, error: RPCError
+) -> SettingsError | Unavailable:
+    """What to raise where something could not be done to the namespace."""
     text = f"could not {what} the namespace {temporal.namespace!r}: {error.message} ({error.status.name})"
     return Unavailable(text) if error.status in _NOT_NOW else SettingsError(text)

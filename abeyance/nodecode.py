@@ -98,9 +98,8 @@ async def _in_thread(function: partial[Any]) -> Any:
             return function()
         except StopIteration as error:
             # It cannot pass through a future: whoever awaits that would wait for ever.
-            message = (
-                f"{function.func!r} raised StopIteration: it asked an empty iterator for its next item"
-            )
+            told = "it asked an empty iterator for its next item"
+            message = f"{function.func!r} raised StopIteration: {told}"
             raise RuntimeError(message) from error
 
     loop = asyncio.get_running_loop()

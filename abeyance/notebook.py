@@ -30,6 +30,7 @@ _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_
 _LARGEST: Final = 1_000_000
 """In bytes: all steps of a visit travel together."""
 _MOST_EVENTS: Final = 1_000
+_MOST_EVENT_BYTES: Final = 200_000
 
 
 class Notebook:
@@ -43,6 +44,7 @@ class Notebook:
         self.steps: dict[str, Json] = dict(steps)
         self.emitted: list[wire.Emitted] = []
         self.messages = 0
+        self._emitted_bytes = 0
         self._write = write
         self._now = now
         self._begun: set[str] = set()
@@ -93,8 +95,12 @@ class Notebook:
         if (fault := why_not_json(data)) is not None:
             message = f"the event {name!r} carries what is not JSON: {fault}"
             raise Fatal(message)
-        if len(self.emitted) >= _MOST_EVENTS:
-            message = f"one visit may emit {_MOST_EVENTS} events, and emits more"
+        self._emitted_bytes += size(data) + len(name)
+        if len(self.emitted) >= _MOST_EVENTS or self._emitted_bytes > _MOST_EVENT_BYTES:
+            message = (
+                f"one visit may emit {_MOST_EVENTS} events and {_MOST_EVENT_BYTES} bytes of them, and "
+                "emits more: they travel with what the visit returns"
+            )
             raise Fatal(message)
         self.emitted.append(wire.Emitted(name=name, data=data, time=self._now()))
 

@@ -94,6 +94,11 @@ class Remote:
         """Change a part of something. Raises what `get` raises."""
         return await self._call("PATCH", path, json=dict(body))
 
+    async def delete(self, path: str) -> httpx.Response:
+        """Throw something away. Raises what `get` raises."""
+        # The content type shows, as that of every change, that no foreign page has sent it.
+        return await self._call("DELETE", path, headers={"Content-Type": "application/json"})
+
     async def text(self, path: str) -> str:
         """Read a text. Raises what `get` raises."""
         with self._reached():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
 
@@ -9,6 +10,8 @@ from abeyance import wire
 from abeyance.errors import Code, Refusal
 
 _MOST_LISTED = 50
+_LONGEST_PLAIN = 500
+"""In bytes: Temporal's ids end at 1,000."""
 
 
 def checked_run_id(run_id: str) -> str:
@@ -26,6 +29,13 @@ def checked_run_id(run_id: str) -> str:
         invalid_characters=invalid,
         rule=wire.RUN_ID_RULE,
     )
+
+
+def conversation_workflow_id(conversation_id: str) -> str:
+    """The id of the workflow of a conversation, which no run can have."""
+    if len(conversation_id.encode()) <= _LONGEST_PLAIN:
+        return f"conversation:{conversation_id}"
+    return f"conversation-sha256:{hashlib.sha256(conversation_id.encode()).hexdigest()}"
 
 
 def generated_run_id(graph: str) -> str:

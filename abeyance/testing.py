@@ -150,10 +150,17 @@ class InMemoryRun:
         """Put a message into the mailbox, and go on. `about` are the other fields of a message: `action`,
         `params`, `target`, `priority`, `ttl` (in seconds), `sender`, ... Raises the Refusal that it gets.
         """
+        await self._feed(events.MessageSent(now=self._now, message=self._message(text, about)))
+
+    async def signal(self, text: str = "", **about: Any) -> None:
+        """The same as `send`, but by a signal, whose sender hears of no refusal: it is recorded."""
+        message = self._message(text, about)
+        await self._feed(events.MessageSent(now=self._now, message=message, signalled=True))
+
+    def _message(self, text: str, about: Mapping[str, Any]) -> events.Message:
         self._sent += 1
         given = {"message_id": f"m{self._sent}", "sender": "tester", "capabilities": (EVERYTHING,)}
-        message = events.Message(text=text, **{**given, **about})
-        await self._feed(events.MessageSent(now=self._now, message=message))
+        return events.Message(text=text, **{**given, **about})
 
     async def cancel(self, reason: str | None = None) -> None:
         """End the run in good order."""

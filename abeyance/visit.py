@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -152,8 +153,12 @@ async def _asking(
                     f"the {what} that {order.node!r} gives with its question is not JSON: {fault}"
                 )
                 raise Fatal(message) from error
-        if (actual := size([each.question.reason for each in asked.asked])) > _LARGEST:
-            message = f"{order.node!r} asks {len(asked.asked)} questions that take {actual} bytes"
+        shown = [asdict(each.question) for each in asked.asked]
+        if (actual := size([shown, asked.saved, asked.reason])) > _LARGEST:
+            message = (
+                f"{order.node!r} asks {len(asked.asked)} questions that take {actual} bytes with the "
+                f"state that it keeps, and they may take {_LARGEST}: show references to what is large"
+            )
             raise Fatal(message) from error
         return asked
 

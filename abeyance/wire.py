@@ -30,6 +30,7 @@ from abeyance.mail import MediaPart as MediaPart
 from abeyance.mail import MessageBody as MessageBody
 from abeyance.mail import MessageCheck as MessageCheck
 from abeyance.mail import MessageReceipt as MessageReceipt
+from abeyance.mail import MessageView as MessageView
 from abeyance.mail import Part as Part
 from abeyance.mail import RefusalView as RefusalView
 from abeyance.mail import SteerMessage as SteerMessage
@@ -51,6 +52,10 @@ from abeyance.shown import PauseView as PauseView
 from abeyance.shown import RunView as RunView
 
 WORKFLOW = "AgentRun"
+CONVERSATION_WORKFLOW = "Conversation"
+JANITOR_WORKFLOW = "Janitor"
+RELEASE_ACTIVITY = "release-conversation"
+EVICT_ACTIVITY = "evict-inactive"
 TASK_QUEUE = "abeyance"
 
 STATUS = "AbeyanceStatus"
@@ -86,6 +91,9 @@ before: a rejected update leaves nothing in the history."""
 EMPTY = "queue_empty"
 """The type of the error by which `take_messages` is turned away when there is nothing to take."""
 
+STILL_ACTIVE = "still_active"
+"""The type of the error by which `evict` is turned away from a run that stays."""
+
 RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
 
 
@@ -93,6 +101,7 @@ class StartRun(Record):
     """What a run is, beside its spec and values; it stays the same over every hand-over.
 
     `request` is a hash of the whole call that started it, where its id was made from the caller's key.
+    `claim` is the token by which its conversation knows it.
     Only `generation` changes: it grows from each history of the run to the next, so that events of
     later ones can be told from earlier ones.
     """
@@ -106,6 +115,7 @@ class StartRun(Record):
     digest: str = ""
     graph_version: str = ""
     request: str | None = None
+    claim: str | None = None
     generation: int = 0
 
 
@@ -257,6 +267,26 @@ class Resume(Control):
 
 class Cancel(CancelBody, Control):
     """End in good order."""
+
+
+class Evict(Request):
+    """Halt the run, with `inactive_since` only if it was not active after that."""
+
+    inactive_since: Moment | None = None
+    actor: str = Field(default="temporal", max_length=256)
+
+
+class EvictInactive(Record):
+    """A round of the janitor: `inactive_for` is in seconds."""
+
+    inactive_for: float
+
+
+class Release(Record):
+    """Runs of a conversation have ended, or never started: the claims with these tokens are void."""
+
+    conversation_id: str
+    tokens: list[str]
 
 
 class Answers(Request):

@@ -15,6 +15,9 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from abeyance import traces
+from abeyance.activities.conversation import ConversationActivities
+from abeyance.activities.eviction import EvictionActivities
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
@@ -25,6 +28,9 @@ from abeyance.exit import leave
 from abeyance.graph import Graph
 from abeyance.settings import Settings, load_settings
 from abeyance.telemetry import quiet_the_sdk
+from abeyance.workflows.conversation import ConversationWorkflow
+from abeyance.workflows.janitor import Janitor
+from abeyance.workflows.metered import Unmetered
 from abeyance.workflows.run import AgentRun
 
 _THREADS: Final = 64
@@ -54,13 +60,23 @@ def make_worker(
     (docs/adr/0007-no-sandbox-in-production.md).
     """
     client = Client(temporal, task_queue=settings.task_queue)
-    nodes = NodeActivities(graphs, client, default_timeout=settings.default_timeout)
+    nodes = NodeActivities(
+        graphs,
+        client,
+        default_timeout=settings.default_timeout,
+        enable_metrics=settings.enable_metrics,
+    )
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
     return Worker(
         temporal,
         task_queue=settings.task_queue,
-        workflows=[AgentRun],
-        activities=[nodes.run],
+        workflows=[AgentRun, ConversationWorkflow, Janitor],
+        activities=[
+            nodes.run,
+            ConversationActivities(client).release,
+            EvictionActivities(client).evict,
+        ],
+        interceptors=[] if settings.enable_metrics else [Unmetered()],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions)
         if strict_sandbox
         else UnsandboxedWorkflowRunner(),
@@ -76,6 +92,7 @@ def make_worker(
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Run a worker until `stop` is set."""
     graphs = load_graphs(settings.app)
+    traces.begin("abeyance-worker")
     temporal = await connect_temporal(metrics_address=settings.metrics_address)
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")

@@ -15,10 +15,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from temporalio import activity
-from temporalio.common import RawValue
+from temporalio.common import MetricMeter, RawValue
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
+from abeyance.activities.checkpoint import Checkpoints
 from abeyance.activities.post import Post
 from abeyance.activities.pulse import Pulse, Superseded
 from abeyance.client import Client
@@ -47,11 +48,17 @@ class NodeActivities:
     """Every node of the given graphs, as one activity that goes by the name of the node."""
 
     def __init__(
-        self, graphs: Mapping[str, Graph], client: Client, *, default_timeout: float = 300.0
+        self,
+        graphs: Mapping[str, Graph],
+        client: Client,
+        *,
+        default_timeout: float = 300.0,
+        enable_metrics: bool = True,
     ) -> None:
         self._graphs = graphs
         self._client = client
         self._default_timeout = default_timeout
+        self._enable_metrics = enable_metrics
 
     @activity.defn(dynamic=True)
     async def run(self, arguments: Sequence[RawValue]) -> wire.VisitReport:
@@ -60,18 +67,26 @@ class NodeActivities:
             arguments[0].payload, wire.VisitOrder
         )
         post = Post(self._client, order, self._default_timeout)
-        return wire.VisitReport(outcome=await Attempt(order, self._graphs, post).run())
+        meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop
+        attempt = Attempt(order, self._graphs, post, Checkpoints(meter))
+        return wire.VisitReport(outcome=await attempt.run())
 
 
 class Attempt:
     """One attempt at a visit."""
 
-    def __init__(self, order: wire.VisitOrder, graphs: Mapping[str, Graph], post: Post) -> None:
+    def __init__(
+        self,
+        order: wire.VisitOrder,
+        graphs: Mapping[str, Graph],
+        post: Post,
+        checkpoints: Checkpoints,
+    ) -> None:
         self._order = order
         self._post = post
         self._graphs = graphs
         self._info = activity.info()
-        self._pulse = Pulse(_journal_of(self._info), self._info)
+        self._pulse = Pulse(_journal_of(self._info), self._info, checkpoints)
         kept = {**(order.journal or {}), **self._pulse.journal.steps}
         self._notebook = Notebook(
             kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
@@ -147,7 +162,7 @@ class Attempt:
     async def _remember(self, **changes: int) -> None:
         if not self._info.is_local:
             try:
-                await self._pulse.write(self._pulse.journal.model_copy(update=changes))
+                await self._pulse.write_last(self._pulse.journal.model_copy(update=changes))
             except Superseded:
                 # Nobody counts the attempts of a visit that is over.
                 return

@@ -38,10 +38,11 @@ class Post:
         if view.paused:
             others = frozenset({"running", "awaiting-input", "ending"})
             view = await self._client.wait(run_id, until=others, timeout=seconds)
-        is_cancelled = activity.is_cancelled() or view.outcome == _CANCELLED
-        if view.paused and not is_cancelled:
+        # A run that ends in another way does not go on either.
+        is_over = activity.is_cancelled() or view.outcome is not None
+        if view.paused and not is_over:
             raise StillPaused(still_paused(view, seconds))
-        return not is_cancelled
+        return not is_over
 
 
 def still_paused(view: wire.RunView, seconds: float) -> str:

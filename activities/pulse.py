@@ -21,6 +21,7 @@ from temporalio.client import AsyncActivityCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
+from abeyance.activities.checkpoint import Checkpoints
 
 BEAT_SECONDS: Final = 1.0
 """How often a visit says that it lives, and so how soon it hears that it should stop."""
@@ -53,9 +54,12 @@ class Superseded(BaseException):
 class Pulse:
     """The heartbeats of one attempt. `journal` is what the next one carries."""
 
-    def __init__(self, journal: wire.Journal, info: activity.Info) -> None:
+    def __init__(
+        self, journal: wire.Journal, info: activity.Info, checkpoints: Checkpoints
+    ) -> None:
         self.journal = journal
         self._info = info
+        self._checkpoints = checkpoints
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
@@ -90,12 +94,25 @@ class Pulse:
         Where the server cannot be reached this is tried until it can. Raises Superseded if the server
         no longer waits for this attempt.
         """
-        async with self._lock:
-            pause = 0.1
-            while not await self._sent(journal):
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_BACKOFF)
-            self.journal = journal
+        with self._checkpoints.written():
+            async with self._lock:
+                await self._write(journal)
+
+    async def _write(self, journal: wire.Journal) -> None:
+        pause = 0.1
+        while not await self._sent(journal):
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_BACKOFF)
+        self.journal = journal
+
+    async def write_last(self, journal: wire.Journal) -> None:
+        """The same, for an attempt that is about to fail.
+
+        The SDK sends the last details that it knows of along with a failure, and so would put an older
+        journal in the place of this one.
+        """
+        await self.write(journal)
+        activity.heartbeat(journal.model_dump(mode="json"))
 
     async def _sent(self, journal: wire.Journal) -> bool:
         handle = activity.client().get_async_activity_handle(task_token=self._info.task_token)

@@ -19,11 +19,27 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
-from abeyance.api import control, document, edits, events, health, interrupts, lists, problems, runs
+from abeyance import traces
+from abeyance.api import (
+    admin,
+    batch,
+    control,
+    conversations,
+    document,
+    edits,
+    events,
+    health,
+    interrupts,
+    lists,
+    messages,
+    problems,
+    runs,
+)
 from abeyance.api import graphs as served
 from abeyance.api.auth import Tokens
 from abeyance.api.backend import Backend, Link
 from abeyance.api.guard import Guard
+from abeyance.api.metered import measure
 from abeyance.app import load_graphs
 from abeyance.client import Client
 from abeyance.errors import SettingsError, Unavailable
@@ -68,8 +84,13 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.backend = backend
+    if settings.enable_metrics:
+        measure(app)
+    # After it, so before it: what the guard turns away is no operation.
     app.add_middleware(Guard, hosts=settings.allowed_hosts, max_body_size=settings.max_body_size)
-    for part in (health, served, lists, runs, interrupts, control, edits, events):
+    for part in (health, served, lists, runs, interrupts, control, messages, edits, events):
+        app.include_router(part.router)
+    for part in (conversations, batch, admin):
         app.include_router(part.router)
     problems.install(app)
     document.install(app)
@@ -83,6 +104,7 @@ async def serve(settings: Settings, host: str, port: int) -> None:
     SettingsError if the graphs, the tokens, the host or the port cannot be used.
     """
     graphs = load_graphs(settings.app)
+    traces.begin("abeyance-api")
     if settings.tokens_file is None and not _is_loopback(host):
         raise SettingsError(
             f"without authentication the API listens on loopback only, and {host!r} is not: listen on "

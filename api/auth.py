@@ -177,4 +177,6 @@ START: Final = _demanding("runs:start")
 READ: Final = _demanding("runs:read")
 CONTROL: Final = _demanding("runs:control")
 RESPOND: Final = _demanding("runs:respond")
+STEER: Final = _demanding("runs:steer")
+ADMIN: Final = _demanding("admin")
 """What a call asks of its caller, as the dependency of a route."""

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+)
 
 from abeyance import wire
 from abeyance.api import examples
@@ -36,7 +44,15 @@ LabelValue: TypeAlias = Annotated[
 ]
 
 
-Names: TypeAlias = Annotated[tuple[Name, ...] | Name, Field(max_length=1_000)]
+def _listed(given: object) -> object:
+    return (given,) if isinstance(given, str) else given
+
+
+Names: TypeAlias = Annotated[
+    tuple[Name, ...],
+    BeforeValidator(_listed, json_schema_input_type=list[Name] | Name),
+    Field(max_length=1_000),
+]
 """Names of nodes, or one."""
 
 
@@ -44,6 +60,14 @@ class LimitsBody(wire.Request):
     """Limits of one run. Each may only be lower than that of the service."""
 
     max_queue_size: int = Field(default=100, ge=1, strict=True)
+    max_message_length: int = Field(default=10_000, ge=1, strict=True)
+    max_metadata_size: int = Field(default=100_000, ge=2, strict=True)
+    allowed_actions: tuple[Name, ...] = Field(
+        default=(), max_length=100, description="Actions that messages may have; none means all."
+    )
+    allowed_media_hosts: tuple[Name, ...] = Field(
+        default=(), max_length=100, description="Hosts whose media a message may name by a url."
+    )
     max_visits: int = Field(default=1000, ge=1, strict=True)
     max_parallel_visits: int = Field(default=50, ge=1, strict=True)
     pause_timeout: OptionalSeconds = Field(default=None, gt=0)
@@ -54,17 +78,30 @@ class LimitsBody(wire.Request):
         """The bounds, lowered by what is given here. Raises `invalid_body` for what is higher."""
         given: dict[str, Any] = {name: getattr(self, name) for name in self.model_fields_set}
         errors = [
-            {
-                "pointer": f"/limits/{name}",
-                "message": f"{_told(value)} is more than the {_told(bound)} of this service, and a run "
-                "can only ask for less",
-            }
+            {"pointer": f"/limits/{name}", "message": fault}
             for name, value in sorted(given.items())
-            if (bound := getattr(bounds, name)) is not None and (value is None or value > bound)
+            if (fault := _widening(name, value, getattr(bounds, name))) is not None
         ]
         if errors:
             raise invalid(errors)
         return replace(bounds, **given)
+
+
+def _widening(name: str, value: Any, bound: Any) -> str | None:
+    """Why a limit would be wider than that of the service; None if it is not."""
+    if isinstance(bound, tuple):
+        if name == "allowed_actions" and not bound:
+            return None
+        further = sorted({*value} - {*bound})
+        if further:
+            return f"{further[0]!r} is not one of the {', '.join(bound) or 'none'} of this service"
+        # No actions at all would mean all of them.
+        is_all = name == "allowed_actions" and not value
+        return "none would mean all, and this service allows fewer" if is_all else None
+    if bound is None or (value is not None and value <= bound):
+        return None
+    over = f"{_told(value)} is more than the {_told(bound)} of this service"
+    return f"{over}, and a run can only ask for less"
 
 
 class StartBody(wire.Request):
@@ -95,6 +132,11 @@ class StartBody(wire.Request):
     )
     reuse: bool = Field(
         default=False, strict=True, description="Start anew under the id of a run that has ended."
+    )
+    allow_concurrent: bool = Field(
+        default=False,
+        strict=True,
+        description="Start beside the active run of an agent that the conversation has.",
     )
 
     def sha256(self) -> str:

@@ -46,8 +46,8 @@ async def pause(
     of the gates that are left and passed by it. To pause a paused run changes nothing.
     """
     body = body or wire.PauseBody()
-    if body.on_timeout.startswith(_GOTO):
-        await _demand_gates(run_id, who, behind, runs)
+    if leads_on(body):
+        await demand_gates(run_id, who, behind, runs)
     return await runs.pause(run_id, wire.Pause(**_given(body), actor=who.subject))
 
 
@@ -81,7 +81,12 @@ def _given(body: wire.ControlBody) -> dict[str, object]:
     return {name: getattr(body, name) for name in body.model_fields_set}
 
 
-async def _demand_gates(run_id: str, who: Principal, behind: Backend, runs: Client) -> None:
+def leads_on(body: wire.PauseBody) -> bool:
+    """Whether the end of the pause would lead the run to another node."""
+    return body.on_timeout.startswith(_GOTO)
+
+
+async def demand_gates(run_id: str, who: Principal, behind: Backend, runs: Client) -> None:
     """Whoever leads a run past a gate has to be somebody who could open it."""
     view = await runs.view(run_id)
     wanted = {entry.requested_capability for entry in view.interrupts}

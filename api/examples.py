@@ -244,6 +244,90 @@ VALUES: Final[dict[str, Any]] = {"patch": {"amount": 200.0}, "version": 2}
 
 DEADLINE: Final[dict[str, Any]] = {"timeout": "P2D", "on_timeout": "goto:escalate"}
 
+TO_ALL: Final[dict[str, Any]] = {"text": "The customer called: half of it is enough."}
+
+REACHED: Final[dict[str, Any]] = {"count": 1, "runs": ["refund-4711"]}
+
+STEERED: Final[dict[str, Any]] = {
+    **REACHED,
+    "message_id": "note-1",
+    "duplicate": False,
+    "queue_depth": 1,
+}
+
+PAUSE_MANY: Final[dict[str, Any]] = {
+    "filter": {"status": ["running", "awaiting-input"], "label": ["team=support"]},
+    "body": {"reason": "audit"},
+}
+
+RESUME_MANY: Final[dict[str, Any]] = {"filter": {"status": ["paused"], "graph": "refund"}}
+
+CANCEL_MANY: Final[dict[str, Any]] = {
+    "run_ids": ["refund-4711", "refund-4712"],
+    "body": {"reason": "the orders were withdrawn"},
+}
+
+STEER_MANY: Final[dict[str, Any]] = {"run_ids": ["refund-4711", "refund-4712"], "body": TO_ALL}
+
+RESPOND_MANY: Final[dict[str, Any]] = {
+    "run_ids": ["refund-4711", "refund-4712"],
+    "body": {"response": {"approved": True}, "note": "below the limit"},
+}
+
+DONE_TO_MANY: Final[dict[str, Any]] = {
+    "results": [
+        {"run_id": "refund-4711", "ok": True, "code": None, "detail": None},
+        {
+            "run_id": "refund-4712",
+            "ok": False,
+            "code": "unknown_run",
+            "detail": "There is no run 'refund-4712', or its history is no longer kept.",
+        },
+    ],
+    "succeeded": 1,
+    "failed": 1,
+    "next_cursor": None,
+}
+
+EVICT: Final[dict[str, Any]] = {"inactive_for": "P2D"}
+
+EVICTED: Final[dict[str, Any]] = {"evicted": 1, "runs": ["refund-4711"]}
+
+MESSAGE: Final[dict[str, Any]] = {
+    "message_id": "note-1",
+    "text": "The customer called: half of it is enough.",
+    "target": "pay",
+    "priority": "high",
+}
+
+MESSAGE_RECEIPT: Final[dict[str, Any]] = {
+    "message_id": "note-1",
+    "duplicate": False,
+    "queue_depth": 1,
+}
+
+MESSAGE_PAGE: Final[dict[str, Any]] = {
+    "items": [
+        {
+            "message_id": "note-1",
+            "text": "The customer called: half of it is enough.",
+            "sender": "ada",
+            "metadata": {},
+            "parts": [],
+            "action": None,
+            "params": {},
+            "target": "pay",
+            "priority": "high",
+            "sent_at": "2026-03-02T09:10:00Z",
+            "expires_at": None,
+        }
+    ],
+    "page": 1,
+    "page_size": 50,
+    "total": 1,
+}
+
+CLEARED: Final[dict[str, Any]] = {"cleared": 1}
 
 EVENT: Final[dict[str, Any]] = {
     "id": "00064c9a8a17f40000190000019c1d2e3f4a7b5c8d9e0f1a2b3c4d5e5f0c9d2a",

@@ -27,8 +27,8 @@ EMPTY_BODY_HEADER: Final = "X-Abeyance-Request"
 """By this header, which no foreign page can send, a call without a body shows where it comes from."""
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-# Prometheus and orchestrators ask by address, and learn nothing but that we are up.
-_ANY_HOST: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+# Orchestrators ask by whatever name they know, and learn nothing but that we are up.
+_ANY_HOST: Final = frozenset({"/healthz", "/readyz"})
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _DRAINED: Final = 16
 """How many times the largest body is read and thrown away, so that its sender sees our answer."""

@@ -134,15 +134,16 @@ async def _answer(
 ) -> Answered | wire.Receipts:
     if view:
         demand(order.principal, "runs:read")
-    receipts = await _receipts(runs, run_id, order, key)
+    receipts = await receipts_of(runs, run_id, order, key)
     if not view:
         return wire.Receipts(receipts=receipts)
     return Answered(receipts=receipts, run=await runs.view(run_id))
 
 
-async def _receipts(
+async def receipts_of(
     runs: Client, run_id: str, order: wire.Respond, key: str | None
 ) -> list[Receipt]:
+    """Answer a run; with the same key again, get the same receipts."""
     if key is None:
         return await runs.respond_to(run_id, order)
     earlier = await runs.earlier_receipts(run_id, key)

@@ -24,7 +24,8 @@ _LABEL_NAME: Final = TypeAdapter(LabelName)
 _LABEL_VALUE: Final = TypeAdapter(LabelValue)
 
 
-def _statuses(given: list[str]) -> list[str]:
+def statuses_asked(given: list[str]) -> list[str]:
+    """The statuses that are named. Raises ValueError for what is none."""
     # `status=a,b` and `status=a&status=b` are one.
     asked = [name.strip() for part in given for name in part.split(",")]
     if unknown := [name for name in asked if name not in _STATUSES]:
@@ -61,7 +62,7 @@ class Asked(BaseModel):
 class RunsAsked(Asked):
     """Which runs."""
 
-    status: Annotated[list[str], AfterValidator(_statuses)] = Field(
+    status: Annotated[list[str], AfterValidator(statuses_asked)] = Field(
         default_factory=list,
         max_length=_MOST_FILTERS,
         description="Of one of these statuses, separated by commas.",

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
-import re
-from collections.abc import Coroutine
-from contextlib import suppress
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator
@@ -18,27 +13,13 @@ from abeyance.api.auth import READ, START, Who
 from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import RunResult, StartBody
 from abeyance.api.ids import Key, RunId, run_id_of
+from abeyance.api.waiting import Length, while_asked
 from abeyance.core.state import Status
-from abeyance.duration import seconds
 from abeyance.errors import Code, Refusal
-
-T = TypeVar("T")
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
-_GONE_AFTER: Final = 1.0
-"""Seconds between two looks at whether the caller of a long poll is still there."""
 _STATUSES: Final = frozenset(str(status) for status in Status)
-
-
-def _wait(given: Any) -> float:
-    # In a query everything is text, also a plain number of seconds.
-    text = str(given).strip()
-    length = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else seconds(text)
-    if not 0 <= length < math.inf:
-        message = f"{text[:100]!r} is no time to wait"
-        raise ValueError(message)
-    return length
 
 
 def _statuses(given: Any) -> frozenset[str]:
@@ -53,8 +34,7 @@ def _statuses(given: Any) -> frozenset[str]:
 
 
 Wait: TypeAlias = Annotated[
-    float | None,
-    BeforeValidator(_wait, json_schema_input_type=str),
+    Length | None,
     Query(
         description="Answer only when the run has a status of `until`, or has ended, or this time is "
         "over: ISO 8601, `30s`, or seconds. More than the service's `default_timeout` is cut to it.",
@@ -86,6 +66,8 @@ Until: TypeAlias = Annotated[
             Code.UNKNOWN_NODE,
             Code.RUN_EXISTS,
             Code.IDEMPOTENCY_CONFLICT,
+            Code.CONVERSATION_BUSY,
+            Code.TOO_MANY_RUNS,
             Code.INVALID_RUN_ID,
             Code.INVALID_INPUT,
         ),
@@ -98,7 +80,8 @@ async def start_run(
 
     To start the same graph with the same input under the id of a running run changes nothing. With an
     `Idempotency-Key` and no `run_id` the id is made from the key: a repeat finds the run, also when it
-    has ended; the key with another body is refused.
+    has ended; the key with another body is refused. A conversation has one active run of the type
+    `agent`, unless `allow_concurrent` asks for more.
     """
     graph = behind.graph(body.graph)
     if not isinstance(body.input, dict):
@@ -123,6 +106,9 @@ async def start_run(
         interrupt_after=body.interrupt_after,
         on_error=body.on_error,
         request=body.sha256() if is_keyed else None,
+        allow_concurrent=body.allow_concurrent,
+        max_active_runs=behind.settings.max_active_runs,
+        max_active_runs_policy=behind.settings.max_active_runs_policy,
     )
     response.headers["Location"] = f"/runs/{started.run_id}"
     if not started.created:
@@ -153,7 +139,7 @@ async def read_run(
         return await runs.view(run_id)
     longest = min(wait, behind.settings.default_timeout)
     waiting = runs.wait(run_id, until=until or frozenset(), timeout=longest)
-    view = await _while_asked(request, waiting)
+    view = await while_asked(request, waiting)
     # Nobody reads what is answered to a caller who has gone.
     return Response(status_code=204) if view is None else view
 
@@ -168,17 +154,3 @@ async def read_run(
 async def read_result(run_id: RunId, runs: Runs) -> RunResult:
     """Read what an ended run left behind. It is kept as long as Temporal keeps the run's history."""
     return RunResult.of(run_id, await runs.result(run_id))
-
-
-async def _while_asked(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """What the work gives; None if its caller has gone before."""
-    task = asyncio.create_task(work)
-    try:
-        while not (await asyncio.wait({task}, timeout=_GONE_AFTER))[0]:
-            if await request.is_disconnected():
-                return None
-        return task.result()
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({task})

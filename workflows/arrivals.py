@@ -67,6 +67,11 @@ def cancel_requested(order: wire.Cancel, now: datetime) -> events.CancelRequeste
     )
 
 
+def evicted(order: wire.Evict, now: datetime) -> events.Evicted:
+    """An eviction."""
+    return events.Evicted(now=now, actor=order.actor, inactive_since=order.inactive_since)
+
+
 def message_sent(
     order: wire.SteerMessage, now: datetime, made_id: str, *, signalled: bool = False
 ) -> events.MessageSent:

@@ -20,11 +20,22 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import views, wire
-    from abeyance.core import effects, events, ledger, machine, messages, rotation, snapshot
+    from abeyance.core import (
+        effects,
+        events,
+        eviction,
+        ledger,
+        machine,
+        messages,
+        rotation,
+        snapshot,
+    )
     from abeyance.core.model import GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.workflows import arrivals, closing, surface, visits
+    from abeyance.workflows.leaving import leave_conversation
+    from abeyance.workflows.metered import Metered
     from abeyance.workflows.notice import Notice
 
 _CLOSING_MEMO_BYTES: Final = 12_000
@@ -60,6 +71,7 @@ class AgentRun:
         )
         self._growth = rotation.Growth(events=0, bytes=0, updates=0)
         self._updates = 0
+        self._metered = Metered(start, spec.name, is_carried=carried is not None)
         event: events.Event
         if carried is None:
             try:
@@ -104,6 +116,7 @@ class AgentRun:
             self._arm_timer()
             facts, self._facts = self._facts, []
             self._notice.write(self._state, facts, self._start)
+            self._metered.published(self._state, facts)
             if machine.may_rotate(self._state) and workflow.all_handlers_finished():
                 carry, graph, by_scope = snapshot.parted(self._state)
                 # The moment, not a count: after a reset, too, it is larger than any before.
@@ -112,6 +125,10 @@ class AgentRun:
                 start = self._start.model_copy(update={"generation": generation})
                 workflow.continue_as_new(args=[start, graph, by_scope, carry])
         await workflow.wait_condition(workflow.all_handlers_finished)
+        await leave_conversation(self._start)
+        if self._is_dirty:
+            # What came while the conversation was told.
+            self._notice.write(self._state, self._facts, self._start)
         return closing.record_of(self._state, self._start)
 
     @workflow.signal(description="Start no new work. No argument is needed.")
@@ -221,6 +238,23 @@ class AgentRun:
         )
 
     @workflow.update(
+        description="Not for people: halt the run, if it is as inactive as it has to be."
+    )
+    async def evict(self, order: wire.Evict | None = None) -> None:
+        self._feed_update(arrivals.evicted(order or wire.Evict(), workflow.now()))
+
+    @evict.validator
+    def _check_evict(self, order: wire.Evict | None = None) -> None:
+        if not eviction.applies(
+            self._state, arrivals.evicted(order or wire.Evict(), workflow.now())
+        ):
+            raise ApplicationError(
+                "the run stays: it was active, waits until a deadline, or ends already",
+                type=wire.STILL_ACTIVE,
+                non_retryable=True,
+            )
+
+    @workflow.update(
         description='Set fields while the run waits: {"patch": {...}, "version": ...}.'
     )
     async def edit_values(self, order: wire.EditValues) -> None:
@@ -255,7 +289,10 @@ class AgentRun:
         event = arrivals.message_sent(message, workflow.now(), "-")
         try:
             machine.check(self._state, event)
-            return wire.MessageCheck(duplicate=self._state.mailbox.knows(event.message))
+            return wire.MessageCheck(
+                duplicate=self._state.mailbox.knows(event.message),
+                queue_depth=len(self._state.mailbox.queue),
+            )
         except Refusal as refusal:
             view = wire.RefusalView(
                 code=refusal.code, message=refusal.message, details=dict(refusal.details)
@@ -271,7 +308,9 @@ class AgentRun:
         # Before the event: what it makes ready then waits for the hand-over, if nothing else runs.
         if due is not None and due != self._state.rotation:
             self._advance(events.RotationDue(now=event.now, hard=due == "hard"))
+        before = self._state
         self._advance(event)
+        self._metered.carried_out(event, before, self._state)
 
     def _measure(self, event: events.Event, *, is_local: bool) -> None:
         if is_local:
@@ -312,6 +351,7 @@ class AgentRun:
             self._feed(event)
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
+            self._metered.refused(event, refusal.code)
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
 
     def _native_cancel(self) -> None:

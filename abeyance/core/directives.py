@@ -1,24 +1,24 @@
 """Messages that the run itself carries out: where it goes next, what it does again, what it puts off.
 
 A directive is taken at a boundary of the branch that its target names, else of the one that moved last:
-when a visit is ready and has not begun, or waits for people. While code of the branch runs, the directive
-waits. One that cannot be carried out is rejected, with the reason, and the run goes on. The words are
-those of ADK's InterruptService; that leaving a gate takes the gate's own capability, and that nothing
-vanishes, is ours.
+when a visit is ready and has not begun, or waits for people. While code of the branch runs, or while
+nothing is there yet of what the target names, the directive waits. One that cannot be carried out is
+rejected, with the reason, and the run goes on. The words are those of ADK's InterruptService; that
+leaving a gate takes the gate's own capability, and that nothing vanishes, is ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from abeyance.core import events, flow, gate, items, messages, patch, trail
 from abeyance.core.draft import Draft
 from abeyance.core.events import Message
 from abeyance.core.ledger import Interrupt
-from abeyance.core.model import InterruptNode
+from abeyance.core.model import InterruptNode, Question, SubgraphNode
 from abeyance.core.policy import Principal
-from abeyance.core.state import Phase, RunState, Todo, Visit
+from abeyance.core.state import Phase, RunState, Step, Todo, Visit
 from abeyance.errors import Code
 
 
@@ -41,6 +41,8 @@ def carry_out(draft: Draft) -> bool:
         visit = _branch(state, message)
         if visit is not None and not _is_at_boundary(visit):
             continue
+        if visit is None and _may_still_come(state, message.target):
+            continue
         draft.change(mailbox=state.mailbox.without([message]))
         try:
             _obey(draft, message, visit)
@@ -60,14 +62,47 @@ def carry_out(draft: Draft) -> bool:
     return False
 
 
-def _branch(state: RunState, message: Message) -> Visit | None:
-    """The visit whose branch a directive is about; None if no branch is there now."""
+def _branches(state: RunState) -> Iterator[Visit]:
     for visit in reversed(list(state.visits.values())):
-        if visit.phase is Phase.NESTED or visit.is_finally:
-            continue
-        if message.target in (None, visit.address, visit.node, visit.scope):
+        if visit.phase is not Phase.NESTED and not visit.is_finally:
+            yield visit
+
+
+def _branch(state: RunState, message: Message) -> Visit | None:
+    """The visit whose branch a directive is about; None if no such branch is there now."""
+    target = message.target
+    for visit in _branches(state):
+        if target in (None, visit.address, visit.node, visit.scope):
+            return visit
+    # A node that was left just now still names its branch.
+    for visit in _branches(state):
+        if _is_last(state, visit.scope, target):
             return visit
     return None
+
+
+def _may_still_come(state: RunState, target: str | None) -> bool:
+    """Whether anything is left, or will go on around an inner graph that is over, for it to be about."""
+    last = list(state.scopes)[-1]
+    is_about_last = target in (None, last) or _is_last(state, last, target)
+    return any(_branches(state)) or (len(state.scopes) > 1 and not is_about_last)
+
+
+def _is_last(state: RunState, scope: str, target: str | None) -> bool:
+    trodden = state.scopes[scope].trail[-1:]
+    return any(target in (step.address, step.node) for step in trodden)
+
+
+def _scope(state: RunState, message: Message, visit: Visit | None) -> str:
+    """The scope that a directive is about; where nothing is left, the innermost one."""
+    if visit is not None:
+        return visit.scope
+    last = list(state.scopes)[-1]
+    if message.target not in (None, last) and not _is_last(state, last, message.target):
+        raise _Impossible(
+            "no_branch", f"no branch is left that {message.target!r} could be the name of"
+        )
+    return last
 
 
 def _is_at_boundary(visit: Visit) -> bool:
@@ -86,11 +121,11 @@ def _obey(draft: Draft, message: Message, visit: Visit | None) -> None:
         case "update_state":
             _update(draft, message, visit)
         case "skip":
-            _skip(draft, _needed(visit, message))
+            _skip(draft, message, _needed(visit, message))
         case "rerun":
-            _go_back(draft, message, visit, 1)
+            _go_back(draft, message, visit, 0)
         case _:
-            _go_back(draft, message, visit, 1 + _steps(message))
+            _go_back(draft, message, visit, _steps(message))
 
 
 def _defer(draft: Draft, message: Message) -> None:
@@ -116,7 +151,7 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
             "invalid_params", "update_state takes params {patch: {field: value, ...}}"
         )
     _demand(message, list(draft.state.ledger.open.values()))
-    scope = draft.state.root.address if visit is None else visit.scope
+    scope = _scope(draft.state, message, visit)
     members = () if visit is None else visit.members
     try:
         items.put_patch(draft, scope, members, changes)
@@ -125,40 +160,50 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
     draft.tell("run.values_edited", scope, message.sender, fields=sorted(changes))
 
 
-def _skip(draft: Draft, visit: Visit) -> None:
+def _skip(draft: Draft, message: Message, visit: Visit) -> None:
     node = draft.graph(visit.scope).nodes[visit.node]
     if isinstance(node, InterruptNode) or visit.phase is Phase.WAITING:
         raise _Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
+    if isinstance(node, SubgraphNode):
+        # Who skips a graph passes all that it would ask.
+        _demand(message, node.graph.questions)
     draft.put_visit(replace(visit, stage="body", returned={}, starts=0))
 
 
 def _go_back(draft: Draft, message: Message, visit: Visit | None, steps: int) -> None:
-    address = draft.state.root.address if visit is None else visit.scope
-    scope = draft.state.scopes[address]
+    """Run the visit that finished last again, or one that was so many `steps` before it."""
+    address = _scope(draft.state, message, visit)
+    known = draft.state.scopes[address].trail
     if (visit is not None and visit.members) or not trail.is_linear(draft.state, address):
         raise _Impossible(
             "not_linear",
             f"{address} has several branches, a fan-out or an open join, so it is not clear what came "
             "before what",
         )
-    if steps > len(scope.trail):
+    # A visit that waits to be left has finished, and is not on the trail yet.
+    last = visit if visit is not None and visit.way is not None else None
+    undone = steps if last is not None else steps + 1
+    if undone > len(known):
         raise _Impossible(
             "not_linear",
-            f"the trail of {address} has {len(scope.trail)} visits that can be gone back to, and "
-            f"{steps} are wanted",
+            f"the trail of {address} has {len(known)} visits that can be gone back to, and "
+            f"{undone} are wanted",
         )
     if visit is not None:
         _abandon(draft, message, visit)
-    step = trail.back(draft, address, steps)
+    again: Visit | Step | None = last
+    if undone:
+        again = trail.back(draft, address, undone)
+    assert again is not None  # noqa: S101 without a last visit one at least is undone
     draft.tell(
         "run.went_back",
-        step.address,
+        again.address,
         message.sender,
-        node=step.node,
+        node=again.node,
         steps=steps,
         effects="what the visits did outside the run is not undone",
     )
-    flow.enter(draft, address, step.node, guidance=message.text or None)
+    flow.enter(draft, address, again.node, guidance=message.text or None)
 
 
 def _abandon(draft: Draft, message: Message, visit: Visit) -> None:
@@ -191,7 +236,7 @@ def _needed(visit: Visit | None, message: Message) -> Visit:
     return visit
 
 
-def _demand(message: Message, gates: Iterable[Interrupt]) -> None:
+def _demand(message: Message, gates: Iterable[Interrupt | Question]) -> None:
     principal = Principal(subject=message.sender, capabilities=message.capabilities)
     for entry in gates:
         if not principal.may(entry.requested_capability):

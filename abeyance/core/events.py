@@ -186,6 +186,18 @@ class CancelRequested(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evicted(_Event):
+    """Room is needed, or nobody cares for the run any more. It is not what anybody does to the run.
+
+    With `inactive_since` it is absorbed by a run that was active later, or that waits for an answer
+    which has a deadline of its own.
+    """
+
+    actor: str
+    inactive_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """Steering that somebody put into a run's mailbox.
 
@@ -282,6 +294,7 @@ Event: TypeAlias = (
     | Paused
     | Resumed
     | CancelRequested
+    | Evicted
     | MessageSent
     | MessagesTaken
     | MessagesCleared

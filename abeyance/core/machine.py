@@ -31,10 +31,10 @@ from abeyance.core import (
     edits,
     ending,
     events,
+    eviction,
     fanout,
     flow,
     gate,
-    items,
     leaving,
     ledger,
     looks,
@@ -94,7 +94,7 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     deadlines.apply_due(draft)
     _refuse(draft.state, event)
     if state.finished:
-        return state, ()
+        return _too_late(draft, event)
     _apply(draft, event)
     _settle(draft)
     if draft.state.status is Status.AWAITING_INPUT is not state.status:
@@ -102,6 +102,14 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     if draft.state is not state:
         draft.change(updated_at=event.now)
     return draft.state, tuple(draft.effects)
+
+
+def _too_late(draft: Draft, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
+    """Nothing changes a run that is over. What a signal brought in its last moment is still noted."""
+    state = draft.state
+    if isinstance(event, events.MessageSent) and event.signalled:
+        messages.sent(draft, event)
+    return draft.state, () if draft.state is state else tuple(draft.effects)
 
 
 def may_rotate(state: RunState) -> bool:
@@ -161,11 +169,15 @@ def _apply(draft: Draft, event: events.Event) -> None:
         case events.Paused():
             _paused(draft, event)
         case events.Resumed():
-            if draft.state.pause is not None:
+            draft.change(last_activity_at=event.now)
+            if draft.state.pause is None:
+                draft.count(resume_count=1)
+            else:
                 deadlines.resume(draft, event.actor, event.reason)
-                draft.change(last_activity_at=event.now)
         case events.CancelRequested():
             _cancel_requested(draft, event)
+        case events.Evicted():
+            eviction.evict(draft, event)
         case events.MessageSent():
             messages.sent(draft, event)
         case events.MessagesTaken():
@@ -228,12 +240,14 @@ def _responded(draft: Draft, event: events.Responded) -> None:
 
 
 def _paused(draft: Draft, event: events.Paused) -> None:
+    # Also a repeat, which does nothing else, is counted.
+    draft.count(pause_count=1)
+    draft.change(last_activity_at=event.now)
     if draft.state.pause is not None or draft.state.ending is not None:
         return
     timeout = draft.state.limits.pause_timeout if event.timeout is None else event.timeout
     deadline = None if timeout is None else draft.after(timeout)
     draft.change(
-        last_activity_at=event.now,
         pause=Pause(
             since=event.now,
             actor=event.actor,
@@ -243,7 +257,6 @@ def _paused(draft: Draft, event: events.Paused) -> None:
             on_timeout=event.on_timeout,
         ),
     )
-    draft.count(pause_count=1)
     draft.tell(
         "run.paused",
         actor=event.actor,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from abeyance.core.canonical import Json, sha256, why_not_json
+from abeyance.core.canonical import Json, sha256, size, why_not_json
 from abeyance.core.events import Message
 from abeyance.errors import Code, Refusal
 
@@ -26,6 +26,7 @@ UndeliveredReason: TypeAlias = Literal[
 _REMEMBERED: Final = 1000
 _REPORTED: Final = 100
 _MOST_UNDELIVERED: Final = 1000
+_MOST_BYTES: Final = 1_000_000
 _PREVIEW_CHARS: Final = 50
 _HASH_CHARS: Final = 16
 _RANK: Final = {"high": 0, "normal": 1, "low": 2}
@@ -81,8 +82,10 @@ class Mailbox:
             )
         return known is not None
 
-    def refuse_if_full(self, bound: int) -> None:
-        """Raise `queue_full` if there is no room for one more."""
+    def refuse_if_full(self, bound: int, message: Message) -> None:
+        """Raise `queue_full` if there is no room for one more: `bound` are counted, and all together
+        have to fit into a hand-over of the run.
+        """
         if len(self.queue) >= bound:
             raise Refusal(
                 Code.QUEUE_FULL,
@@ -90,6 +93,15 @@ class Mailbox:
                 "Wait until it has read some, clear the queue, or raise max_queue_size.",
                 limit=bound,
                 actual=len(self.queue),
+            )
+        taken = sum(_size(other) for other in self.queue)
+        if self.queue and taken + _size(message) > _MOST_BYTES:
+            raise Refusal(
+                Code.QUEUE_FULL,
+                f"The run's {len(self.queue)} unread messages take {taken} bytes, and together with this "
+                f"one more than {_MOST_BYTES}. Wait until it has read some, or clear the queue.",
+                limit=_MOST_BYTES,
+                actual=taken,
             )
 
     def next_expiry(self) -> datetime | None:
@@ -99,11 +111,14 @@ class Mailbox:
     def with_message(self, message: Message) -> Mailbox:
         """The box with one more message, behind all that are to be read before it."""
         seen = {**self.seen, message.message_id: _hash(message)}
+        # It was turned away before, and is in now.
+        rejected = tuple(note for note in self.rejected if note.message_id != message.message_id)
         while len(seen) > _REMEMBERED:
             del seen[next(iter(seen))]
         rank = _RANK[message.priority]
         before = tuple(other for other in self.queue if _RANK[other.priority] <= rank)
-        return replace(self, queue=(*before, message, *self.queue[len(before) :]), seen=seen)
+        queue = (*before, message, *self.queue[len(before) :])
+        return replace(self, queue=queue, seen=seen, rejected=rejected)
 
     def with_rejected(self, message: Message, code: str) -> Mailbox:
         """The box with a note that a message came to nothing; the last hundred notes are kept."""
@@ -133,6 +148,10 @@ def preview(message: Message) -> str:
 def cut(text: str) -> str:
     """The first characters of a text."""
     return text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}..."
+
+
+def _size(message: Message) -> int:
+    return size(_body(message))
 
 
 def _hash(message: Message) -> str:

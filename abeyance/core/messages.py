@@ -8,6 +8,7 @@ taken by the run itself (`directives`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -28,6 +29,8 @@ DIRECTIVES: Final = frozenset(
 """The actions that the run itself carries out. Any other is the author's own."""
 
 _LONGEST_ID: Final = 256
+# Nothing but a host and perhaps a port: whoever reads the url later must not read another host.
+_HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#][!-~]*)?")
 
 
 def refuse(state: RunState, message: Message) -> None:
@@ -42,7 +45,7 @@ def refuse(state: RunState, message: Message) -> None:
             run_status=str(state.status),
         )
     _refuse_unknown_target(state, message)
-    state.mailbox.refuse_if_full(state.limits.max_queue_size)
+    state.mailbox.refuse_if_full(state.limits.max_queue_size, message)
 
 
 def sent(draft: Draft, event: MessageSent) -> None:
@@ -90,7 +93,7 @@ def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
     for message in state.mailbox.queue:
         if message.action in DIRECTIVES:
             continue
-        if message.target in (None, visit.address, visit.node):
+        if message.target in (None, visit.address, visit.node, visit.scope):
             yield message
 
 
@@ -108,8 +111,9 @@ def taken(draft: Draft, event: MessagesTaken) -> None:
         return
     wanted = max(0, event.upto - len(visit.taken))
     found = tuple(for_visit(draft.state, visit))[:wanted]
-    _deliver(draft, visit, found)
-    draft.put_visit(replace(visit, taken=(*visit.taken, *found)))
+    if found:
+        _deliver(draft, visit, found)
+        draft.put_visit(replace(visit, taken=(*visit.taken, *found)))
 
 
 def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> None:
@@ -180,6 +184,7 @@ def _refuse_malformed(state: RunState, message: Message) -> None:
             limit=limits.max_metadata_size,
             actual=carried,
         )
+    _refuse_foreign_media(state, message)
     allowed = limits.allowed_actions
     if message.action is not None and allowed and message.action not in allowed:
         raise Refusal(
@@ -201,7 +206,7 @@ def _refuse_unknown_target(state: RunState, message: Message) -> None:
         pass
     else:
         known = {*_nodes(state.spec), *_graphs(state.spec)}
-        if target.startswith(state.root.address) and last.id in known:
+        if f"{target};".startswith(f"{state.root.address};") and last.id in known:
             return
     raise Refusal(
         Code.UNKNOWN_NODE,
@@ -209,6 +214,20 @@ def _refuse_unknown_target(state: RunState, message: Message) -> None:
         f"in it. There are the nodes {', '.join(map(repr, sorted(_nodes(state.spec))))}.",
         message_id=message.message_id,
     )
+
+
+def _refuse_foreign_media(state: RunState, message: Message) -> None:
+    hosts = state.limits.allowed_media_hosts
+    for url in (part["url"] for part in message.parts if part.get("url") is not None):
+        found = _HTTPS.fullmatch(str(url))
+        host = "" if found is None else found["host"].lower().removesuffix(":443")
+        if host not in hosts:
+            raise _invalid(
+                message,
+                f"The url {cut(str(url))!r} is not an https address on a host of "
+                f"allowed_media_hosts, which has {', '.join(hosts) or 'none'}. Send the media itself "
+                "as `data`, or have the host allowed.",
+            )
 
 
 def _nodes(spec: GraphSpec) -> set[str]:

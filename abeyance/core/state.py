@@ -60,7 +60,8 @@ operator when it failed, the question after it, and those of the rules.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The bounds of one run. Times are in seconds, sizes in bytes, the length of messages in characters.
-    `allowed_actions` of messages: none means all.
+    `allowed_actions` of messages: none means all; `allowed_media_hosts`, from which their media may be
+    loaded: none means none.
 
     `task_bytes` bounds what one workflow task sends; `settled_kept` how many settled interrupts are
     remembered, so that a repeated answer gets its first receipt.
@@ -70,6 +71,7 @@ class Limits:
     max_message_length: int = 10_000
     max_metadata_size: int = 100_000
     allowed_actions: tuple[str, ...] = ()
+    allowed_media_hosts: tuple[str, ...] = ()
     max_visits: int = 1000
     max_parallel_visits: int = 50
     pause_timeout: float | None = None

@@ -44,9 +44,7 @@ def changing(visit: Visit, before: Mapping[str, Json], changed: Iterable[str]) -
 
 def leave(draft: Draft, visit: Visit) -> None:
     """A visit is over: it is the last of its scope's trail, or the end of the trail."""
-    scope = draft.state.scopes.get(visit.scope)
-    if scope is None or visit.is_finally:
-        return
+    scope = draft.state.scopes[visit.scope]
     if visit.members or not is_linear(draft.state, visit.scope):
         if scope.trail:
             draft.put_scope(replace(scope, trail=()))

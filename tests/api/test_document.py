@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from stack import Api
 
 from abeyance import wire
-from abeyance.api import bodies, examples
+from abeyance.api import admin, batch, bodies, conversations, examples, messages
 from abeyance.api.app import create_app
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
 from abeyance.settings import Settings
@@ -53,6 +53,7 @@ def test_every_call_says_what_it_does_with_an_example_of_each_answer(
                 is_text = (kind, name.rpartition("/")[2]) in (
                     ("text/event-stream", "events"),
                     ("text/plain", "diagram"),
+                    ("text/plain", "metrics"),
                 )
                 expected = "application/json" if status < "400" else MEDIA_TYPE
                 assert kind == expected or is_text, name
@@ -93,6 +94,13 @@ def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> Non
         (wire.Receipts, examples.RECEIPTS),
         (bodies.RunResult, examples.RESULT),
         (bodies.GraphSummary, examples.GRAPH),
+        (wire.MessageReceipt, examples.MESSAGE_RECEIPT),
+        (messages.MessagePage, examples.MESSAGE_PAGE),
+        (wire.Cleared, examples.CLEARED),
+        (conversations.Reached, examples.REACHED),
+        (conversations.Steered, examples.STEERED),
+        (batch.BatchOutcome, examples.DONE_TO_MANY),
+        (admin.Evicted, examples.EVICTED),
     ],
 )
 def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[str, Any]) -> None:
@@ -109,6 +117,14 @@ def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[st
         (wire.CancelBody, examples.CANCEL),
         (wire.ValuesBody, examples.VALUES),
         (wire.DeadlineBody, examples.DEADLINE),
+        (wire.MessageBody, examples.MESSAGE),
+        (wire.MessageBody, examples.TO_ALL),
+        (batch.PauseBatch, examples.PAUSE_MANY),
+        (batch.ResumeBatch, examples.RESUME_MANY),
+        (batch.CancelBatch, examples.CANCEL_MANY),
+        (batch.SteerBatch, examples.STEER_MANY),
+        (batch.RespondBatch, examples.RESPOND_MANY),
+        (admin.EvictBody, examples.EVICT),
         *((wire.Answers, example["value"]) for example in examples.ANSWERS.values()),
     ],
 )

@@ -42,7 +42,7 @@ async def test_the_inbox_goes_by_windows_of_deadlines(api: Api) -> None:
     talk = new_id("talk")
     gate: dict[str, str] = {}
     for timeout in ("9d", "2d", "30d", None, "1h", "3h"):
-        _, (id_,) = await api.waiting("gated", conversation_id=talk)
+        _, (id_,) = await api.waiting("gated", conversation_id=talk, session_type="listed")
         gate[timeout or "none"] = id_
         if timeout:
             moved = await api.http.patch(f"/interrupts/{id_}", json={"timeout": timeout})
@@ -73,7 +73,9 @@ def _deadline(entry: dict[str, Any]) -> str:
 
 async def test_an_entry_tells_what_is_asked_without_its_schema(api: Api) -> None:
     talk = new_id("talk")
-    run_id, (gate,) = await api.waiting("guarded", {"amount": 3}, conversation_id=talk)
+    run_id, (gate,) = await api.waiting(
+        "guarded", {"amount": 3}, conversation_id=talk, session_type="listed"
+    )
     await seen(api, [gate], conversation_id=talk)
 
     ((entry,),) = await pages(api, conversation_id=talk)
@@ -86,10 +88,10 @@ async def test_an_entry_tells_what_is_asked_without_its_schema(api: Api) -> None
 
 async def test_what_is_settled_or_of_an_ended_run_is_not_listed(api: Api, site: Site) -> None:
     talk = new_id("talk")
-    _, (first, second) = await api.waiting("gates", conversation_id=talk)
-    cancelled, _ = await api.waiting("gated", conversation_id=talk)
-    terminated, _ = await api.waiting("gated", conversation_id=talk)
-    paused, (kept,) = await api.waiting("gated", conversation_id=talk)
+    _, (first, second) = await api.waiting("gates", conversation_id=talk, session_type="listed")
+    cancelled, _ = await api.waiting("gated", conversation_id=talk, session_type="listed")
+    terminated, _ = await api.waiting("gated", conversation_id=talk, session_type="listed")
+    paused, (kept,) = await api.waiting("gated", conversation_id=talk, session_type="listed")
     await api.http.post(f"/interrupts/{first}/respond", json={"response": 1})
     await api.http.post(f"/runs/{cancelled}/cancel", json={})
     await api.http.post(f"/runs/{paused}/pause", json={})
@@ -100,8 +102,8 @@ async def test_what_is_settled_or_of_an_ended_run_is_not_listed(api: Api, site: 
 
 async def test_the_inbox_is_filtered_by_capability_and_graph(api: Api) -> None:
     talk = new_id("talk")
-    _, (guarded,) = await api.waiting("guarded", conversation_id=talk)
-    _, (free,) = await api.waiting("gated", conversation_id=talk)
+    _, (guarded,) = await api.waiting("guarded", conversation_id=talk, session_type="listed")
+    _, (free,) = await api.waiting("gated", conversation_id=talk, session_type="listed")
     await seen(api, sorted([guarded, free]), conversation_id=talk)
 
     assert await ids(api, conversation_id=talk, capability="payments:approve") == [guarded]
@@ -117,7 +119,7 @@ async def test_a_run_that_asks_more_than_its_rows_hold_is_asked_itself(
     site = Site(temporal, gates(60, "many", capability="c" * 40))
     talk = new_id("talk")
     async with site.worker(), served(app_for(site)) as api:
-        _, asked = await api.waiting("many", conversation_id=talk)
+        _, asked = await api.waiting("many", conversation_id=talk, session_type="listed")
         assert len(asked) == 60
         await seen(api, sorted(asked), conversation_id=talk)
 
@@ -132,8 +134,8 @@ async def test_what_is_overdue_comes_first_while_no_worker_is_up(temporal: Tempo
     talk = new_id("talk")
     async with served(app_for(site)) as api:
         async with site.worker():
-            _, (soon,) = await api.waiting("soon", conversation_id=talk)
-            _, (late,) = await api.waiting("late", conversation_id=talk)
+            _, (soon,) = await api.waiting("soon", conversation_id=talk, session_type="listed")
+            _, (late,) = await api.waiting("late", conversation_id=talk, session_type="listed")
         found = await api.interrupt(late)
 
         async def is_overdue() -> bool:
@@ -168,7 +170,7 @@ async def test_a_filter_that_there_is_not_is_refused(
 
 async def test_a_cursor_of_another_list_is_refused(api: Api) -> None:
     talk = new_id("talk")
-    _, gates_ = await api.waiting("gates", conversation_id=talk)
+    _, gates_ = await api.waiting("gates", conversation_id=talk, session_type="listed")
     await seen(api, sorted(gates_), conversation_id=talk)
     query: dict[str, Any] = {"conversation_id": talk, "limit": 1}
     cursor = (await api.http.get("/interrupts", params=query)).json()["next_cursor"]

@@ -38,13 +38,15 @@ async def seen(api: Api, expected: list[str], **query: Any) -> None:
 
 async def test_runs_are_listed_newest_first_whatever_became_of_them(api: Api, site: Site) -> None:
     talk = new_id("talk")
-    run_ids = [await api.start("gated", {}, conversation_id=talk) for _ in range(5)]
+    run_ids = [
+        await api.start("gated", {}, conversation_id=talk, session_type="listed") for _ in range(5)
+    ]
     for run_id in run_ids:
         await api.until(run_id, "awaiting-input")
     await api.http.post(f"/runs/{run_ids[3]}/cancel", json={"mode": "now"})
     await api.until(run_ids[3], "cancelled")
     await site.temporal.get_workflow_handle(run_ids[1]).terminate()
-    brief = await api.start("brief", {}, conversation_id=talk)
+    brief = await api.start("brief", {}, conversation_id=talk, session_type="listed")
     await api.until(brief, "halted")
     newest_first = [brief, *reversed(run_ids)]
     await seen(api, newest_first, conversation_id=talk)
@@ -72,7 +74,10 @@ async def test_runs_are_listed_newest_first_whatever_became_of_them(api: Api, si
 
 async def test_a_long_list_is_read_a_span_of_time_after_the_other(api: Api) -> None:
     talk = new_id("talk")
-    run_ids = [await api.start("gated", {}, conversation_id=talk) for _ in range(130)]
+    run_ids = [
+        await api.start("gated", {}, conversation_id=talk, session_type="listed")
+        for _ in range(130)
+    ]
     await seen(api, run_ids[::-1], conversation_id=talk, limit=1000)
 
     page = (await api.http.get("/runs", params={"conversation_id": talk, "limit": 3})).json()
@@ -148,7 +153,9 @@ async def test_a_filter_that_there_is_not_is_refused(
 
 async def test_a_cursor_belongs_to_one_list(api: Api) -> None:
     talk = new_id("talk")
-    run_ids = [await api.start("gated", {}, conversation_id=talk) for _ in range(2)]
+    run_ids = [
+        await api.start("gated", {}, conversation_id=talk, session_type="listed") for _ in range(2)
+    ]
     await seen(api, run_ids[::-1], conversation_id=talk)
     query: dict[str, Any] = {"conversation_id": talk, "limit": 1}
     cursor = (await api.http.get("/runs", params=query)).json()["next_cursor"]

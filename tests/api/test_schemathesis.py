@@ -51,7 +51,12 @@ def map_path_parameters(
     context: schemathesis.HookContext, path_parameters: dict[str, Any] | None
 ) -> dict[str, Any] | None:
     """Let every other id that chance finds be one that there is."""
-    there_are = {"run_id": _RUN, "interrupt_id": _INTERRUPT, "name": examples.START["graph"]}
+    there_are = {
+        "run_id": _RUN,
+        "interrupt_id": _INTERRUPT,
+        "name": examples.START["graph"],
+        "conversation_id": "chat-17",
+    }
     return path_parameters and {
         name: there_are[name] if len(str(given)) % 2 else given
         for name, given in path_parameters.items()

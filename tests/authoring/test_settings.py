@@ -33,6 +33,9 @@ def test_without_an_environment_the_defaults_hold() -> None:
         ("APP", "shop:graphs", "app", "shop:graphs"),
         ("TOKENS_FILE", "/run/secrets/tokens", "tokens_file", Path("/run/secrets/tokens")),
         ("MAX_QUEUE_SIZE", "5", "max_queue_size", 5),
+        ("MAX_ACTIVE_RUNS", "7", "max_active_runs", 7),
+        ("MAX_ACTIVE_RUNS_POLICY", "reject", "max_active_runs_policy", "reject"),
+        ("SESSION_INACTIVE_TIMEOUT", "2d", "session_inactive_timeout", 172_800.0),
         ("PAUSE_TIMEOUT", "P2D", "pause_timeout", 172_800.0),
         ("PAUSE_TIMEOUT", "30", "pause_timeout", 30.0),
         ("GRACE", "0", "grace", 0.0),
@@ -40,6 +43,10 @@ def test_without_an_environment_the_defaults_hold() -> None:
         ("DEFAULT_TIMEOUT", "5m", "default_timeout", 300.0),
         ("SHUTDOWN_GRACE", "500ms", "shutdown_grace", 0.5),
         ("CONTINUE_AS_NEW_AFTER", "3", "continue_as_new_after", 3),
+        ("MAX_MESSAGE_LENGTH", "7", "max_message_length", 7),
+        ("MAX_METADATA_SIZE", "2", "max_metadata_size", 2),
+        ("ALLOWED_ACTIONS", "Sing, rerun,", "allowed_actions", ("Sing", "rerun")),
+        ("ALLOWED_MEDIA_HOSTS", "Media.example", "allowed_media_hosts", ("media.example",)),
         ("ALLOWED_HOSTS", "Inbox.example.com, inbox:8443,", "allowed_hosts", None),
     ],
 )
@@ -60,6 +67,10 @@ def test_a_variable_sets_its_field(
         ("MAX_QUEUE_SIZE", "many"),
         ("MAX_QUEUE_SIZE", ""),
         ("MAX_QUEUE_SIZE", "1.5"),
+        ("MAX_ACTIVE_RUNS", "-1"),
+        ("MAX_ACTIVE_RUNS_POLICY", "drop"),
+        ("SESSION_INACTIVE_TIMEOUT", "-1s"),
+        ("PRESET", "huge"),
         ("MAX_MESSAGE_LENGTH", "0"),
         ("MAX_METADATA_SIZE", "1"),
         ("MAX_BODY_SIZE", "999"),
@@ -104,6 +115,10 @@ def test_a_token_is_not_shown_where_settings_are() -> None:
 def test_the_limits_of_a_run_are_those_of_the_settings() -> None:
     settings = Settings(
         max_queue_size=1,
+        max_message_length=7,
+        max_metadata_size=8,
+        allowed_actions=("sing",),
+        allowed_media_hosts=("media.example",),
         max_visits=2,
         max_parallel_visits=3,
         pause_timeout=4,
@@ -113,9 +128,46 @@ def test_the_limits_of_a_run_are_those_of_the_settings() -> None:
 
     assert settings.limits() == Limits(
         max_queue_size=1,
+        max_message_length=7,
+        max_metadata_size=8,
+        allowed_actions=("sing",),
+        allowed_media_hosts=("media.example",),
         max_visits=2,
         max_parallel_visits=3,
         pause_timeout=4,
         grace=5,
         continue_as_new_after=6,
     )
+
+
+PRESETS = {
+    # queue, runs, seconds of inactivity, characters of a message, bytes of metadata
+    "multi-tenant": (50, 1_000, 1_800.0, 5_000, 50_000),
+    "high-throughput": (500, 0, 7_200.0, 50_000, 500_000),
+    "constrained": (20, 100, 600.0, 1_000, 10_000),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_gives_settings_that_go_together(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("ABEYANCE_PRESET", name)
+    found = load_settings()
+
+    assert PRESETS[name] == (
+        found.max_queue_size,
+        found.max_active_runs,
+        found.session_inactive_timeout,
+        found.max_message_length,
+        found.max_metadata_size,
+    )
+
+
+def test_what_is_set_itself_goes_before_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABEYANCE_PRESET", "constrained")
+    monkeypatch.setenv("ABEYANCE_MAX_QUEUE_SIZE", "33")
+    monkeypatch.setenv("ABEYANCE_MAX_ACTIVE_RUNS", "0")
+
+    assert (load_settings().max_queue_size, load_settings().max_active_runs) == (33, 0)
+    assert Settings(preset="multi-tenant", max_queue_size=44).max_queue_size == 44

@@ -139,7 +139,12 @@ def answered(come_to: list[Any]) -> dict[int, httpx.Response]:
 async def test_starts_that_were_cut_off_are_repeated_elsewhere_and_each_run_starts_once(
     tmp_path: Path,
 ) -> None:
-    body = {"graph": "gates", "input": {}, "conversation_id": "talk"}
+    body = {
+        "graph": "gates",
+        "input": {},
+        "conversation_id": "talk",
+        "allow_concurrent": True,
+    }
     async with two_apis(tmp_path) as (doomed, other, _):
 
         def start(api: ApiProcess, number: int) -> Coroutine[Any, Any, httpx.Response]:

@@ -12,7 +12,7 @@ from core_drive import ADA, SNAPSHOT, Drive, asked, gate, graph, restored
 
 from abeyance.core import events, machine
 from abeyance.core.canonical import Json
-from abeyance.core.model import START, GoTo
+from abeyance.core.model import START, GoTo, Question
 from abeyance.core.policy import Principal
 from abeyance.core.state import Status
 
@@ -60,7 +60,8 @@ def in_status(status: Status) -> Drive:
 class Row:
     """An event and its cells, one for each status in order of `Status`.
 
-    `+` is that the run changes, `.` that it does not, anything else the code of a refusal.
+    `+` is that the run changes, `.` that it does not, `~` that it is over and only notes it, anything
+    else the code of a refusal.
     """
 
     kind: type[events.Event]
@@ -115,7 +116,13 @@ def moved(seconds: float, **fields: Any) -> Callable[[Drive], Mapping[str, Any]]
 
 
 BY_ADA = {"actor": "ada"}
-PASSIVE = {events.Ticked, events.TaskBegan, events.RotationDue, events.Restored}
+PASSIVE = {
+    events.Ticked,
+    events.TaskBegan,
+    events.RotationDue,
+    events.Restored,
+    events.Evicted,
+}
 """What happens without anybody doing something."""
 
 # fmt: off
@@ -142,6 +149,11 @@ TABLE: dict[str, Row] = {
     ),
     "a gate finished":       Row(
         events.NodeFinished, {"visit": "graph:g;node:ask"}, ". . . . . . . .",
+    ),
+    "work asks":             Row(
+        events.NodeInterrupted,
+        {"visit": WORK, "asked": (events.Asked(question=Question(name="more", prompt="More?")),)},
+        "+ . + + . . . .",
     ),
     "nobody stopped":        Row(events.NodeStopped, {"visit": "graph:g;node:no"}, ". . . . . . . ."),
     "an answer":             Row(
@@ -176,31 +188,40 @@ TABLE: dict[str, Row] = {
     "an answer to nothing":  Row(
         events.Responded, answers("r.0", 1), " ".join(["unknown_interrupt"] * 8),
     ),
-    "paused":                Row(events.Paused, BY_ADA, "+ + . . . . . ."),
-    "paused now":            Row(events.Paused, {**BY_ADA, "mode": "now"}, "+ + . . . . . ."),
+    "paused":                Row(events.Paused, BY_ADA, "+ + + + . . . ."),
+    "paused now":            Row(events.Paused, {**BY_ADA, "mode": "now"}, "+ + + + . . . ."),
     "paused for nowhere":    Row(
         events.Paused, {**BY_ADA, "on_timeout": GoTo(node="nowhere")},
         " ".join(["unknown_node"] * 8),
     ),
-    "resumed":               Row(events.Resumed, BY_ADA, ". . + . . . . ."),
+    "resumed":               Row(events.Resumed, BY_ADA, "+ + + + . . . ."),
     "cancelled":             Row(events.CancelRequested, BY_ADA, "+ + + + . . . ."),
     "cancelled now":         Row(events.CancelRequested, {**BY_ADA, "mode": "now"}, "+ + + + . . . ."),
+    "evicted":               Row(events.Evicted, BY_ADA, "+ + + . . . . ."),
+    "evicted though active": Row(
+        events.Evicted, lambda run: {**BY_ADA, "inactive_since": run.now - timedelta(hours=9)},
+        ". . . . . . . .",
+    ),
+    "evicted at a deadline": Row(
+        events.Evicted, lambda run: {**BY_ADA, "inactive_since": run.now}, ". . . . . . . .",
+    ),
     "a message":             Row(
         events.MessageSent, message("new", "hello"),
         "+ + + not_running not_running not_running not_running not_running",
     ),
     "a signalled message":   Row(
-        events.MessageSent, message("new", "hello", signalled=True), "+ + + + . . . .",
+        events.MessageSent, message("new", "hello", signalled=True), "+ + + + ~ ~ ~ ~",
     ),
     "a repeated message":    Row(events.MessageSent, message("known", "hello"), ". . . . . . . ."),
     "a conflicting message": Row(
         events.MessageSent, message("known", "other"), " ".join(["message_conflict"] * 8),
     ),
     "a signalled conflict":  Row(
-        events.MessageSent, message("known", "other", signalled=True), "+ + + + . . . .",
+        events.MessageSent, message("known", "other", signalled=True), "+ + + + ~ ~ ~ ~",
     ),
-    "work takes messages":   Row(events.MessagesTaken, {"visit": WORK, "most": 5}, "+ . + . . . . ."),
-    "work takes none":       Row(events.MessagesTaken, {"visit": WORK, "most": 0}, ". . . . . . . ."),
+    "work takes messages":   Row(events.MessagesTaken, {"visit": WORK, "upto": 5}, "+ . + . . . . ."),
+    "work takes none":       Row(events.MessagesTaken, {"visit": WORK, "upto": 0}, ". . . . . . . ."),
+    "messages are cleared":  Row(events.MessagesCleared, BY_ADA, "+ + + . . . . ."),
     "values are edited":     Row(events.ValuesEdited, edit({"x": 2}), edited("+")),
     "old values are edited": Row(events.ValuesEdited, edit({"x": 2}, version=9), edited("stale")),
     "no field is edited":    Row(events.ValuesEdited, edit({"y": 2}), edited("invalid_input")),
@@ -252,7 +273,7 @@ def test_an_event_changes_the_run_or_is_absorbed_or_is_refused(
     written = SNAPSHOT.dump_json(before)
     event = row.event(run)
 
-    if cell in {"+", "."}:
+    if cell in {"+", ".", "~"}:
         machine.check(before, event)
         after, effects = machine.advance(before, event)
         assert (after is before) == (cell == ".")

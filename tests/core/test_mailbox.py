@@ -25,7 +25,10 @@ def working(max_queue_size: int = 100) -> Drive:
 def take(run: Drive, most: int, visit: str = "graph:g;node:work") -> list[Json]:
     """The ids of what a visit gets."""
     before = len(run.facts("message.delivered"))
-    run.feed(events.MessagesTaken, visit=visit, most=most)
+    known = run.state.visits.get(visit)
+    run.feed(
+        events.MessagesTaken, visit=visit, upto=most + (0 if known is None else len(known.taken))
+    )
     return [fact.data["message_id"] for fact in run.facts("message.delivered")[before:]]
 
 
@@ -123,7 +126,8 @@ def test_what_a_signal_could_not_bring_in_is_on_record(id_: str, text: str, code
     (note,) = run.state.mailbox.rejected
     assert (note.message_id, note.code, note.preview) == (id_, code, "x" * 50 + "...")
     (fact,) = run.facts("message.rejected")
-    assert (fact.actor, fact.data) == ("ada", {"message_id": id_, "code": code})
+    assert (fact.actor, fact.data["message_id"], fact.data["code"]) == ("ada", id_, code)
+    assert fact.data["reason"]
     assert len(run.state.mailbox.queue) == 1
 
 

@@ -6,6 +6,7 @@ and to want the same.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from abeyance.core import events, machine
 from abeyance.core.canonical import Json
 from abeyance.core.effects import RunNode
 from abeyance.core.ledger import judge, receipt_of
+from abeyance.core.messages import DIRECTIVES, for_visit
 from abeyance.core.model import (
     END,
     Fail,
@@ -32,7 +34,7 @@ from abeyance.core.model import (
 )
 from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.snapshot import joined, parted
-from abeyance.core.state import Limits
+from abeyance.core.state import Limits, Phase
 from abeyance.errors import Refusal
 
 NOBODY = Principal(subject="nobody")
@@ -91,7 +93,9 @@ class Runs(RuleBasedStateMachine):
         assert (after, effects, refusal) == advanced(copy, event)
         assert checked(before, event) == refusal
         assert SNAPSHOT.dump_json(before) == written
-        assert after is before or (refusal is None and not before.finished)
+        assert after is before or refusal is None
+        noted = replace(before, mailbox=after.mailbox, facts=after.facts)
+        assert not before.finished or after == noted
         self.watch.saw(before, event, after, effects)
         self.state = after
         self.is_sound = True
@@ -174,11 +178,14 @@ class Runs(RuleBasedStateMachine):
     def code_takes_messages(self, data: st.DataObject, most: int) -> None:
         self.notice_what_is_due()
         visit = data.draw(st.sampled_from([*sorted(self.state.visits), "graph:g;node:never"]))
-        queued = [message.message_id for message in self.state.mailbox.queue]
         before = len(self.watch.delivered)
-        self.feed(events.MessagesTaken, visit=visit, most=most)
-        taken = queued[:most] if visit in self.state.visits else []
-        assert taken == self.watch.delivered[before:]
+        taken: list[str] = []
+        upto = most
+        if (found := self.state.visits.get(visit)) is not None and found.phase is Phase.RUNNING:
+            upto += len(found.taken)
+            taken = [message.message_id for message in for_visit(self.state, found)][:most]
+        self.feed(events.MessagesTaken, visit=visit, upto=upto)
+        assert taken == self.watch.delivered[before:][: len(taken)]
 
     # What people do
 
@@ -284,6 +291,32 @@ class Runs(RuleBasedStateMachine):
         assert refusal is None or not signalled
         assert signalled or refusal is not None or id_ in self.watch.accepted
         assert self.watch.accepted.count(id_) <= 1
+
+    @rule(
+        action=st.sampled_from(sorted(DIRECTIVES)),
+        steps=st.sampled_from([1, 1, 2, 0]),
+        for_=st.sampled_from([None, None, "graph:g", "a"]),
+        principal=st.sampled_from([BOSS, NOBODY]),
+    )
+    def people_direct(
+        self, action: str, steps: int, for_: str | None, principal: Principal
+    ) -> None:
+        message = events.Message(
+            message_id=f"{action} {for_} {steps} {principal.subject}",
+            text="again",
+            sender=principal.subject,
+            capabilities=principal.capabilities,
+            action=action,
+            target=for_,
+            params={"steps": steps, "patch": {"flag": True}},
+        )
+        self.feed(events.MessageSent, message=message)
+
+    @rule()
+    def people_clear_messages(self) -> None:
+        self.notice_what_is_due()
+        self.feed(events.MessagesCleared, actor="ada")
+        assert not self.state.mailbox.queue
 
     # What time and Temporal do
 

@@ -55,6 +55,8 @@ def test_an_order_carries_all_that_the_code_needs() -> None:
             interrupted=False,
             item=None,
             results=None,
+            inbox=(),
+            guidance=None,
             outcome=None,
         )
     ]
@@ -83,6 +85,8 @@ def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> N
         interrupted=True,
         item="item",
         results=None,
+        inbox=(),
+        guidance=None,
         outcome=None,
     )
     run.finish("one")
@@ -313,20 +317,20 @@ def test_a_paused_run_asks_nobody_and_does_not_complete() -> None:
     assert ends.status == "completed"
 
 
-def test_pause_and_resume_change_nothing_the_second_time() -> None:
+def test_a_repeated_pause_or_resume_is_counted_and_changes_nothing_else() -> None:
     run = Drive(chain("a"))
     pause(run, reason="first")
     run.wait(1)
     before = run.state
     pause(run, mode="now", reason="second", timeout=1)
-    assert run.state is before
+    assert (run.state.pause, run.state.facts, run.last) == (before.pause, before.facts, ())
 
     resume(run)
     run.wait(1)
     before = run.state
     resume(run)
-    assert run.state is before
-    assert (run.state.counters.pause_count, run.state.counters.resume_count) == (1, 1)
+    assert (run.state.visits, run.state.facts, run.last) == (before.visits, before.facts, ())
+    assert (run.state.counters.pause_count, run.state.counters.resume_count) == (2, 2)
 
 
 def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit() -> None:

@@ -459,3 +459,20 @@ async def test_composites_may_stand_in_each_other() -> None:
 
     ended = await run(one_node(work), answers={"a": 1, "b": 2})
     assert ended.values["log"] == ["b", "p/a"]
+
+
+async def test_what_travels_with_an_outcome_is_bounded() -> None:
+    async def asks(state: State, ctx: Context) -> None:
+        await ctx.interrupts([Interrupt(f"q{n}", payload="x" * 90_000) for n in range(20)])
+
+    async def emits(state: State, ctx: Context) -> None:
+        for _ in range(3):
+            ctx.emit("much", "x" * 90_000)
+
+    async def emits_often(state: State, ctx: Context) -> None:
+        for _ in range(1_001):
+            ctx.emit("often")
+
+    assert "asks 20 questions that take 18" in await failed(asks)
+    assert "200000 bytes of them, and emits more" in await failed(emits)
+    assert "may emit 1000 events" in await failed(emits_often)

@@ -180,6 +180,7 @@ class Drive:
         limits: Limits | None = None,
     ) -> None:
         self.now = T0
+        self.directives = 0
         self.effects: list[Effect] = []
         self.last: tuple[Effect, ...] = ()
         self.state = machine.new_run(
@@ -262,10 +263,27 @@ class Drive:
         fitting: dict[str, Any] = {"principal": ADA, "schema_faults": dict.fromkeys(answers, ())}
         return {**fitting, "answers": answers, **fields}
 
-    def send(self, message_id: str, text: str = "hello", **fields: Any) -> None:
+    def send(
+        self, message_id: str, text: str = "hello", *, signalled: bool = False, **about: Any
+    ) -> None:
         """Ada sends a message."""
-        message = events.Message(message_id=message_id, text=text, sender="ada")
-        self.feed(events.MessageSent, message=message, **fields)
+        message = events.Message(message_id=message_id, text=text, **{"sender": "ada", **about})
+        self.feed(events.MessageSent, message=message, signalled=signalled)
+
+    def direct(self, action: str, text: str = "", **about: Any) -> None:
+        """Ada, who has the capabilities that she is given, sends a directive."""
+        self.directives += 1
+        self.send(f"d{self.directives}", text, action=action, **about)
+
+    def rejected(self) -> list[tuple[str, str]]:
+        """Id and code of what was sent and came to nothing."""
+        return [(note.message_id, note.code) for note in self.state.mailbox.rejected]
+
+    def take(self, node: str, upto: int = 1) -> list[str]:
+        """The ids of what the running visit of a node has taken, up to so many."""
+        address = self.visit(node).address
+        self.feed(events.MessagesTaken, visit=address, upto=upto)
+        return [message.message_id for message in self.state.visits[address].taken]
 
     def cancel(self, **fields: Any) -> None:
         """Bob cancels the run."""

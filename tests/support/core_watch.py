@@ -12,6 +12,15 @@ from abeyance.core.state import Phase, RunState, Status
 
 TERMINAL = {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED}
 SETTLING = {"interrupt.answered", "interrupt.expired", "interrupt.cancelled"}
+ADMISSION = {
+    "action_not_allowed",
+    "invalid_message",
+    "message_conflict",
+    "not_running",
+    "queue_full",
+    "unknown_node",
+}
+"""Why a message is turned away at the door; with any other code it was in, and could not be obeyed."""
 
 Order = RunNode | DecideRoutes
 
@@ -30,6 +39,7 @@ class Watch:
         self.undelivered: list[str] = []
         self._done: set[str] = set()
         self._told_to: dict[str, Mapping[str, Json]] = {}
+        self.impossible: list[str] = []
         self._starts: Counter[str] = Counter()
         self._facts = 0
         self._finishes = 0
@@ -144,6 +154,8 @@ class Watch:
                 self.accepted.append(str(fact.data["message_id"]))
             case "message.delivered":
                 self.delivered.append(str(fact.data["message_id"]))
+            case "message.rejected" if fact.data["code"] not in ADMISSION:
+                self.impossible.append(str(fact.data["message_id"]))
             case "message.undelivered":
                 self.undelivered.append(str(fact.data["message_id"]))
             case _:
@@ -198,7 +210,9 @@ class Watch:
     def _an_accepted_message_is_queued_delivered_or_reported(self, state: RunState) -> None:
         queued = [message.message_id for message in state.mailbox.queue]
         assert len(queued) <= state.limits.max_queue_size
-        assert sorted(self.accepted) == sorted(queued + self.delivered + self.undelivered)
+        assert sorted(self.accepted) == sorted(
+            queued + self.delivered + self.undelivered + self.impossible
+        )
         reported = [left.message_id for left in state.mailbox.undelivered]
         assert reported == self.undelivered
         assert state.counters.messages_queued == len(self.accepted)

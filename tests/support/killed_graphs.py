@@ -82,4 +82,34 @@ async def walk(state: Points, ctx: Context) -> dict[str, Any]:
 
 
 stepping.edge(START, "walk")
-graphs = [patient, once, stepping]
+
+reading = Graph("reading", state=Points)
+
+
+@reading.node(heartbeat="2s", retries=3)
+async def read(state: Points, ctx: Context) -> dict[str, Any]:
+    """Take messages until one says `enough`; the file says what was seen, by each attempt."""
+
+    def point(name: str) -> None:
+        file = Path(state.dies_at)
+        if file.exists() and file.read_text(encoding="utf-8") == name:
+            file.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    log: list[str] = []
+    point("before all")
+    while True:
+        message = await ctx.check_interrupt()
+        if message is None:
+            await asyncio.sleep(0.05)
+            continue
+        log.append(message.message_id)
+        with Path(state.journal).open("a", encoding="utf-8") as journal:
+            journal.write(f"{ctx.attempt}={message.message_id}\n")
+        point(f"after {message.message_id}")
+        if message.text == "enough":
+            return {"log": log}
+
+
+reading.edge(START, "read")
+graphs = [patient, once, stepping, reading]

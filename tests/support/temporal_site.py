@@ -21,8 +21,11 @@ from abeyance import Graph, Principal, wire
 from abeyance.client import Client
 from abeyance.converter import data_converter
 from abeyance.core.state import Limits
+from abeyance.runid import conversation_workflow_id
 from abeyance.settings import Settings
 from abeyance.worker import make_worker
+from abeyance.workflows.conversation import ConversationWorkflow
+from abeyance.workflows.janitor import Janitor
 from abeyance.workflows.run import AgentRun
 
 BINARY = str(Path(sys.executable).parent / "temporal")
@@ -115,12 +118,16 @@ class Site:
         """Replay the run's newest history on today's code; raises if the code would do otherwise."""
         await replay(await self.history(run_id))
 
+    async def replays_conversation(self, conversation_id: str) -> None:
+        """The same for the workflow of a conversation."""
+        await self.replays(conversation_workflow_id(conversation_id))
+
 
 async def replay(history: WorkflowHistory) -> None:
     """Replay one history; raises if the code would do otherwise than what was recorded."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
     replayer = Replayer(
-        workflows=[AgentRun],
+        workflows=[AgentRun, ConversationWorkflow, Janitor],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         data_converter=data_converter(),
     )

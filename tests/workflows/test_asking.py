@@ -467,3 +467,26 @@ async def test_a_pause_that_stops_a_visit_keeps_its_steps(temporal: TemporalClie
         assert ended.status == "completed"
         assert done == {"first": 1, "begun": 2, "second": 1}
         await site.replays(run_id)
+
+
+async def test_a_step_after_a_sign_of_life_survives_a_failure(temporal: TemporalClient) -> None:
+    graph = Graph("slow", state=State)
+    done: Counter[str] = Counter()
+
+    @graph.node
+    async def slow(state: State, ctx: Context) -> dict[str, Any]:
+        await ctx.step("first", lambda: done.update(["first"]))
+        # Longer than it takes until the visit says that it lives, with the journal as it is then.
+        await asyncio.sleep(1.3)
+        await ctx.step("second", lambda: done.update(["second"]))
+        if ctx.attempt == 1:
+            message = "once"
+            raise ValueError(message)
+        return {"log": ["done"]}
+
+    graph.edge(START, "slow")
+    site = Site(temporal, graph)
+    async with site.worker():
+        ended = await site.ended(await site.start())
+        assert ended.status == "completed"
+        assert done == {"first": 1, "second": 1}

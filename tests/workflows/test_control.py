@@ -235,7 +235,9 @@ async def test_control_of_an_unknown_or_ended_run_is_refused(temporal: TemporalC
             assert over.value.details["ended_at"]
 
 
-async def test_control_changes_nothing_when_repeated(temporal: TemporalClient) -> None:
+async def test_control_that_is_repeated_is_counted_and_changes_nothing_else(
+    temporal: TemporalClient,
+) -> None:
     site = Site(temporal, gated())
     async with site.worker():
         run_id = await site.start()
@@ -247,7 +249,7 @@ async def test_control_changes_nothing_when_repeated(temporal: TemporalClient) -
 
         assert second.pause == first.pause
         assert resumed.metrics is not None
-        assert (resumed.metrics.pause_count, resumed.metrics.resume_count) == (1, 1)
+        assert (resumed.metrics.pause_count, resumed.metrics.resume_count) == (2, 2)
 
 
 async def test_a_pause_that_would_go_nowhere_is_refused(temporal: TemporalClient) -> None:

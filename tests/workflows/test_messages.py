@@ -2,21 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Annotated, Any
 
 import pytest
+from pydantic import BaseModel
 from sample_graphs import Held, gated
-from temporal_site import Site, eventually
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowUpdateFailedError
 
-from abeyance import Refusal, wire
+from abeyance import START, Context, Graph, Refusal, append, wire
+from abeyance.core.events import Message
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
 
-def message(number: int) -> wire.SteerMessage:
-    return wire.SteerMessage(message_id=f"m{number}", text=f"hello {number}")
+class Read(BaseModel):
+    log: Annotated[list[str], append] = []
+    enough: bool = False
+
+
+def message(number: int, **about: Any) -> wire.SteerMessage:
+    return wire.SteerMessage(message_id=f"m{number}", **{"text": f"hello {number}", **about})
+
+
+def reading(name: str = "reading", *, pause: float = 0.02) -> Graph:
+    """Two nodes in turn, one with an inbox and one that asks, until one of them reads `enough`."""
+    graph = Graph(name, state=Read)
+
+    def told(found: Sequence[Message]) -> dict[str, Any]:
+        return {
+            "log": [each.message_id for each in found],
+            "enough": any(each.text == "enough" for each in found),
+        }
+
+    @graph.node(retries=5)
+    async def inboxed(state: Read, inbox: Sequence[Message]) -> dict[str, Any]:
+        return told(inbox)
+
+    @graph.node(retries=5)
+    async def asking(state: Read, ctx: Context) -> dict[str, Any]:
+        found: list[Message] = []
+        for _ in range(5):
+            if (each := await ctx.check_interrupt()) is not None:
+                found.append(each)
+            await asyncio.sleep(pause)
+        return told(found)
+
+    graph.edge(START, "inboxed")
+    graph.edge("inboxed", "asking", when={"enough": False})
+    graph.edge("asking", "inboxed", when={"enough": False})
+    graph.edge("inboxed", "last", when="else")
+    graph.edge("asking", "last", when="else")
+
+    @graph.node
+    async def last(state: Read) -> None:
+        return None
+
+    return graph
 
 
 async def test_messages_are_taken_once_in_order_and_the_rest_is_reported(
@@ -31,27 +78,30 @@ async def test_messages_are_taken_once_in_order_and_the_rest_is_reported(
             receipt = await site.client.send_message(run_id, message(number))
             assert (receipt.duplicate, receipt.queue_depth) == (False, number + 1)
         again = await site.client.send_message(run_id, message(1))
-        handle = temporal.get_workflow_handle(run_id)
 
-        async def take(most: int) -> list[str]:
-            order = wire.TakeMessages(visit="graph:held;node:hold", most=most)
-            taken: list[dict[str, Any]] = await handle.execute_update("take_messages", order)
-            return [entry["message_id"] for entry in taken]
+        async def take(start: int, upto: int) -> list[str]:
+            order = wire.TakeMessages(visit="graph:held;node:hold", start=start, upto=upto)
+            return [each.message_id for each in await site.client.take_messages(run_id, order)]
 
-        first = await take(2)
-        second = await take(2)
+        first = await take(0, 2)
+        second = await take(2, 4)
+        retried = await take(0, 2)
         before = len((await site.history(run_id)).events)
+        order = wire.TakeMessages(visit="graph:held;node:hold", start=3, upto=5)
         with pytest.raises(WorkflowUpdateFailedError):
-            await take(2)
+            await temporal.get_workflow_handle(run_id).execute_update("take_messages", order)
+        nothing = await take(3, 5)
         after = len((await site.history(run_id)).events)
         await site.client.send_message(run_id, message(9))
         held.release.set()
         ended = await site.ended(run_id)
+        result = await site.client.result(run_id)
 
         assert again.duplicate
-        assert (first, second) == (["m0", "m1"], ["m2"])
+        assert (first, second, retried, nothing) == (["m0", "m1"], ["m2"], ["m0", "m1"], [])
         assert before == after
-        assert [left.message_id for left in ended.undelivered] == ["m9"]
+        for reported in (ended.undelivered, result.undelivered):
+            assert [(left.message_id, left.reason) for left in reported] == [("m9", "completed")]
         assert ended.metrics is not None
         assert (ended.metrics.messages_queued, ended.metrics.messages_delivered) == (4, 3)
         await site.replays(run_id)
@@ -65,12 +115,273 @@ async def test_a_full_queue_says_so_and_a_signal_into_it_is_recorded(
         run_id = await site.start(limits=Limits(max_queue_size=1))
         await site.until(run_id, "awaiting-input")
         await site.client.send_message(run_id, message(0))
-        with pytest.raises(Refusal) as full:
-            await site.client.send_message(run_id, message(1))
-        await temporal.get_workflow_handle(run_id).signal("steer", message(2))
+        refusals = []
+        for send in (site.client.send_message, site.client.steer, site.client.pause_and_send):
+            with pytest.raises(Refusal) as full:
+                await send(run_id, message(1))
+            refusals.append(full.value)
+        handle = temporal.get_workflow_handle(run_id)
+        await handle.signal("steer", message(2))
+        await handle.signal("steer", ["no", "message"])
+        await handle.signal("steer")
         view = await site.client.view(run_id)
 
-        assert full.value.code is Code.QUEUE_FULL
-        assert (full.value.details["limit"], full.value.details["actual"]) == (1, 1)
-        assert [(note.message_id, note.code) for note in view.rejected] == [("m2", "queue_full")]
-        assert view.queue_depth == 1
+        assert {refusal.code for refusal in refusals} == {Code.QUEUE_FULL}
+        assert (refusals[0].details["limit"], refusals[0].details["actual"]) == (1, 1)
+        assert [note.code for note in view.rejected] == [
+            "queue_full",
+            "invalid_message",
+            "invalid_message",
+        ]
+        assert view.rejected[0].message_id == "m2"
+        assert (view.queue_depth, view.paused) == (1, False)
+
+        # What was turned away, and is sent again when there is room, is in.
+        assert await site.client.clear_messages(run_id) == 1
+        receipt = await site.client.steer(run_id, message(2))
+        assert (receipt.duplicate, receipt.queue_depth) == (False, 1)
+
+
+async def test_a_repeat_is_known_across_hand_overs_and_in_both_ways_of_sending(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, reading(pause=0.005))
+    async with site.worker():
+        run_id = await site.start(limits=Limits(continue_as_new_after=20))
+        handle = temporal.get_workflow_handle(run_id)
+        generation = (await handle.describe()).run_id
+        await site.client.steer(run_id, message(1))
+
+        async def is_handed_over() -> bool:
+            return (await handle.describe()).run_id != generation
+
+        await eventually(is_handed_over)
+        steered = await site.client.steer(run_id, message(1))
+        sent = await site.client.send_message(run_id, message(1))
+        with pytest.raises(Refusal) as conflict:
+            await site.client.steer(run_id, message(1, text="another"))
+        await site.client.steer(run_id, message(2, text="enough"))
+        ended = await site.ended(run_id)
+
+        assert (steered.duplicate, sent.duplicate) == (True, True)
+        assert conflict.value.code is Code.MESSAGE_CONFLICT
+        assert ended.values["log"] == ["m1", "m2"]
+
+
+async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happens(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, reading(), patience=40)
+    count = 200
+    accepted: list[str] = []
+
+    async def send(numbers: Sequence[int]) -> None:
+        for number in numbers:
+            way = site.client.steer if number % 3 else site.client.send_message
+            while True:
+                try:
+                    receipt = await way(run_id, message(number))
+                except Refusal as refusal:
+                    assert refusal.code is Code.QUEUE_FULL, refusal
+                    await asyncio.sleep(0.05)
+                else:
+                    accepted.append(receipt.message_id)
+                    break
+
+    run_id = await site.start(limits=Limits(continue_as_new_after=60, max_queue_size=40))
+    generations = set()
+    senders = asyncio.gather(*(send(range(first, count, 6)) for first in range(6)))
+    while not senders.done():
+        # Workers come and go, in the middle of what their nodes read.
+        async with site.worker():
+            await asyncio.wait({senders}, timeout=1.5)
+            generations.add((await temporal.get_workflow_handle(run_id).describe()).run_id)
+    await senders
+    async with site.worker():
+        await site.client.send_message(run_id, message(count, text="enough", priority="low"))
+        late = [f"late{number}" for number in range(5)]
+        for id_ in late:
+            try:
+                given = wire.SteerMessage(message_id=id_, text="x", priority="low")
+                accepted.append((await site.client.steer(run_id, given)).message_id)
+            except Refusal as refusal:
+                assert refusal.code is Code.NOT_RUNNING
+        ended = await site.ended(run_id, seconds=60)
+    accepted.append(f"m{count}")
+
+    assert ended.status == "completed", ended.error
+    taken = Counter(ended.values["log"])
+    left = Counter(entry.message_id for entry in ended.undelivered)
+    assert taken + left == Counter(accepted)
+    assert {f"m{number}" for number in range(count + 1)} == set(taken) - set(late)
+    assert len(generations) > 1
+    assert ended.rejected == [] or {note.code for note in ended.rejected} <= {
+        "queue_full",
+        "not_running",
+    }
+    assert ended.metrics is not None
+    assert ended.metrics.messages_queued == len(accepted)
+    assert ended.metrics.max_queue_depth <= 40
+
+
+async def test_a_visit_that_is_tried_again_gets_what_it_took(temporal: TemporalClient) -> None:
+    graph = Graph("clumsy", state=Read)
+    seen: list[tuple[str, list[str]]] = []
+
+    @graph.node(retries=2)
+    async def inboxed(state: Read, ctx: Context, inbox: Sequence[Message]) -> dict[str, Any]:
+        found = [each.message_id for each in inbox]
+        seen.append(("inbox", found))
+        if ctx.attempt == 1:
+            raise ValueError("again")
+        return {"log": found}
+
+    @graph.node(retries=2)
+    async def asking(state: Read, ctx: Context) -> dict[str, Any]:
+        found: list[str] = []
+        while len(found) < 2 and (each := await ctx.check_interrupt()) is not None:
+            found.append(each.message_id)
+        seen.append(("asked", found))
+        if ctx.attempt < 3:
+            raise ValueError("again")
+        return {"log": found}
+
+    graph.interrupt("gate", prompt="Go?")
+    graph.edge(START, "gate")
+    graph.edge("gate", "inboxed")
+    graph.edge("inboxed", "asking")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.send_message(run_id, message(0, target="inboxed"))
+        for number in (1, 2, 3):
+            await site.client.send_message(run_id, message(number, target="asking"))
+        await site.client.respond(run_id, response=None, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert seen == [("inbox", ["m0"])] * 2 + [("asked", ["m1", "m2"])] * 3
+    assert ended.values["log"] == ["m0", "m1", "m2"]
+    assert [left.message_id for left in ended.undelivered] == ["m3"]
+
+
+async def test_a_message_to_a_run_that_completes_is_taken_or_reported_or_refused(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("short", state=Read)
+
+    @graph.node
+    async def quick(state: Read, ctx: Context) -> dict[str, Any]:
+        found = await ctx.check_interrupt()
+        return {"log": [] if found is None else [found.message_id]}
+
+    graph.edge(START, "quick")
+    site = Site(temporal, graph)
+    fates: Counter[str] = Counter()
+
+    async def one_run(number: int) -> None:
+        run_id = await site.start()
+        receipts: dict[str, str | None] = {}
+
+        async def send(index: int) -> None:
+            # From before its first node to after its end.
+            await asyncio.sleep(index * number % 13 * 0.004)
+            way = site.client.steer if index % 2 else site.client.send_message
+            try:
+                await way(run_id, message(index))
+            except Refusal as refusal:
+                receipts[f"m{index}"] = refusal.code
+            else:
+                receipts[f"m{index}"] = None
+
+        await asyncio.gather(*(send(index) for index in range(8)))
+        ended = await site.ended(run_id)
+        taken = set(ended.values["log"])
+        left = {entry.message_id for entry in ended.undelivered}
+        accepted = {id_ for id_, code in receipts.items() if code is None}
+        assert not taken & left
+        assert taken | left == accepted, receipts
+        assert {code for code in receipts.values() if code} <= {Code.NOT_RUNNING}
+        fates.update(taken=len(taken), left=len(left), refused=8 - len(accepted))
+
+    async with site.worker():
+        for batch in range(4):
+            await asyncio.gather(*(one_run(8 * batch + number) for number in range(8)))
+
+    assert fates["refused"]
+    assert fates["taken"] + fates["left"]
+
+
+async def test_without_a_worker_a_steer_is_kept_and_nobody_can_say_how_deep_the_queue_is(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(), patience=4)
+    run_id = await site.start()
+    receipt = await site.client.steer(run_id, message(1))
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(site.worker())
+        await site.until(run_id, "awaiting-input")
+        unread = await site.client.messages(run_id)
+
+        assert (receipt.message_id, receipt.queue_depth) == ("m1", None)
+        assert [each.message_id for each in unread] == ["m1"]
+        assert await site.client.has_queued_messages(run_id)
+        assert await site.client.queue_depth(run_id) == 1
+        await site.client.clear_messages(run_id)
+        assert not await site.client.has_queued_messages(run_id)
+
+
+async def test_messages_that_are_too_old_are_reported_without_anybody_asking(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.steer(run_id, message(1, ttl=0.3))
+
+        async def is_reported() -> bool:
+            return bool((await site.client.view(run_id)).undelivered)
+
+        await eventually(is_reported)
+        view = await site.client.view(run_id)
+        assert [(left.message_id, left.reason) for left in view.undelivered] == [("m1", "expired")]
+        assert view.queue_depth == 0
+
+
+async def test_a_directive_has_a_node_done_again_with_what_was_said(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("guided", state=Read)
+
+    @graph.node
+    async def write(state: Read, ctx: Context) -> dict[str, Any]:
+        return {"log": [f"{ctx.address.rpartition(';')[2]}: {ctx.guidance}"]}
+
+    graph.interrupt("gate", prompt="Good?")
+    graph.edge(START, "write")
+    graph.edge("write", "gate")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        first = await site.until(run_id, "awaiting-input")
+        await site.client.steer(run_id, message(1, text="be kinder", action="rerun"))
+
+        async def is_asked_anew() -> bool:
+            view = await site.client.view(run_id)
+            return [e.id for e in view.interrupts] not in ([], [e.id for e in first.interrupts])
+
+        await eventually(is_asked_anew)
+        impossible = await site.client.steer(
+            run_id, message(2, action="go_back", params={"steps": 9})
+        )
+        await site.client.steer(run_id, message(3, text="later", action="defer"))
+        await site.client.respond(run_id, response=None, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert ended.values["log"] == ["node:write:2: be kinder"]
+    assert not impossible.duplicate
+    assert [(note.message_id, note.code) for note in ended.rejected] == [("m2", "not_linear")]
+    assert [todo["text"] for todo in ended.todos] == ["later"]

@@ -1,0 +1,102 @@
+"""What is measured: every metric of ours, by name, with its unit and its attributes.
+
+The same names are recorded by three parts, each of which sees something else: the API what its callers
+asked and were told, a run what became of it, an activity what it wrote down. `docs/metrics.md` says
+which part records what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+Kind: TypeAlias = Literal["gauge", "counter", "histogram"]
+Via: TypeAlias = Literal["api", "run"]
+"""Who counted an operation: the API by its answer, or the run by what it did."""
+Operation: TypeAlias = Literal[
+    "start",
+    "pause",
+    "resume",
+    "cancel",
+    "message",
+    "pause-and-send",
+    "clear",
+    "respond",
+    "edit",
+    "batch",
+    "evict",
+]
+Outcome: TypeAlias = Literal["success", "refused", "timeout", "error"]
+Checkpoint: TypeAlias = Literal["journal", "hand-over"]
+
+_UNITS: Final = {"ms": "_milliseconds", "s": "_seconds", "": ""}
+_MINUTE: Final = 60.0
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric. `unit` is "ms", "s" or nothing; `buckets` are upper bounds in that unit."""
+
+    name: str
+    kind: Kind
+    says: str
+    attributes: tuple[str, ...]
+    unit: str = ""
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def exposed(self) -> str:
+        """The name under which Prometheus reads it: there are no dots, and units are spelt out."""
+        ending = "_total" if self.kind == "counter" else _UNITS[self.unit]
+        return self.name.replace(".", "_") + ending
+
+
+_QUICK: Final = (5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 1e4, 3e4, 3e5)
+_FOR_PEOPLE: Final = (1.0, 10.0, _MINUTE, 5 * _MINUTE, 30 * _MINUTE, _HOUR, 4 * _HOUR)
+
+QUEUE_DEPTH: Final = Metric(
+    name="interrupt.queue_depth",
+    kind="gauge",
+    says="unread messages of the runs of a graph that this worker holds in memory",
+    attributes=("graph",),
+)
+OPERATIONS: Final = Metric(
+    name="interrupt.operations",
+    kind="counter",
+    says="what people and programs asked of runs, and what became of it",
+    attributes=("operation", "status", "code", "via"),
+)
+LATENCY: Final = Metric(
+    name="interrupt.latency",
+    kind="histogram",
+    says="time from an operation's request to its answer",
+    attributes=("operation", "status"),
+    unit="ms",
+    buckets=_QUICK,
+)
+WAIT: Final = Metric(
+    name="interrupt.wait",
+    kind="histogram",
+    says="time from the opening of an interrupt to somebody's answer",
+    attributes=("graph", "kind"),
+    unit="s",
+    buckets=(*_FOR_PEOPLE, 12 * _HOUR, _DAY, 3 * _DAY, 7 * _DAY, 30 * _DAY),
+)
+CHECKPOINTS: Final = Metric(
+    name="checkpoint.operations",
+    kind="counter",
+    says="times that progress was made durable outside the ordinary history",
+    attributes=("kind", "status"),
+)
+CHECKPOINT_LATENCY: Final = Metric(
+    name="checkpoint.latency",
+    kind="histogram",
+    says="time that this took",
+    attributes=("kind",),
+    unit="ms",
+    buckets=_QUICK,
+)
+
+METRICS: Final = (QUEUE_DEPTH, OPERATIONS, LATENCY, WAIT, CHECKPOINTS, CHECKPOINT_LATENCY)

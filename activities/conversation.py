@@ -1,0 +1,20 @@
+"""What a run has done outside when it leaves its conversation."""
+
+from __future__ import annotations
+
+from temporalio import activity
+
+from abeyance import wire
+from abeyance.client import Client
+
+
+class ConversationActivities:
+    """The activities of runs that belong to conversations."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn(name=wire.RELEASE_ACTIVITY)
+    async def release(self, order: wire.Release) -> None:
+        """Give the place of a run in its conversation back."""
+        await self._client.release_claims(order)

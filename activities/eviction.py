@@ -1,0 +1,20 @@
+"""A round of the janitor: evicting what has been inactive for too long."""
+
+from __future__ import annotations
+
+from temporalio import activity
+
+from abeyance import wire
+from abeyance.client import Client
+
+
+class EvictionActivities:
+    """The activities of the janitor."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn(name=wire.EVICT_ACTIVITY)
+    async def evict(self, order: wire.EvictInactive) -> int:
+        """Evict the runs that have been inactive for so long, and return how many."""
+        return len(await self._client.evict(inactive_for=order.inactive_for, actor="janitor"))

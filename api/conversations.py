@@ -1,0 +1,141 @@
+"""Control of all active runs of a conversation.
+
+Runs that were started a moment ago are found: a workflow of the conversation's own knows them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, TypeAlias
+
+from fastapi import APIRouter, Body, Path
+from pydantic import BaseModel
+
+from abeyance import wire
+from abeyance.api import document, examples
+from abeyance.api.auth import CONTROL, STEER, Who
+from abeyance.api.backend import Behind, Runs
+from abeyance.api.bodies import Name
+from abeyance.api.control import CancelBody, PauseBody, ResumeBody, demand_gates, leads_on
+from abeyance.api.ids import Key
+from abeyance.api.problems import invalid
+from abeyance.errors import Code
+
+router = APIRouter(prefix="/conversations/{conversation_id:path}", tags=["conversations"])
+
+ConversationId: TypeAlias = Annotated[
+    Name, Path(description="What groups the runs.", examples=["chat-17"])
+]
+MessageBody: TypeAlias = Annotated[wire.MessageBody, Body(examples=[examples.TO_ALL])]
+
+
+class Reached(BaseModel):
+    """The active runs that were reached, oldest first."""
+
+    count: int
+    runs: list[str]
+
+    @classmethod
+    def of(cls, runs: list[str]) -> Reached:
+        """All of these."""
+        return cls(count=len(runs), runs=runs)
+
+
+class Steered(Reached):
+    """The run that was steered, and the receipt of the message."""
+
+    message_id: str
+    duplicate: bool
+    queue_depth: int | None
+
+
+@router.post(
+    "/interrupt",
+    status_code=202,
+    dependencies=[CONTROL],
+    responses=document.change(202, "The runs that end now.", examples.REACHED),
+)
+async def interrupt(
+    conversation_id: ConversationId, who: Who, runs: Runs, body: CancelBody = None
+) -> Reached:
+    """Cancel every active run of a conversation. That there is none is no error."""
+    order = wire.Cancel(**_given(body), actor=who.subject)
+    return Reached.of(await runs.conversation_interrupt(conversation_id, order))
+
+
+@router.post(
+    "/pause",
+    status_code=202,
+    dependencies=[CONTROL],
+    responses=document.change(
+        202, "The runs that are paused.", examples.REACHED, Code.UNKNOWN_NODE
+    ),
+)
+async def pause(
+    conversation_id: ConversationId, who: Who, behind: Behind, runs: Runs, body: PauseBody = None
+) -> Reached:
+    """Pause every active run of a conversation, as a single one is paused."""
+    if body is not None and leads_on(body):
+        for run_id in await runs.conversation_runs(conversation_id):
+            await demand_gates(run_id, who, behind, runs)
+    order = wire.Pause(**_given(body), actor=who.subject)
+    return Reached.of(await runs.conversation_pause(conversation_id, order))
+
+
+@router.post(
+    "/resume",
+    status_code=202,
+    dependencies=[CONTROL],
+    responses=document.change(202, "The runs that go on.", examples.REACHED),
+)
+async def resume(
+    conversation_id: ConversationId, who: Who, runs: Runs, body: ResumeBody = None
+) -> Reached:
+    """Let every active run of a conversation go on."""
+    order = wire.Resume(**_given(body), actor=who.subject)
+    return Reached.of(await runs.conversation_resume(conversation_id, order))
+
+
+@router.post(
+    "/steer",
+    status_code=202,
+    dependencies=[STEER],
+    responses=document.change(
+        202,
+        "The run that has the message.",
+        examples.STEERED,
+        Code.NO_ACTIVE_RUN,
+        Code.UNKNOWN_NODE,
+        Code.AMBIGUOUS_RUN,
+        Code.MESSAGE_CONFLICT,
+        Code.INVALID_MESSAGE,
+        Code.ACTION_NOT_ALLOWED,
+        Code.QUEUE_FULL,
+    ),
+)
+async def steer(
+    conversation_id: ConversationId, body: MessageBody, who: Who, runs: Runs, key: Key
+) -> Steered:
+    """Put a message into the mailbox of the one active run of the type `agent`.
+
+    The same message again, by its `message_id` or the `Idempotency-Key`, is a `duplicate`.
+    """
+    message = message_of(body, who.subject, who.capabilities, key)
+    steered = await runs.conversation_steer(conversation_id, message)
+    return Steered(count=1, runs=[steered.run_id], **steered.receipt.model_dump())
+
+
+def message_of(
+    body: wire.MessageBody, sender: str, capabilities: tuple[str, ...], key: str | None
+) -> wire.SteerMessage:
+    """A message as a run gets it, under an id by which a repeat is known. Raises `invalid_body`."""
+    if None not in (key, body.message_id) and key != body.message_id:
+        told = f"{body.message_id!r} is not the Idempotency-Key {key!r}: give one, or both the same"
+        raise invalid([{"pointer": "/message_id", "message": told}])
+    given = {name: getattr(body, name) for name in body.model_fields_set}
+    given["message_id"] = body.message_id or key or uuid.uuid4().hex
+    return wire.SteerMessage(**given, sender=sender, capabilities=capabilities)
+
+
+def _given(body: wire.ControlBody | None) -> dict[str, object]:
+    return {} if body is None else {name: getattr(body, name) for name in body.model_fields_set}

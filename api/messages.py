@@ -1,0 +1,230 @@
+"""Messages for runs: sent, looked at, thrown away.
+
+A steer is a signal, and is accepted also when no worker is up; a message is an update, and gets its
+receipt from the run itself. Both are known by their ids, so that either may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Annotated, Final, TypeAlias
+
+from fastapi import APIRouter, Body, Query, Request, Response
+from pydantic import BaseModel
+
+from abeyance import wire
+from abeyance.api import document, examples
+from abeyance.api.auth import CONTROL, READ, STEER, Who
+from abeyance.api.backend import Backend, Behind, Runs
+from abeyance.api.ids import Key, RunId
+from abeyance.api.problems import invalid
+from abeyance.api.waiting import Length, while_asked
+from abeyance.client import Client
+from abeyance.core.policy import Principal
+from abeyance.errors import Code, Refusal
+from abeyance.statemodel import ValuesError
+
+router = APIRouter(prefix="/runs/{run_id}", tags=["messages"])
+
+MessageBody: TypeAlias = Annotated[wire.MessageBody, Body(examples=[examples.MESSAGE])]
+
+_LARGEST_PAGE: Final = 1_000
+_USUAL_PAGE: Final = 50
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 1.0
+_REFUSED: Final = (
+    Code.UNKNOWN_RUN,
+    Code.NOT_RUNNING,
+    Code.UNKNOWN_NODE,
+    Code.MESSAGE_CONFLICT,
+    Code.INVALID_MESSAGE,
+    Code.ACTION_NOT_ALLOWED,
+    Code.QUEUE_FULL,
+)
+
+
+class MessagePage(BaseModel):
+    """Unread messages, in the order of reading. `total` counts those of all pages."""
+
+    items: list[wire.MessageView]
+    page: int
+    page_size: int
+    total: int
+
+
+Timeout: TypeAlias = Annotated[
+    Length | None,
+    Query(
+        description="How long to try again while the run's queue is full: ISO 8601, `30s`, or seconds. "
+        "More than the service's `default_timeout` is cut to it.",
+        examples=["PT10S"],
+    ),
+]
+
+
+@router.post(
+    "/steer",
+    status_code=202,
+    dependencies=[STEER],
+    responses=document.change(202, "The message is in.", examples.MESSAGE_RECEIPT, *_REFUSED),
+)
+async def steer(
+    *, run_id: RunId, body: MessageBody, who: Who, behind: Behind, runs: Runs, key: Key
+) -> wire.MessageReceipt:
+    """Put a message into a run's mailbox, to be read at the next boundary.
+
+    It is delivered, or reported in the run's `undelivered`. The same message again, by its
+    `message_id` or `Idempotency-Key`, is a `duplicate` and changes nothing. Where no worker is up it is
+    accepted, and `queue_depth` is null.
+    """
+    return await runs.steer(
+        run_id, await _message(run_id, body, who=who, behind=behind, runs=runs, key=key)
+    )
+
+
+@router.post(
+    "/messages",
+    status_code=201,
+    response_model=wire.MessageReceipt,
+    dependencies=[STEER],
+    responses=document.change(
+        201, "The message is in.", examples.MESSAGE_RECEIPT, *_REFUSED, Code.NATIVELY_PAUSED
+    ),
+)
+async def send_message(
+    *,
+    run_id: RunId,
+    body: MessageBody,
+    who: Who,
+    behind: Behind,
+    runs: Runs,
+    key: Key,
+    request: Request,
+    timeout: Timeout = None,
+) -> wire.MessageReceipt | Response:
+    """Put a message into a run's mailbox, with a receipt from the run itself.
+
+    While the queue is full it is tried again for `timeout`; without one a full queue is refused at
+    once. Nothing of it waits inside the run.
+    """
+    message = await _message(run_id, body, who=who, behind=behind, runs=runs, key=key)
+    longest = min(timeout or 0.0, behind.settings.default_timeout)
+    receipt = await while_asked(request, _until_there_is_room(runs, run_id, message, longest))
+    # Nobody reads what is answered to a caller who has gone.
+    return Response(status_code=204) if receipt is None else receipt
+
+
+@router.get(
+    "/messages",
+    dependencies=[READ],
+    responses=document.read("A page of messages.", examples.MESSAGE_PAGE, Code.UNKNOWN_RUN),
+)
+async def list_messages(
+    run_id: RunId,
+    runs: Runs,
+    page: Annotated[int, Query(description="Counted from 1; what is below is 1.")] = 1,
+    page_size: Annotated[int, Query(description="1 to 1000; anything else is 50.")] = _USUAL_PAGE,
+) -> MessagePage:
+    """List a run's unread messages, without reading them. A page past the end is empty."""
+    unread = await runs.messages(run_id)
+    page = max(1, page)
+    page_size = page_size if 0 < page_size <= _LARGEST_PAGE else _USUAL_PAGE
+    first = (page - 1) * page_size
+    return MessagePage(
+        items=[wire.MessageView.of(message) for message in unread[first : first + page_size]],
+        page=page,
+        page_size=page_size,
+        total=len(unread),
+    )
+
+
+@router.delete(
+    "/messages",
+    dependencies=[STEER],
+    responses=document.change(
+        200,
+        "How many messages were thrown away.",
+        examples.CLEARED,
+        Code.UNKNOWN_RUN,
+        Code.NOT_RUNNING,
+        Code.NATIVELY_PAUSED,
+    ),
+)
+async def clear_messages(run_id: RunId, who: Who, runs: Runs) -> wire.Cleared:
+    """Throw a run's unread messages away. They are reported as undelivered, with the reason `cleared`;
+    the run goes on.
+    """
+    return wire.Cleared(cleared=await runs.clear_messages(run_id, actor=who.subject))
+
+
+@router.post(
+    "/pause-and-send",
+    status_code=202,
+    dependencies=[STEER, CONTROL],
+    responses=document.change(202, "The message is in.", examples.MESSAGE_RECEIPT, *_REFUSED),
+)
+async def pause_and_send(
+    *, run_id: RunId, body: MessageBody, who: Who, behind: Behind, runs: Runs, key: Key
+) -> wire.MessageReceipt:
+    """Pause a run, and put a message into its mailbox, which is read when the run goes on.
+
+    A message that is refused pauses nothing.
+    """
+    message = await _message(run_id, body, who=who, behind=behind, runs=runs, key=key)
+    return await runs.pause_and_send(run_id, message, wire.Pause(actor=who.subject))
+
+
+async def _message(
+    run_id: str,
+    body: wire.MessageBody,
+    *,
+    who: Principal,
+    behind: Backend,
+    runs: Client,
+    key: str | None,
+) -> wire.SteerMessage:
+    """What the run gets: under an id by which a repeat is known, and from whom."""
+    if None not in (key, body.message_id) and key != body.message_id:
+        told = f"{body.message_id!r} is not the Idempotency-Key {key!r}: give one, or both the same"
+        raise invalid([{"pointer": "/message_id", "message": told}])
+    given = {name: getattr(body, name) for name in body.model_fields_set}
+    given["message_id"] = body.message_id or key or uuid.uuid4().hex
+    if body.action == "update_state":
+        given["params"] = {**body.params, "patch": await _patch(run_id, body, behind, runs)}
+    return wire.SteerMessage(**given, sender=who.subject, capabilities=who.capabilities)
+
+
+async def _patch(run_id: str, body: wire.MessageBody, behind: Backend, runs: Client) -> object:
+    """The patch as the run's state takes it, where this service has its graph."""
+    patch = body.params.get("patch")
+    graph = behind.graphs.get((await runs.view(run_id)).graph)
+    if graph is None or not isinstance(patch, dict):
+        # The run itself says what it cannot use.
+        return patch
+    try:
+        return graph.states.patch(patch)
+    except ValuesError as error:
+        faults = [
+            {**fault, "pointer": f"/params/patch{fault['pointer']}"} for fault in error.errors
+        ]
+        raise Refusal(
+            Code.INVALID_MESSAGE, f"The patch does not fit the state: {error}.", errors=faults
+        ) from error
+
+
+async def _until_there_is_room(
+    runs: Client, run_id: str, message: wire.SteerMessage, longest: float
+) -> wire.MessageReceipt:
+    until = time.monotonic() + longest
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return await runs.send_message(run_id, message)
+        except Refusal as refusal:
+            left = until - time.monotonic()
+            if refusal.code is not Code.QUEUE_FULL or left <= 0:
+                raise
+        await asyncio.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,0 +1,154 @@
+"""Measuring every operation once, by what its caller was answered, and telling the figures.
+
+An operation is a call that is to change a run. Whether it did is told by the answer, so what is measured
+is what the caller saw: a refusal has its code, and the time includes all repeats towards Temporal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Final
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from abeyance import metrics
+from abeyance.api import document, problems
+from abeyance.api.auth import demand
+from abeyance.api.backend import Backend
+from abeyance.api.instruments import MEDIA_TYPE, Instruments
+from abeyance.errors import Code
+
+_ADMIN: Final = "admin"
+_DEFECT: Final = "internal_error"
+_NO_OPERATION: Final = frozenset({"unknown_path", "method_not_allowed"})
+_FIRST_ERROR: Final = 400
+_FIRST_FAULT: Final = 500
+
+_ON_RUNS: Final[dict[str, metrics.Operation]] = {
+    "pause": "pause",
+    "resume": "resume",
+    "cancel": "cancel",
+    "interrupt": "cancel",
+    "steer": "message",
+    "messages": "message",
+    "pause-and-send": "pause-and-send",
+    "respond": "respond",
+}
+_CALLS: Final[tuple[tuple[str, str, metrics.Operation], ...]] = (
+    ("POST", "/runs", "start"),
+    *(("POST", f"/runs/[^/]+/{word}", done) for word, done in _ON_RUNS.items()),
+    *(("POST", f"/conversations/[^/]+/{word}", done) for word, done in _ON_RUNS.items()),
+    ("POST", "/interrupts/[^/]+/respond", "respond"),
+    ("PATCH", "/interrupts/[^/]+", "edit"),
+    ("PATCH", "/runs/[^/]+/values", "edit"),
+    ("DELETE", "/runs/[^/]+/messages", "clear"),
+    ("POST", "/batch/[^/]+", "batch"),
+    ("POST", "/admin/evict", "evict"),
+)
+
+_EXAMPLE: Final = """\
+# HELP interrupt_operations_total what people and programs asked of runs, and what became of it
+# TYPE interrupt_operations_total counter
+interrupt_operations_total{code="",operation="respond",status="success",via="api"} 3.0
+"""
+
+router = APIRouter(tags=["health"])
+
+
+def operation_of(method: str, path: str) -> metrics.Operation | None:
+    """The operation that a call asks for; None if it is to change nothing."""
+    for taken, pattern, operation in _CALLS:
+        if method == taken and re.fullmatch(pattern, path):
+            return operation
+    return None
+
+
+class Metered:
+    """ASGI middleware that measures operations."""
+
+    def __init__(self, app: ASGIApp, *, instruments: Instruments) -> None:
+        self._app = app
+        self._instruments = instruments
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, and measure it if it is an operation."""
+        operation = (
+            operation_of(scope["method"], scope["path"]) if scope["type"] == "http" else None
+        )
+        if operation is None:
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send)
+        began = time.monotonic()
+        try:
+            await self._app(scope, receive, answer)
+        finally:
+            code = answer.code
+            if code not in _NO_OPERATION:
+                took = (time.monotonic() - began) * 1000
+                self._instruments.record(operation, _outcome(answer, scope), code, took)
+
+
+class _Answer:
+    """Passes an answer on, and looks at it. An answer that never began is a defect of ours."""
+
+    def __init__(self, send: Send) -> None:
+        self.status = _FIRST_FAULT
+        self._send = send
+        self._is_problem = False
+        self._body = b""
+
+    @property
+    def code(self) -> str:
+        """The code of the problem; empty if all went well."""
+        if self._is_problem:
+            return str(json.loads(self._body)["code"])
+        return _DEFECT if self.status >= _FIRST_FAULT else ""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            kind = Headers(raw=message["headers"]).get("content-type")
+            self._is_problem = kind == problems.MEDIA_TYPE
+        elif self._is_problem:
+            self._body += message.get("body", b"")
+        await self._send(message)
+
+
+def _outcome(answer: _Answer, scope: Scope) -> metrics.Outcome:
+    if answer.status < _FIRST_ERROR:
+        return "success"
+    if answer.status >= _FIRST_FAULT:
+        return "error"
+    # Who says how long the call may wait for room has waited that long.
+    has_waited = b"timeout" in parse_qs(scope["query_string"])
+    return "timeout" if has_waited and answer.code == Code.QUEUE_FULL else "refused"
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses=document.text("What this process has measured, for Prometheus.", _EXAMPLE),
+)
+async def read_metrics(request: Request) -> Response:
+    """Tell what this process has measured, for Prometheus.
+
+    With authentication this takes the capability `admin`, unless the service was told to tell everybody.
+    """
+    behind: Backend = request.app.state.backend
+    instruments: Instruments = request.app.state.instruments
+    if behind.tokens.are_required and not behind.settings.open_metrics:
+        demand(behind.tokens.principal(request), _ADMIN)
+    return Response(instruments.exposed(), media_type=MEDIA_TYPE)
+
+
+def measure(app: FastAPI) -> None:
+    """Let an application measure its operations, and tell them."""
+    app.state.instruments = Instruments()
+    app.add_middleware(Metered, instruments=app.state.instruments)
+    app.include_router(router)

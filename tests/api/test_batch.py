@@ -1,0 +1,261 @@
+"""The same done to many runs in one call, and evictions."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from sample_graphs import gated
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site, eventually
+
+from abeyance.parallel import each
+
+
+async def post(api: Api, path: str, body: dict[str, Any] | None = None, **options: Any) -> Any:
+    return await api.http.post(path, json=body or {}, **options)
+
+
+async def done(api: Api, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = await post(api, f"/batch/{operation}", body)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    results = found["results"]
+    assert found["succeeded"] == sum(result["ok"] for result in results)
+    assert found["failed"] == len(results) - found["succeeded"]
+    return found
+
+
+async def started(api: Api, count: int, **fields: Any) -> list[str]:
+    async def start(_: int) -> str:
+        run_id, _gates = await api.waiting("gated", **fields)
+        return run_id
+
+    return await each(range(count), start, at_once=8)
+
+
+async def test_each_run_has_its_result_in_the_order_of_the_call(api: Api) -> None:
+    good, ended, other = await started(api, 3)
+    await post(api, f"/runs/{ended}/cancel")
+    await api.until(ended, "cancelled")
+    asked = [other, "never-was", ended, "no run", good, other]
+    found = await done(api, "pause", {"run_ids": asked, "body": {"reason": "audit"}})
+
+    assert [(result["run_id"], result["code"]) for result in found["results"]] == [
+        (other, None),
+        ("never-was", "unknown_run"),
+        (ended, "not_running"),
+        ("no run", "invalid_run_id"),
+        (good, None),
+    ]
+    assert (found["succeeded"], found["failed"], found["next_cursor"]) == (2, 3, None)
+    assert all(result["detail"] for result in found["results"] if not result["ok"])
+    for run_id in (good, other):
+        await api.until(run_id, "paused")
+    await done(api, "resume", {"run_ids": [good, other]})
+    for run_id in (good, other):
+        await api.until(run_id, "awaiting-input")
+
+
+async def test_a_filter_reaches_what_a_list_shows_page_by_page(api: Api) -> None:
+    team = new_id("team")
+    runs = await started(api, 5, labels={"team": team})
+    filter_ = {"label": [f"team={team}"]}
+
+    async def listed() -> bool:
+        query = {"label": f"team={team}", "status": "awaiting-input"}
+        return len((await api.http.get("/runs", params=query)).json()["items"]) == 5
+
+    await eventually(listed)
+    first = await done(api, "cancel", {"filter": filter_, "limit": 3})
+    rest = await done(
+        api, "cancel", {"filter": filter_, "limit": 3, "cursor": first["next_cursor"]}
+    )
+
+    reached = [result["run_id"] for page in (first, rest) for result in page["results"]]
+    assert (len(first["results"]), rest["next_cursor"]) == (3, None)
+    assert sorted(reached) == sorted(runs)
+    for run_id in runs:
+        await api.until(run_id, "cancelled")
+
+
+async def test_many_are_steered_once_and_answered_once(api: Api) -> None:
+    runs = await started(api, 4)
+    steer = {"run_ids": runs, "body": {"text": "hurry", "message_id": new_id("note")}}
+    answer = {"run_ids": runs, "body": {"response": {"approved": True}}}
+    for _ in "12":
+        assert (await done(api, "steer", steer))["succeeded"] == 4
+    messages = [(await api.http.get(f"/runs/{run_id}")).json() for run_id in runs]
+    first = await done(api, "respond", answer)
+    again = await done(api, "respond", answer)
+
+    assert [view["queue_depth"] for view in messages] == [1] * 4
+    assert first["succeeded"] == 4
+    assert {result["code"] for result in again["results"]} <= {
+        "run_finished",
+        "ambiguous_interrupt",
+    }
+    for run_id in runs:
+        await api.until(run_id, "completed")
+
+
+async def test_answers_by_id_go_to_the_runs_that_they_name(api: Api) -> None:
+    (one, (gate,)), (two, _) = [await api.waiting("gated") for _ in "12"]
+    body = {"run_ids": [one, two], "body": {"responses": {gate: {"approved": True}}}}
+    found = await done(api, "respond", body)
+
+    assert [result["code"] for result in found["results"]] == [None, "unknown_interrupt"]
+    await api.until(one, "completed")
+    assert (await api.http.get(f"/runs/{two}")).json()["status"] == "awaiting-input"
+
+
+@pytest.mark.timeout(180)
+async def test_a_thousand_runs_in_one_call(api: Api, site: Site) -> None:
+    team = new_id("many")
+    runs = [new_id() for _ in range(1_000)]
+    graph = site.graphs["gated"]
+
+    async def start(run_id: str) -> None:
+        await site.client.start(graph, {}, run_id=run_id, labels={"team": team})
+
+    await each(runs, start, at_once=8)
+    began = time.monotonic()
+    found = await done(api, "cancel", {"run_ids": runs, "body": {"mode": "now"}})
+    took = time.monotonic() - began
+
+    assert (found["succeeded"], found["failed"]) == (1_000, 0)
+    assert took < 60
+    query = {"label": f"team={team}", "status": "cancelled", "limit": "1000"}
+
+    async def ended() -> bool:
+        items = (await api.http.get("/runs", params=query)).json()["items"]
+        return {item["run_id"] for item in items} == set(runs)
+
+    await eventually(ended, seconds=90)
+    print(f"1,000 runs were told to cancel in {took:.1f} s")
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "pointer"),
+    [
+        ("pause", {}, ""),
+        ("pause", {"run_ids": ["a"], "filter": {"graph": "gated"}}, ""),
+        ("pause", {"run_ids": []}, "/run_ids"),
+        ("pause", {"run_ids": ["a"] * 1_001}, "/run_ids"),
+        ("pause", {"run_ids": ["a"], "limit": 3}, ""),
+        ("resume", {"filter": {}}, "/filter"),
+        ("resume", {"filter": {"status": ["asleep"]}}, "/filter/status"),
+        ("resume", {"filter": {"label": ["team"]}}, "/filter/label/0"),
+        ("resume", {"filter": {"colour": "red"}}, "/filter/colour"),
+        ("resume", {"filter": {"graph": "gated"}, "limit": 1_001}, "/limit"),
+        ("resume", {"filter": {"graph": "gated"}, "cursor": "elsewhere"}, "/cursor"),
+        ("cancel", {"run_ids": ["a"], "body": {"mode": "hard"}}, "/body/mode"),
+        ("steer", {"run_ids": ["a"]}, "/body"),
+        ("steer", {"run_ids": ["a"], "body": {"text": 5}}, "/body/text"),
+        ("respond", {"run_ids": ["a"], "body": {"note": "no answer"}}, "/body"),
+    ],
+)
+async def test_what_cannot_be_used_is_refused(
+    api: Api, operation: str, body: dict[str, Any], pointer: str
+) -> None:
+    refused = problem(await post(api, f"/batch/{operation}", body), 422, "invalid_body")
+
+    assert [error["pointer"] for error in refused["errors"]] == [pointer]
+
+
+async def test_an_unknown_operation_is_an_unknown_path(api: Api) -> None:
+    answer = await post(api, "/batch/delete", {"run_ids": ["a"]})
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_path")
+
+
+async def test_a_batch_takes_the_capability_of_its_operation(api: Api) -> None:
+    who = {"X-Abeyance-Principal": "eve", "X-Abeyance-Capabilities": "runs:read"}
+    for operation, capability in {
+        "pause": "runs:control",
+        "resume": "runs:control",
+        "cancel": "runs:control",
+        "steer": "runs:steer",
+        "respond": "runs:respond",
+    }.items():
+        answer = await post(api, f"/batch/{operation}", {"run_ids": ["a"]}, headers=who)
+        assert problem(answer, 403, "capability_required")["capability"] == capability
+    answer = await post(api, "/admin/evict", {"keep": 1_000_000}, headers=who)
+    assert problem(answer, 403, "capability_required")["capability"] == "admin"
+
+
+async def test_operators_evict_what_is_inactive_and_what_is_too_many(
+    api: Api, temporal: Any
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker(), served(app_for(site)) as own:
+        runs = [(await own.waiting("gated"))[0] for _ in range(4)]
+
+        async def known() -> bool:
+            return len(await site.client.list_active()) == 4
+
+        await eventually(known)
+        nothing = problem(await post(own, "/admin/evict"), 422, "invalid_body")
+        none = await post(own, "/admin/evict", {"inactive_for": "P1D"})
+        beyond = await post(own, "/admin/evict", {"keep": 2, "limit": 1})
+        idle = await post(own, "/admin/evict", {"inactive_for": 0})
+
+        assert "ABEYANCE_MAX_ACTIVE_RUNS" in nothing["detail"]
+        assert none.json() == {"evicted": 0, "runs": []}
+        assert beyond.json() == {"evicted": 1, "runs": runs[:1]}
+        assert idle.json() == {"evicted": 3, "runs": runs[1:]}
+        for run_id in runs:
+            view = await own.until(run_id, "halted")
+            assert view["reason"] == "evicted"
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"inactive_for": -1}, "/inactive_for"),
+        ({"inactive_for": "a while"}, "/inactive_for"),
+        ({"keep": -1}, "/keep"),
+        ({"keep": 1.5}, "/keep"),
+        ({"limit": 0, "keep": 1}, "/limit"),
+        ({"older_than": 3}, "/older_than"),
+    ],
+)
+async def test_an_eviction_that_cannot_be_meant_is_refused(
+    api: Api, body: dict[str, Any], pointer: str
+) -> None:
+    refused = problem(await post(api, "/admin/evict", body), 422, "invalid_body")
+
+    assert [error["pointer"] for error in refused["errors"]] == [pointer]
+
+
+async def test_a_service_that_is_full_rejects_or_evicts_as_it_is_set(temporal: Any) -> None:
+    site = Site(temporal, gated())
+    rejecting = app_for(site, max_active_runs=1, max_active_runs_policy="reject")
+    async with (
+        site.worker(),
+        served(rejecting) as full,
+        served(app_for(site, max_active_runs=1)) as evicting,
+    ):
+        first, _ = await full.waiting("gated")
+        body = {"graph": "gated", "input": {}, "run_id": first}
+
+        async def refused() -> bool:
+            answer = await post(full, "/runs", {**body, "run_id": new_id()})
+            return bool(answer.status_code == 429)
+
+        # Another process may be a moment behind; the one that started the run is not.
+        assert await refused()
+        told = problem(
+            await post(full, "/runs", {**body, "run_id": new_id()}), 429, "too_many_runs"
+        )
+        assert (await post(full, "/runs", body)).status_code == 200
+
+        async def known() -> bool:
+            return len(await site.client.list_active()) == 1
+
+        await eventually(known)
+        second, _ = await evicting.waiting("gated")
+
+        assert (told["limit"], told["actual"]) == (1, 1)
+        assert (await evicting.until(first, "halted"))["reason"] == "evicted"
+        assert (await evicting.http.get(f"/runs/{second}")).json()["status"] == "awaiting-input"

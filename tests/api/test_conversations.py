@@ -1,0 +1,146 @@
+"""Conversations over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from stack import Api, new_id, problem
+
+
+async def post(api: Api, path: str, body: dict[str, Any] | None = None, **options: Any) -> Any:
+    return await api.http.post(path, json=body or {}, **options)
+
+
+async def test_a_second_agent_gets_409_with_the_id_of_the_first(api: Api) -> None:
+    talk = new_id("talk")
+    first = await api.start("gated", {}, conversation_id=talk)
+    body = {"graph": "gated", "input": {}, "conversation_id": talk}
+    busy = problem(await post(api, "/runs", body), 409, "conversation_busy")
+    beside = await post(api, "/runs", {**body, "allow_concurrent": True})
+    ambiguous = problem(
+        await post(api, f"/conversations/{talk}/steer", {"text": "hello"}), 409, "ambiguous_run"
+    )
+    ended = await post(api, f"/conversations/{talk}/interrupt", {"reason": "enough"})
+
+    assert busy["run_id"] == first
+    assert beside.status_code == 201
+    runs = [first, beside.json()["run_id"]]
+    assert ambiguous["runs"] == runs
+    assert (ended.status_code, ended.json()) == (202, {"count": 2, "runs": runs})
+    for run_id in runs:
+        view = await api.until(run_id, "cancelled")
+        assert view["reason"] == "enough"
+    again = await post(api, f"/conversations/{talk}/interrupt")
+    assert again.json() == {"count": 0, "runs": []}
+
+
+async def test_a_run_is_reached_in_the_moment_after_its_start(api: Api) -> None:
+    for _ in range(5):
+        talk = new_id("talk")
+        run_id = await api.start("gated", {}, conversation_id=talk)
+        ended = await post(api, f"/conversations/{talk}/interrupt")
+        assert ended.json() == {"count": 1, "runs": [run_id]}
+
+
+async def test_an_idempotent_start_in_a_busy_conversation_finds_its_own_run(api: Api) -> None:
+    talk = new_id("talk")
+    key = {"Idempotency-Key": new_id("key")}
+    body = {"graph": "gated", "input": {}, "conversation_id": talk}
+    first = await post(api, "/runs", body, headers=key)
+    run_id = first.json()["run_id"]
+    await post(api, f"/runs/{run_id}/cancel")
+    await api.until(run_id, "cancelled")
+    other = await api.start("gated", {}, conversation_id=talk)
+    again = await post(api, "/runs", body, headers=key)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["run_id"] == run_id
+    assert (await post(api, f"/conversations/{talk}/interrupt")).json()["runs"] == [other]
+
+
+async def test_the_agent_is_steered_once_whatever_the_call_is_repeated(api: Api) -> None:
+    talk = new_id("talk")
+    nobody = await post(api, f"/conversations/{talk}/steer", {"text": "hello"})
+    run_id = await api.start("gated", {}, conversation_id=talk)
+    key = {"Idempotency-Key": new_id("key")}
+    answers = [
+        await post(api, f"/conversations/{talk}/steer", {"text": "hello"}, headers=key)
+        for _ in "12"
+    ]
+
+    assert problem(nobody, 404, "no_active_run")["conversation_id"] == talk
+    assert [answer.status_code for answer in answers] == [202, 202]
+    first, second = (answer.json() for answer in answers)
+    assert first == {
+        "count": 1,
+        "runs": [run_id],
+        "message_id": key["Idempotency-Key"],
+        "duplicate": False,
+        "queue_depth": 1,
+    }
+    assert second == {**first, "duplicate": True}
+
+
+async def test_all_runs_are_paused_and_go_on(api: Api) -> None:
+    talk = new_id("talk")
+    runs = [await api.start("gated", {}, conversation_id=talk, allow_concurrent=True) for _ in "12"]
+    paused = await post(api, f"/conversations/{talk}/pause", {"reason": "audit"})
+    views = [(await api.http.get(f"/runs/{run_id}")).json() for run_id in runs]
+    resumed = await post(api, f"/conversations/{talk}/resume")
+
+    assert paused.json() == resumed.json() == {"count": 2, "runs": runs}
+    assert [view["status"] for view in views] == ["paused"] * 2
+    for run_id in runs:
+        await api.until(run_id, "awaiting-input")
+
+
+async def test_control_takes_the_capabilities_of_control(api: Api) -> None:
+    who = {"X-Abeyance-Principal": "eve", "X-Abeyance-Capabilities": "runs:read"}
+    for operation, capability in {
+        "interrupt": "runs:control",
+        "pause": "runs:control",
+        "resume": "runs:control",
+        "steer": "runs:steer",
+    }.items():
+        answer = await post(api, f"/conversations/c/{operation}", {}, headers=who)
+        assert problem(answer, 403, "capability_required")["capability"] == capability
+
+
+async def test_to_lead_a_paused_conversation_on_takes_the_gates_capability(api: Api) -> None:
+    talk = new_id("talk")
+    run_id, _ = await api.waiting("guarded", conversation_id=talk)
+    who = {"X-Abeyance-Principal": "eve", "X-Abeyance-Capabilities": "runs:control"}
+    body = {"timeout": "1s", "on_timeout": "goto:after"}
+    answer = await post(api, f"/conversations/{talk}/pause", body, headers=who)
+
+    assert problem(answer, 403, "capability_required")["capability"] == "payments:approve"
+    assert (await api.http.get(f"/runs/{run_id}")).json()["status"] == "awaiting-input"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        ("/conversations/c/interrupt", {"mode": "hard"}, "/mode"),
+        ("/conversations/c/pause", {"timeout": "-1s"}, "/timeout"),
+        ("/conversations/c/resume", {"why": "so"}, "/why"),
+        ("/conversations/c/steer", {"priority": "urgent"}, "/priority"),
+        (f"/conversations/{'c' * 257}/resume", {}, "/conversation_id"),
+        ("/runs", {"graph": "gated", "input": {}, "allow_concurrent": 1}, "/allow_concurrent"),
+    ],
+)
+async def test_what_cannot_be_used_is_refused(
+    api: Api, path: str, body: dict[str, Any], pointer: str
+) -> None:
+    refused = problem(await post(api, path, body), 422, "invalid_body")
+
+    assert [error["pointer"] for error in refused["errors"]] == [pointer]
+
+
+async def test_a_conversation_may_have_any_name(api: Api) -> None:
+    talk = f"slack:C1/{new_id()}?#é"
+    run_id = await api.start("gated", {}, conversation_id=talk)
+    answer = await post(api, f"/conversations/{quote(talk, safe='')}/interrupt")
+
+    assert answer.json() == {"count": 1, "runs": [run_id]}

@@ -1,0 +1,456 @@
+"""Messages over HTTP: sent, listed, thrown away; and what bad ones get."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site
+
+JSON = {"X-Abeyance-Request": "1"}
+
+
+async def ids(api: Api, run_id: str, **query: Any) -> list[str]:
+    page = (await api.http.get(f"/runs/{run_id}/messages", params=query)).json()
+    return [entry["message_id"] for entry in page["items"]]
+
+
+async def test_a_steer_is_accepted_once_and_listed_with_its_sender(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    body = {
+        "message_id": "m1",
+        "text": "look at page 2",
+        "metadata": {"page": 2},
+        "priority": "high",
+        "ttl": "PT1H",
+        "target": "after",
+    }
+    headers = {"X-Abeyance-Principal": "ada", "X-Abeyance-Capabilities": "runs:steer"}
+    first = await api.http.post(f"/runs/{run_id}/steer", json=body, headers=headers)
+    again = await api.http.post(f"/runs/{run_id}/steer", json=body, headers=headers)
+    listed = (await api.http.get(f"/runs/{run_id}/messages")).json()
+
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json() == {"message_id": "m1", "duplicate": False, "queue_depth": 1}
+    assert again.json() == {"message_id": "m1", "duplicate": True, "queue_depth": 1}
+    (item,) = listed["items"]
+    assert (item["sender"], item["priority"], item["target"]) == ("ada", "high", "after")
+    assert (item["metadata"], bool(item["expires_at"])) == ({"page": 2}, True)
+    assert "capabilities" not in item
+    assert (listed["page"], listed["page_size"], listed["total"]) == (1, 50, 1)
+
+
+@pytest.mark.parametrize(("call", "status"), [("steer", 202), ("messages", 201)])
+async def test_the_key_of_a_call_is_the_id_of_its_message(api: Api, call: str, status: int) -> None:
+    run_id, _ = await api.waiting("gated")
+    headers = {"Idempotency-Key": "key-1"}
+    path = f"/runs/{run_id}/{call}"
+    first = await api.http.post(path, json={"text": "hello"}, headers=headers)
+    again = await api.http.post(path, json={"text": "hello"}, headers=headers)
+    other = await api.http.post(path, json={"text": "else"}, headers=headers)
+    mixed = await api.http.post(path, json={"text": "x", "message_id": "m"}, headers=headers)
+
+    assert first.status_code == again.status_code == status
+    assert (first.json()["message_id"], first.json()["duplicate"]) == ("key-1", False)
+    assert again.json()["duplicate"] is True
+    assert problem(other, 409, "message_conflict")["message_id"] == "key-1"
+    assert problem(mixed, 422, "invalid_body")["errors"][0]["pointer"] == "/message_id"
+    assert await ids(api, run_id) == ["key-1"]
+
+
+async def test_a_message_without_an_id_gets_one(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    receipts = [
+        (await api.http.post(f"/runs/{run_id}/messages", json={"text": "same"})).json()
+        for _ in range(2)
+    ]
+
+    assert await ids(api, run_id) == [receipt["message_id"] for receipt in receipts]
+    assert [receipt["queue_depth"] for receipt in receipts] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("query", "page", "size", "expected"),
+    [
+        ({}, 1, 50, ["m0", "m1", "m2", "m3", "m4"]),
+        ({"page": 2, "page_size": 2}, 2, 2, ["m2", "m3"]),
+        ({"page": 3, "page_size": 2}, 3, 2, ["m4"]),
+        ({"page": 4, "page_size": 2}, 4, 2, []),
+        ({"page": 0, "page_size": 2}, 1, 2, ["m0", "m1"]),
+        ({"page": -7, "page_size": 1000}, 1, 1000, ["m0", "m1", "m2", "m3", "m4"]),
+        ({"page_size": 0}, 1, 50, ["m0", "m1", "m2", "m3", "m4"]),
+        ({"page_size": 1001}, 1, 50, ["m0", "m1", "m2", "m3", "m4"]),
+        ({"page": 10**30}, 10**30, 50, []),
+    ],
+)
+async def test_pages_count_from_one_and_what_is_outside_falls_back(  # noqa: PLR0917 each row of the table
+    api: Api, five: str, query: dict[str, Any], page: int, size: int, expected: list[str]
+) -> None:
+    found = (await api.http.get(f"/runs/{five}/messages", params=query)).json()
+
+    assert (found["page"], found["page_size"], found["total"]) == (page, size, 5)
+    assert [entry["message_id"] for entry in found["items"]] == expected
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def five(api: Api) -> str:
+    """A run with five unread messages, which nobody reads."""
+    run_id, _ = await api.waiting("gated")
+    for number in range(5):
+        body = {"message_id": f"m{number}", "text": "hello"}
+        assert (await api.http.post(f"/runs/{run_id}/messages", json=body)).is_success
+    return run_id
+
+
+async def test_cleared_messages_are_reported_and_the_run_goes_on(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    for number in range(3):
+        body = {"message_id": f"m{number}", "text": "x" * 60}
+        await api.http.post(f"/runs/{run_id}/messages", json=body)
+    cleared = await api.http.delete(f"/runs/{run_id}/messages", headers=JSON)
+    again = await api.http.delete(f"/runs/{run_id}/messages", headers=JSON)
+    view = (await api.http.get(f"/runs/{run_id}")).json()
+
+    assert (cleared.status_code, cleared.json()) == (200, {"cleared": 3})
+    assert again.json() == {"cleared": 0}
+    assert (view["status"], view["queue_depth"]) == ("awaiting-input", 0)
+    assert view["undelivered"] == [
+        {"message_id": f"m{number}", "reason": "cleared", "preview": "x" * 50 + "..."}
+        for number in range(3)
+    ]
+
+
+async def test_pause_and_send_does_both_or_nothing(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    path = f"/runs/{run_id}/pause-and-send"
+    refused = await api.http.post(path, json={"text": " "})
+    untouched = (await api.http.get(f"/runs/{run_id}")).json()
+    sent = await api.http.post(path, json={"text": "wait"}, headers={"X-Abeyance-Principal": "ada"})
+    view = (await api.http.get(f"/runs/{run_id}")).json()
+
+    problem(refused, 422, "invalid_message")
+    assert (untouched["paused"], untouched["metrics"]["pause_count"]) == (False, 0)
+    assert (sent.status_code, sent.json()["queue_depth"]) == (202, 1)
+    assert (view["status"], view["pause"]["actor"]) == ("paused", "ada")
+
+
+@pytest.mark.parametrize(
+    ("method", "call", "capability"),
+    [
+        ("POST", "steer", "runs:steer"),
+        ("POST", "messages", "runs:steer"),
+        ("DELETE", "messages", "runs:steer"),
+        ("GET", "messages", "runs:read"),
+        ("POST", "pause-and-send", "runs:steer"),
+        ("POST", "pause-and-send", "runs:control"),
+    ],
+)
+async def test_each_call_takes_its_capability(
+    api: Api, standing: tuple[str, str], method: str, call: str, capability: str
+) -> None:
+    others = {"runs:steer", "runs:read", "runs:control", "runs:respond"} - {capability}
+    headers = {**JSON, "X-Abeyance-Capabilities": ",".join(sorted(others))}
+    body = {"text": "x"} if method == "POST" else None
+    path = f"/runs/{standing[0]}/{call}"
+    response = await api.http.request(method, path, headers=headers, json=body)
+
+    assert problem(response, 403, "capability_required")["capability"] == capability
+
+
+async def test_a_full_queue_is_refused_at_once_and_waited_for_as_long_as_is_asked(
+    api: Api,
+) -> None:
+    run_id, _ = await api.waiting("gated", limits={"max_queue_size": 1})
+    await api.http.post(f"/runs/{run_id}/steer", json={"text": "first"})
+    clock = asyncio.get_running_loop()
+    began = clock.time()
+    refused = [
+        await api.http.post(f"/runs/{run_id}/{call}", json={"text": "x"})
+        for call in ("steer", "messages", "pause-and-send")
+    ]
+    at_once = clock.time() - began
+    path = f"/runs/{run_id}/messages"
+    began = clock.time()
+    waited = await api.http.post(path, json={"text": "x"}, params={"timeout": "1"})
+    took = clock.time() - began
+
+    for response in refused:
+        found = problem(response, 429, "queue_full")
+        assert (found["limit"], found["actual"]) == (1, 1)
+    problem(waited, 429, "queue_full")
+    assert at_once < 1 < took
+
+    waiting = asyncio.create_task(
+        api.http.post(
+            path, json={"text": "y", "message_id": "patient"}, params={"timeout": "PT20S"}
+        )
+    )
+    done, _ = await asyncio.wait({waiting}, timeout=0.3)
+    assert not done
+    assert (await api.http.delete(path, headers=JSON)).json() == {"cleared": 1}
+    receipt = await waiting
+    assert (receipt.status_code, receipt.json()["message_id"]) == (201, "patient")
+    assert await ids(api, run_id) == ["patient"]
+
+
+async def test_the_wait_for_room_is_cut_to_the_longest_of_the_service(site: Site) -> None:
+    async with served(app_for(site, default_timeout=0.3)) as api:
+        run_id, _ = await api.waiting("gated", limits={"max_queue_size": 1})
+        await api.http.post(f"/runs/{run_id}/messages", json={"text": "first"})
+        clock = asyncio.get_running_loop()
+        began = clock.time()
+        response = await api.http.post(
+            f"/runs/{run_id}/messages", json={"text": "x"}, params={"timeout": "PT1H"}
+        )
+
+    problem(response, 429, "queue_full")
+    assert clock.time() - began < 10
+
+
+BAD = [
+    ({"text": ""}, "invalid_message", "empty"),
+    ({"text": " \n\t"}, "invalid_message", "empty"),
+    ({"text": "x" * 10_001}, "invalid_message", "'" + "x" * 50 + "...'"),
+    ({"text": "x", "metadata": {"a": "y" * 100_000}}, "invalid_message", "100008 bytes"),
+    (
+        {"parts": [{"type": "media", "media_type": "image/png", "url": "https://a.example/x"}]},
+        "invalid_message",
+        "allowed_media_hosts",
+    ),
+    ({"text": "x", "target": "nobody"}, "unknown_node", "'after', 'approve', 'before', 'late'"),
+    ({"text": "x", "target": "graph:gated;node:nobody"}, "unknown_node", "'after'"),
+    ({"text": "x", "target": "graph:other;node:after"}, "unknown_node", "'after'"),
+    (
+        {"action": "update_state", "params": {"patch": {"amount": "much"}}},
+        "invalid_message",
+        "amount",
+    ),
+    ({"action": "update_state", "params": {"patch": {"no": 1}}}, "invalid_message", "no"),
+    ({}, "invalid_message", "empty"),
+]
+
+
+@pytest.mark.parametrize("call", ["steer", "messages", "pause-and-send"])
+@pytest.mark.parametrize(("body", "code", "told"), BAD)
+async def test_a_message_that_cannot_be_accepted_changes_nothing(  # noqa: PLR0917 each row of the table
+    api: Api, standing: tuple[str, str], call: str, body: Any, code: str, told: str
+) -> None:
+    response = await api.http.post(f"/runs/{standing[0]}/{call}", json=body)
+
+    found = problem(response, 404 if code == "unknown_node" else 422, code)
+    assert told in found["detail"]
+    await _is_untouched(api, standing[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"text": 7}, "/text"),
+        ({"text": None}, "/text"),
+        ({"text": ["a"]}, "/text"),
+        ({"text": "x", "metadata": [1]}, "/metadata"),
+        ({"text": "x", "params": "a"}, "/params"),
+        ({"text": "x", "ttl": 0}, "/ttl"),
+        ({"text": "x", "ttl": -1}, "/ttl"),
+        ({"text": "x", "ttl": "soon"}, "/ttl"),
+        ({"text": "x", "ttl": "P200Y"}, "/ttl"),
+        ({"text": "x", "priority": "urgent"}, "/priority"),
+        ({"text": "x", "priority": 1}, "/priority"),
+        ({"text": "x", "action": ""}, "/action"),
+        ({"text": "x", "target": ""}, "/target"),
+        ({"text": "x", "message_id": ""}, "/message_id"),
+        ({"text": "x", "message_id": "m" * 257}, "/message_id"),
+        ({"text": "x", "sender": "root"}, "/sender"),
+        ({"text": "x", "capabilities": ["*"]}, "/capabilities"),
+        ({"text": "x", "colour": "red"}, "/colour"),
+        ({"parts": [{"type": "text", "text": ""}]}, "/parts/0/text/text"),
+        ({"parts": [{"type": "song"}]}, "/parts/0"),
+        (
+            {"parts": [{"type": "media", "media_type": "png", "data": ""}]},
+            "/parts/0/media/media_type",
+        ),
+        ({"parts": [{"type": "media", "media_type": "a/b", "data": "?"}]}, "/parts/0/media/data"),
+        ({"parts": [{"type": "media", "media_type": "a/b"}]}, "/parts/0/media"),
+        ([], ""),
+    ],
+)
+async def test_a_message_of_another_form_changes_nothing(
+    api: Api, standing: tuple[str, str], body: Any, pointer: str
+) -> None:
+    response = await api.http.post(f"/runs/{standing[0]}/steer", json=body)
+
+    found = problem(response, 422, "invalid_body")
+    assert pointer in [entry["pointer"] for entry in found["errors"]]
+    await _is_untouched(api, standing[0])
+
+
+async def test_metadata_that_is_nested_too_deep_is_refused(
+    api: Api, standing: tuple[str, str]
+) -> None:
+    deep: Any = 1
+    for _ in range(101):
+        deep = [deep]
+    body = {"text": "x", "metadata": {"deep": deep}}
+    response = await api.http.post(f"/runs/{standing[0]}/steer", json=body)
+
+    assert "deeper than 64 levels" in problem(response, 400, "malformed_body")["detail"]
+    await _is_untouched(api, standing[0])
+
+
+@pytest.mark.parametrize("text", ['{"text": NaN}', '{"metadata": {"a": 1e999}, "text": "x"}', "{"])
+async def test_what_is_no_json_is_refused(api: Api, standing: tuple[str, str], text: str) -> None:
+    response = await api.http.post(
+        f"/runs/{standing[0]}/steer", content=text, headers={"Content-Type": "application/json"}
+    )
+
+    problem(response, 400, "malformed_body")
+    await _is_untouched(api, standing[0])
+
+
+async def _is_untouched(api: Api, run_id: str) -> None:
+    view = (await api.http.get(f"/runs/{run_id}")).json()
+    assert (view["queue_depth"], view["rejected"], view["paused"]) == (0, [], False)
+
+
+@pytest.mark.parametrize("timeout", ["-1", "soon", "inf", ""])
+async def test_an_odd_time_to_wait_is_refused(
+    api: Api, standing: tuple[str, str], timeout: str
+) -> None:
+    response = await api.http.post(
+        f"/runs/{standing[0]}/messages", json={"text": "x"}, params={"timeout": timeout}
+    )
+
+    problem(response, 422, "invalid_body")
+
+
+CALLS = [
+    ("POST", "steer", {"json": {"text": "x"}}),
+    ("POST", "steer", {"json": {"action": "update_state", "params": {"patch": {"amount": 1}}}}),
+    ("POST", "messages", {"json": {"text": "x"}}),
+    ("POST", "pause-and-send", {"json": {"text": "x"}}),
+    ("DELETE", "messages", {"headers": JSON}),
+]
+
+
+@pytest.mark.parametrize(("method", "call", "sent"), CALLS)
+async def test_nothing_is_kept_for_a_run_that_there_is_not(
+    api: Api, method: str, call: str, sent: dict[str, Any]
+) -> None:
+    for run_id in (new_id("nobody"), "no%20id"):
+        response = await api.http.request(method, f"/runs/{run_id}/{call}", **sent)
+        problem(response, 404, "unknown_run")
+
+
+@pytest.mark.parametrize(("method", "call", "sent"), CALLS)
+async def test_nothing_is_kept_for_a_run_that_has_ended(
+    api: Api, method: str, call: str, sent: dict[str, Any]
+) -> None:
+    run_id = await api.start("brief", {})
+    await api.until(run_id, "halted")
+    response = await api.http.request(method, f"/runs/{run_id}/{call}", **sent)
+
+    found = problem(response, 404, "not_running")
+    assert (found["run_status"], bool(found["ended_at"])) == ("halted", True)
+    listed = await api.http.get(f"/runs/{run_id}/messages")
+    assert (listed.status_code, listed.json()["items"], listed.json()["total"]) == (200, [], 0)
+
+
+async def test_the_messages_of_a_run_that_there_is_not_cannot_be_listed(api: Api) -> None:
+    problem(await api.http.get(f"/runs/{new_id()}/messages"), 404, "unknown_run")
+
+
+async def test_a_start_may_narrow_what_messages_may_be(site: Site) -> None:
+    settings = {"allowed_actions": "sing,rerun", "allowed_media_hosts": "Media.example,b.example"}
+    async with served(app_for(site, **settings)) as api:
+        limits = {
+            "max_message_length": 5,
+            "max_metadata_size": 60,
+            "allowed_actions": ["sing"],
+            "allowed_media_hosts": ["media.example"],
+        }
+        run_id, _ = await api.waiting("gated", limits=limits)
+
+        async def told(**body: Any) -> tuple[int, str | None]:
+            response = await api.http.post(f"/runs/{run_id}/messages", json=body)
+            return response.status_code, response.json().get("code")
+
+        def media(url: str) -> list[dict[str, str]]:
+            return [{"type": "media", "media_type": "image/png", "url": url}]
+
+        answers = [
+            await told(text="12345"),
+            await told(text="123456"),
+            await told(text="x", metadata={"a": "y" * 60}),
+            await told(text="x", action="sing"),
+            await told(text="x", action="rerun"),
+            await told(parts=media("https://b.example/")),
+        ]
+        await api.http.delete(f"/runs/{run_id}/messages", headers=JSON)
+        wide, _ = await api.waiting("gated")
+        run_id = wide
+        urls = {
+            "https://media.example/a.png?x=1": 201,
+            "https://MEDIA.example:443/a": 201,
+            "http://media.example/a": 422,
+            "https://media.example:8443/a": 422,
+            "https://media.example@evil.example/": 422,
+            "https://evil.example/media.example": 422,
+            "https://media.example\\@evil.example/": 422,
+            "https://media.example /": 422,
+            "//media.example/a": 422,
+            "ftp://media.example/a": 422,
+        }
+        found = {url: (await told(parts=media(url)))[0] for url in urls}
+        data = {"type": "media", "media_type": "image/png", "data": base64.b64encode(b"x").decode()}
+        with_data = await told(parts=[data, {"type": "text", "text": "see"}])
+
+    assert answers == [
+        (201, None),
+        (422, "invalid_message"),
+        (422, "invalid_message"),
+        (201, None),
+        (422, "action_not_allowed"),
+        (422, "invalid_message"),
+    ]
+    assert found == urls
+    assert with_data == (201, None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "pointer"),
+    [
+        ({"max_message_length": 10_001}, "/limits/max_message_length"),
+        ({"max_message_length": 0}, "/limits/max_message_length"),
+        ({"max_metadata_size": -5}, "/limits/max_metadata_size"),
+        ({"max_queue_size": 10**9}, "/limits/max_queue_size"),
+        ({"allowed_actions": ["dance"]}, "/limits/allowed_actions"),
+        ({"allowed_actions": []}, "/limits/allowed_actions"),
+        ({"allowed_media_hosts": ["evil.example"]}, "/limits/allowed_media_hosts"),
+    ],
+)
+async def test_a_start_cannot_widen_what_messages_may_be(
+    site: Site, limits: dict[str, Any], pointer: str
+) -> None:
+    async with served(app_for(site, allowed_actions=("sing",))) as api:
+        run_id = new_id()
+        response = await api.http.post(
+            "/runs", json={"graph": "gated", "input": {}, "run_id": run_id, "limits": limits}
+        )
+        found = problem(response, 422, "invalid_body")
+        problem(await api.http.get(f"/runs/{run_id}"), 404, "unknown_run")
+
+    assert pointer in [entry["pointer"] for entry in found["errors"]]
+
+
+async def test_any_action_may_be_narrowed_where_the_service_allows_all(api: Api) -> None:
+    run_id, _ = await api.waiting("gated", limits={"allowed_actions": ["sing"]})
+    path = f"/runs/{run_id}/steer"
+    fine = await api.http.post(path, json={"text": "x", "action": "sing"})
+    refused = await api.http.post(path, json={"text": "x", "action": "dance"})
+
+    assert fine.status_code == 202
+    assert "'dance'" in problem(refused, 422, "action_not_allowed")["detail"]

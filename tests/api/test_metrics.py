@@ -1,0 +1,224 @@
+"""What the API measures of what it is asked, and who may read it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from killable import free_port
+from scraped import Scraped
+from stack import Api, app_for, new_id, problem, served
+from starlette.types import Receive, Scope, Send
+from temporal_site import Site
+
+from abeyance import metrics
+from abeyance.api import problems
+from abeyance.api.app import create_app
+from abeyance.api.instruments import Instruments
+from abeyance.api.metered import Metered, operation_of
+from abeyance.errors import Code, Refusal
+from abeyance.settings import Settings
+
+_CHANGING = {"POST", "PUT", "PATCH", "DELETE"}
+
+
+async def told(api: Api) -> Scraped:
+    response = await api.http.get("/metrics")
+    assert response.status_code == 200, response.text
+    return Scraped(response.text)
+
+
+async def test_every_operation_is_counted_once_by_what_its_caller_was_answered(site: Site) -> None:
+    async with served(app_for(site)) as api:
+        run_id, (gate,) = await api.waiting("gated")
+        await api.http.post(f"/runs/{run_id}/pause", json={})
+        await api.http.post(f"/runs/{run_id}/pause", json={})
+        await api.http.post(f"/runs/{run_id}/resume", json={})
+        wrong = await api.http.post(f"/interrupts/{gate}/respond", json={"response": 7})
+        right = {"response": {"approved": True}}
+        for _ in range(2):
+            await api.http.post(f"/interrupts/{gate}/respond", json=right)
+        await api.until(run_id, "completed")
+        late = await api.http.post(f"/runs/{run_id}/interrupt", json={})
+        scraped = await told(api)
+
+    def count(operation: str, status: str, code: str = "") -> float:
+        labels = {"operation": operation, "status": status, "code": code, "via": "api"}
+        return scraped.total("interrupt_operations_total", **labels)
+
+    problem(wrong, 422, "invalid_answer")
+    problem(late, 404, "not_running")
+    assert count("start", "success") == 1
+    assert count("pause", "success") == 2
+    assert count("resume", "success") == 1
+    assert count("respond", "refused", "invalid_answer") == 1
+    assert count("respond", "success") == 2
+    assert count("cancel", "refused", "not_running") == 1
+    assert scraped.total("interrupt_operations_total") == 8
+    assert scraped.total("interrupt_latency_milliseconds_count", operation="respond") == 3
+    assert scraped.total("interrupt_latency_milliseconds_count") == 8
+    assert 0 < scraped.total("interrupt_latency_milliseconds_sum", operation="start") < 40_000
+
+
+async def test_reads_and_what_the_guard_turns_away_and_unknown_paths_are_no_operations(
+    site: Site,
+) -> None:
+    async with served(app_for(site)) as api:
+        await api.http.get("/graphs")
+        evil = {"Origin": "https://evil.example"}
+        problem(await api.http.post("/runs", json={}, headers=evil), 403, "foreign_origin")
+        problem(await api.http.get("/runs/nobody/pause"), 405, "method_not_allowed")
+        scraped = await told(api)
+
+    assert not scraped.names
+
+
+async def test_temporal_out_of_reach_is_an_error_and_no_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{free_port()}")
+    async with served(create_app(Settings(), {})) as api:
+        away = await api.http.post(f"/runs/{new_id()}/resume", json={})
+        scraped = await told(api)
+
+    problem(away, 503, "unavailable")
+    found = {"operation": "resume", "status": "error", "code": "unavailable"}
+    assert scraped.total("interrupt_operations_total", **found) == 1
+
+
+@pytest.mark.parametrize(("query", "status"), [("", "refused"), ("?timeout=3", "timeout")])
+async def test_a_queue_that_stayed_full_for_as_long_as_the_caller_waits_is_a_timeout(
+    query: str, status: str
+) -> None:
+    async def full(scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = Refusal(Code.QUEUE_FULL, "The queue is full.")
+        await problems.refused(refusal)(scope, receive, send)
+
+    instruments = Instruments()
+    transport = httpx.ASGITransport(Metered(full, instruments=instruments))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        await http.post(f"/runs/a/messages{query}")
+
+    scraped = Scraped(instruments.exposed().decode())
+    labels = {"operation": "message", "status": status, "code": "queue_full"}
+    assert scraped.total("interrupt_operations_total", **labels) == 1
+
+
+async def test_a_defect_of_ours_is_an_error() -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ZeroDivisionError
+
+    instruments = Instruments()
+    transport = httpx.ASGITransport(Metered(broken, instruments=instruments))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        with pytest.raises(ZeroDivisionError):
+            await http.post("/runs")
+
+    scraped = Scraped(instruments.exposed().decode())
+    labels = {"operation": "start", "status": "error", "code": "internal_error"}
+    assert scraped.total("interrupt_operations_total", **labels) == 1
+
+
+async def test_two_applications_in_one_process_count_apart(site: Site, api: Api) -> None:
+    async with served(app_for(site)) as other:
+        await api.http.post(f"/runs/{new_id()}/resume", json={})
+
+        assert not (await told(other)).names
+        assert (await told(api)).total("interrupt_operations_total", operation="resume") >= 1
+
+
+async def test_the_names_are_those_of_the_table(site: Site) -> None:
+    async with served(app_for(site)) as api:
+        await api.http.post(f"/runs/{new_id()}/resume", json={})
+        scraped = await told(api)
+
+    exposed = (metrics.OPERATIONS.exposed, f"{metrics.LATENCY.exposed}_bucket")
+    assert set(exposed) <= scraped.names
+    assert scraped.labels(exposed[0]) == {*metrics.OPERATIONS.attributes}
+    assert scraped.labels(exposed[1]) == {*metrics.LATENCY.attributes, "le"}
+
+
+def locked(site: Site, folder: Path, **settings: Any) -> Any:
+    grants = [
+        {
+            "subject": subject,
+            "sha256": hashlib.sha256(f"{subject}-token".encode()).hexdigest(),
+            "capabilities": capabilities,
+        }
+        for subject, capabilities in [("ada", ["admin"]), ("bob", ["runs:read", "runs:control"])]
+    ]
+    file = folder / "tokens.json"
+    file.write_text(json.dumps(grants))
+    return app_for(site, tokens_file=file, **settings)
+
+
+async def test_with_authentication_only_an_administrator_reads_them(
+    site: Site, tmp_path: Path
+) -> None:
+    async with served(locked(site, tmp_path)) as api:
+        problem(await api.http.get("/metrics"), 401, "unauthenticated")
+        bob = await api.http.get("/metrics", headers={"Authorization": "Bearer bob-token"})
+        ada = await api.http.get("/metrics", headers={"Authorization": "Bearer ada-token"})
+
+    assert problem(bob, 403, "capability_required")["capability"] == "admin"
+    assert ada.status_code == 200
+    assert ada.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+async def test_an_operator_may_open_them_to_everybody_who_reaches_the_port(
+    site: Site, tmp_path: Path
+) -> None:
+    async with served(locked(site, tmp_path, open_metrics=True)) as api:
+        assert (await api.http.get("/metrics")).status_code == 200
+        problem(await api.http.get("/graphs"), 401, "unauthenticated")
+
+
+async def test_without_authentication_they_take_no_capability_but_our_own_name(api: Api) -> None:
+    nobody = {"X-Abeyance-Capabilities": ""}
+    rebound = {"Host": "abeyance.evil.example"}
+
+    assert (await api.http.get("/metrics", headers=nobody)).status_code == 200
+    problem(await api.http.get("/metrics", headers=rebound), 403, "foreign_origin")
+
+
+async def test_turned_off_there_are_none(site: Site) -> None:
+    async with served(app_for(site, enable_metrics=False)) as api:
+        problem(await api.http.get("/metrics"), 404, "unknown_path")
+        run_id = await api.start("gated", {})
+        assert (await api.until(run_id, "awaiting-input"))["metrics"]["visits"] == 2
+
+
+def test_every_call_that_changes_something_is_an_operation() -> None:
+    document = create_app(Settings(), {}).openapi()
+    changing = [
+        (method.upper(), path)
+        for path, calls in document["paths"].items()
+        for method in calls
+        if method.upper() in _CHANGING
+    ]
+
+    assert len(changing) >= 9
+    assert [call for call in changing if operation_of(*call) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "operation"),
+    [
+        ("POST", "/runs/a/steer", "message"),
+        ("POST", "/conversations/c/steer", "message"),
+        ("POST", "/runs/a/pause-and-send", "pause-and-send"),
+        ("DELETE", "/runs/a/messages", "clear"),
+        ("GET", "/runs/a/messages", None),
+        ("PATCH", "/runs/a/values", "edit"),
+        ("POST", "/batch/pause", "batch"),
+        ("POST", "/runs/a/b/pause", None),
+    ],
+)
+def test_a_call_is_told_by_its_method_and_path(
+    method: str, path: str, operation: str | None
+) -> None:
+    assert operation_of(method, path) == operation

@@ -1,0 +1,26 @@
+"""Doing the same to many, a few at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from abeyance.parallel import each
+
+
+async def test_each_stops_at_the_first_error_and_leaves_nothing_running() -> None:
+    begun: list[int] = []
+
+    async def work(number: int) -> int:
+        begun.append(number)
+        if number == 2:
+            raise LookupError("two")
+        await asyncio.sleep(5 if number > 2 else 0)
+        return number * 10
+
+    assert await each([0, 1], work) == [0, 10]
+    assert await each([], work) == []
+    with pytest.raises(LookupError, match="two"):
+        await each(range(100), work, at_once=3)
+    assert len(begun) < 10

@@ -1,0 +1,59 @@
+"""kill -9 while a node reads its messages: each is taken by one visit, which gets it again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from killable import KillableServer, killable_server, worker_process
+from killed_graphs import reading
+
+from abeyance import wire
+
+pytestmark = [pytest.mark.chaos, pytest.mark.asyncio(loop_scope="module")]
+
+_APP = "killed_graphs:graphs"
+_IDS = ["m0", "m1", "m2", "m3"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KillableServer]:
+    async with killable_server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("point", ["before all", "after m0", "after m2", "after m3"])
+async def test_what_a_killed_visit_had_taken_is_given_to_its_next_attempt(
+    server: KillableServer, tmp_path: Path, point: str
+) -> None:
+    journal, dies_at = tmp_path / "journal", tmp_path / "dies_at"
+    dies_at.write_text(point, encoding="utf-8")
+    client = await server.client()
+    run_id = point.replace(" ", "-")
+    await client.start(reading, {"journal": str(journal), "dies_at": str(dies_at)}, run_id=run_id)
+    for id_ in _IDS:
+        text = "enough" if id_ == _IDS[-1] else "hello"
+        message = wire.SteerMessage(message_id=id_, text=text)
+        # Nobody is there yet who could be asked what becomes of it.
+        await client.temporal.get_workflow_handle(run_id).signal("steer", message)
+    with worker_process(server, _APP, tmp_path / "first.log") as first:
+        await asyncio.to_thread(first.wait, 30)
+        with worker_process(server, _APP, tmp_path / "second.log"):
+            ended = await client.wait(run_id, timeout=40)
+
+    seen: dict[str, list[str]] = defaultdict(list)
+    for line in journal.read_text(encoding="utf-8").split():
+        attempt, _, id_ = line.partition("=")
+        seen[attempt].append(id_)
+    taken_before = [] if point == "before all" else _IDS[: _IDS.index(point.split()[1]) + 1]
+    assert ended.status == "completed", ended.error
+    assert ended.values["log"] == _IDS
+    assert seen.pop("2") == _IDS
+    assert [*seen.values()] == ([taken_before] if taken_before else [])
+    assert ended.undelivered == []
+    assert ended.metrics is not None
+    assert ended.metrics.messages_delivered == len(_IDS)

@@ -1,0 +1,457 @@
+"""Which messages come in, who reads them, and when they are too old."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from core_drive import SNAPSHOT, Drive, chain, gate, graph
+
+from abeyance.core import events
+from abeyance.core.canonical import Json
+from abeyance.core.events import Message
+from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode
+from abeyance.core.state import Limits
+from abeyance.errors import Code, Refusal
+
+
+def working(**limits: Any) -> Drive:
+    """A run whose first node is at work."""
+    return Drive(chain("work", "next"), limits=Limits(**limits))
+
+
+def refused(run: Drive, **about: Any) -> Refusal:
+    given = {"message_id": "m", "text": "hello", "sender": "ada", **about}
+    return run.refused(events.MessageSent, message=Message(**given))
+
+
+def reader(id_: str = "work") -> FunctionNode:
+    return FunctionNode(id=id_, reads_inbox=True)
+
+
+# What comes in
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t "])
+def test_an_empty_message_is_refused(text: str) -> None:
+    refusal = refused(working(), text=text)
+
+    assert (refusal.code, refusal.details) == (Code.INVALID_MESSAGE, {"message_id": "m"})
+    assert "empty" in refusal.message
+
+
+@pytest.mark.parametrize(
+    "about", [{"parts": ({"type": "text", "text": "x"},)}, {"action": "continue"}]
+)
+def test_a_message_without_text_may_have_parts_or_an_action(about: dict[str, Any]) -> None:
+    run = working()
+    run.send("m", "", **about)
+
+    assert len(run.state.mailbox.queue) == 1
+
+
+@pytest.mark.parametrize("id_", ["", "m" * 257])
+def test_an_id_has_a_length(id_: str) -> None:
+    refusal = refused(working(), message_id=id_)
+
+    assert refusal.code is Code.INVALID_MESSAGE
+    assert f"this one has {len(id_)}" in refusal.message
+
+
+def test_a_text_is_as_long_as_the_limit_and_no_longer() -> None:
+    run = working(max_message_length=60)
+    run.send("m0", "x" * 60)
+    refusal = refused(run, text="y" * 61)
+
+    assert refusal.code is Code.INVALID_MESSAGE
+    assert refusal.details == {"message_id": "m", "limit": 60, "actual": 61}
+    for told in ("61 characters", "max_message_length allows 60", "Shorten", f"'{'y' * 50}...'"):
+        assert told in refusal.message
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"metadata": {"a": "é" * 46}},
+        {"params": {"a": "x" * 90}},
+        {"parts": ({"type": "text", "text": "x" * 90},)},
+        {"metadata": {"a": "x" * 45}, "params": {"b": "x" * 45}},
+    ],
+)
+def test_what_a_message_carries_is_counted_in_bytes_of_json(about: dict[str, Any]) -> None:
+    run = working(max_metadata_size=98)
+    run.send("small", metadata={"a": "x" * 90})
+    refusal = refused(run, **about)
+
+    assert refusal.code is Code.INVALID_MESSAGE
+    assert refusal.details["limit"] == 98 < refusal.details["actual"] < 140
+
+
+@pytest.mark.parametrize(
+    ("about", "what"),
+    [
+        ({"metadata": {"a": float("nan")}}, "metadata"),
+        ({"metadata": {"a": {1, 2}}}, "metadata"),
+        ({"metadata": {1: "a"}}, "metadata"),
+        ({"params": {"a": float("inf")}}, "params"),
+        ({"parts": ({"type": b"x"},)}, "parts"),
+    ],
+)
+def test_what_is_no_json_is_refused_and_named(about: dict[str, Any], what: str) -> None:
+    run = working()
+    with pytest.raises(Refusal) as caught:
+        run.send("m", **about)
+
+    assert caught.value.code is Code.INVALID_MESSAGE
+    assert f"The {what} of the message cannot be written as JSON" in caught.value.message
+    assert run.state.mailbox.queue == ()
+
+
+def test_half_a_letter_is_no_text() -> None:
+    assert "is not JSON" in refused(working(), text="\ud800").message
+
+
+def test_actions_may_be_restricted_those_of_the_run_and_those_of_the_author_alike() -> None:
+    run = working(allowed_actions=("sing", "pause"))
+    run.send("m0")
+    run.send("m1", action="sing")
+    run.send("m2", action="pause")
+
+    for action in ("dance", "rerun"):
+        refusal = refused(run, action=action)
+        assert refusal.code is Code.ACTION_NOT_ALLOWED
+        assert f"{action!r}" in refusal.message
+        assert "sing" in refusal.message
+
+
+def media(url: str) -> tuple[dict[str, Json], ...]:
+    return ({"type": "media", "media_type": "image/png", "url": url},)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://a.example/x?y#z",
+        "https://A.example",
+        "https://a.example:443",
+        "https://b.example:8443/x",
+    ],
+)
+def test_media_may_be_named_by_a_url_of_a_host_that_is_allowed(url: str) -> None:
+    run = working(allowed_media_hosts=("a.example", "b.example:8443"))
+    run.send("m", parts=media(url))
+
+    assert run.state.mailbox.queue[0].parts == media(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a.example/x",
+        "https://b.example/x",
+        "https://a.example:8443/x",
+        "https://a.example.evil.example/",
+        "https://a.example@evil.example/",
+        "https://evil.example\\@a.example/",
+        "https://a.example\n.evil.example/",
+        "https:///a.example",
+        "https://",
+        "a.example",
+        "javascript:alert(1)",
+        "",
+    ],
+)
+def test_any_other_url_is_refused(url: str) -> None:
+    run = working(allowed_media_hosts=("a.example", "b.example:8443"))
+
+    refusal = refused(run, parts=media(url))
+    assert refusal.code is Code.INVALID_MESSAGE
+    assert "a.example, b.example:8443" in refusal.message
+    assert "has none" in refused(working(), parts=media("https://a.example/")).message
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "next",
+        "inside",
+        "graph:g",
+        "graph:g;node:next:7",
+        "graph:g;node:outer;graph:inner",
+        "graph:g;node:outer;graph:inner;node:inside",
+    ],
+)
+def test_a_target_is_a_node_or_an_address_also_of_what_is_still_to_come(target: str) -> None:
+    run = Drive(around(FunctionNode(id="inside")))
+    run.send("m", target=target)
+
+    assert run.state.mailbox.queue[0].target == target
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["nobody", "", ";", "graph:other", "graph:gg;node:next", "node:next", "graph:g;node:nobody"],
+)
+def test_a_target_that_does_not_exist_is_refused_with_those_that_do(target: str) -> None:
+    refusal = refused(Drive(around(FunctionNode(id="inside"))), target=target)
+
+    assert refusal.code is Code.UNKNOWN_NODE
+    assert "'inside', 'next', 'outer', 'work'" in refusal.message
+
+
+def around(*nodes: FunctionNode) -> GraphSpec:
+    """A graph with another inside: work, outer (inner), next."""
+    inner = chain(*nodes)
+    inner = GraphSpec(name="inner", fields=inner.fields, nodes=inner.nodes, edges=inner.edges)
+    return chain("work", SubgraphNode(id="outer", graph=inner), "next")
+
+
+def test_a_queue_is_full_by_its_bytes_too_because_a_hand_over_carries_it() -> None:
+    run = working(max_metadata_size=10_000_000)
+    run.send("m0", metadata={"a": "x" * 600_000})
+    refusal = refused(run, metadata={"a": "x" * 500_000})
+
+    assert refusal.code is Code.QUEUE_FULL
+    assert (refusal.details["limit"], refusal.details["actual"] > 600_000) == (1_000_000, True)
+    run.send("m1", metadata={"a": "x" * 300_000})
+    run.take("work", upto=2)
+    run.send("m2", metadata={"a": "x" * 2_000_000})
+    assert len(run.state.mailbox.queue) == 1
+
+
+def test_a_message_that_was_turned_away_and_comes_again_is_in() -> None:
+    run = working(max_queue_size=1)
+    run.send("m0")
+    run.send("m1", signalled=True)
+    assert run.rejected() == [("m1", "queue_full")]
+    run.take("work")
+    run.send("m1", signalled=True)
+
+    assert run.rejected() == []
+    assert run.take("work", upto=2) == ["m0", "m1"]
+
+
+def test_a_signal_that_is_no_message_is_noted_with_what_is_wrong() -> None:
+    run = working()
+    message = Message(message_id="made", text="[1]", sender="temporal")
+    run.feed(events.MessageSent, message=message, signalled=True, fault="it is a list")
+
+    assert run.rejected() == [("made", "invalid_message")]
+    (fact,) = run.facts("message.rejected")
+    assert (fact.actor, fact.data["reason"]) == ("temporal", "it is a list")
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_signal_that_comes_when_the_run_ends_is_noted(is_over: bool) -> None:
+    run = working()
+    run.cancel(mode="now" if is_over else "graceful")
+    assert run.state.finished == is_over
+    before = run.state
+    run.send("m", signalled=True)
+
+    assert run.rejected() == [("m", "not_running")]
+    assert (run.state.updated_at, run.status) == (before.updated_at, before.status)
+    (fact,) = run.facts("message.rejected")
+    assert fact.data["code"] == "not_running"
+
+
+def test_a_message_lets_loops_be_counted_anew() -> None:
+    ways = [(START, "a"), ("a", "a")]
+    run = Drive(graph("a", ways=ways), limits=Limits(max_visits=2))
+    run.finish("a")
+    run.send("m")
+    run.finish("a")
+    run.finish("a")
+    assert run.status == "running"
+    run.finish("a")
+    assert run.status == "failed"
+
+
+# Who reads
+
+
+def test_a_function_with_an_inbox_is_handed_all_that_is_there_when_it_starts() -> None:
+    run = Drive(chain("first", reader()))
+    for number in range(3):
+        run.send(f"m{number}", priority="low" if number == 0 else "high")
+    run.finish("first")
+    run.send("late")
+
+    (order,) = run.orders("work")
+    assert [message.message_id for message in order.inbox] == ["m1", "m2", "m0"]
+    assert [message.message_id for message in run.state.mailbox.queue] == ["late"]
+    assert {fact.address for fact in run.facts("message.delivered")} == {"graph:g;node:work"}
+    assert run.state.counters.messages_delivered == 3
+
+
+def test_a_function_without_an_inbox_is_handed_nothing() -> None:
+    run = Drive(chain("first", "work"))
+    run.send("m")
+    run.finish("first")
+
+    assert run.orders("work")[0].inbox == ()
+    assert len(run.state.mailbox.queue) == 1
+
+
+def test_a_visit_that_is_stopped_gets_its_inbox_again_and_nobody_else_does() -> None:
+    run = Drive(chain("first", reader(), reader("after")))
+    run.send("m")
+    run.finish("first")
+    run.feed(events.Paused, actor="ada", mode="now")
+    run.send("new")
+    run.stopped("work")
+    run.state = SNAPSHOT.validate_json(SNAPSHOT.dump_json(run.state))
+    run.feed(events.Resumed, actor="ada")
+
+    assert [[m.message_id for m in order.inbox] for order in run.orders("work")] == [["m"], ["m"]]
+    run.finish("work")
+    assert [m.message_id for m in run.orders("after")[0].inbox] == ["new"]
+
+
+def test_a_visit_that_is_tried_again_takes_the_same_messages_in_the_same_order() -> None:
+    run = working()
+    for number in range(3):
+        run.send(f"m{number}")
+    assert run.take("work", upto=1) == ["m0"]
+    assert run.take("work", upto=2) == ["m0", "m1"]
+    run.feed(events.Paused, actor="ada", mode="now")
+    run.stopped("work")
+    run.feed(events.Resumed, actor="ada")
+
+    assert run.take("work", upto=1) == ["m0", "m1"]
+    assert run.take("work", upto=3) == ["m0", "m1", "m2"]
+    assert len(run.facts("message.delivered")) == 3
+
+
+def test_a_message_waits_for_the_node_that_it_names() -> None:
+    run = Drive(chain("work", "next"))
+    run.send("for next", target="next")
+    run.send("for this visit", target="graph:g;node:work")
+    run.send("for another visit", target="graph:g;node:work:2")
+    run.send("for the graph", target="graph:g")
+    assert run.take("work", upto=9) == ["for this visit", "for the graph"]
+    run.finish("work")
+    assert run.take("next", upto=9) == ["for next"]
+    run.finish("next")
+
+    (left,) = run.state.mailbox.undelivered
+    assert (left.message_id, left.reason) == ("for another visit", "completed")
+
+
+def test_a_message_goes_into_a_nested_graph() -> None:
+    run = Drive(around(reader("inside")))
+    run.send("to all")
+    run.send("in", target="inside")
+    run.send("there", target="graph:g;node:outer;graph:inner;node:inside")
+    run.finish("work")
+
+    assert [m.message_id for m in run.orders("inside")[0].inbox] == ["to all", "in", "there"]
+
+
+def test_whoever_reads_first_gets_it() -> None:
+    run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
+    run.send("m")
+
+    assert (run.take("b"), run.take("a")) == (["m"], [])
+
+
+def test_finally_nodes_read_nothing_because_all_was_reported() -> None:
+    run = Drive(graph("a", reader("tidy"), ways=[(START, "a")], finally_=["tidy"]))
+    run.send("m")
+    run.finish("a")
+
+    assert run.orders("tidy")[0].inbox == ()
+    assert [left.reason for left in run.state.mailbox.undelivered] == ["completed"]
+
+
+# How long
+
+
+def test_a_message_that_is_not_read_in_time_is_reported() -> None:
+    run = working()
+    run.send("short", ttl=10)
+    run.send("long", ttl=20)
+    assert run.state.next_deadline() == run.state.mailbox.next_expiry()
+    run.tick(9.9)
+    assert len(run.state.mailbox.queue) == 2
+    run.tick(0.1)
+
+    assert [m.message_id for m in run.state.mailbox.queue] == ["long"]
+    (fact,) = run.facts("message.undelivered")
+    assert fact.data == {"message_id": "short", "reason": "expired"}
+    run.wait(10)
+    assert run.take("work") == []
+    assert [left.reason for left in run.state.mailbox.undelivered] == ["expired", "expired"]
+    assert run.state.next_deadline() is None
+
+
+def test_a_message_that_was_taken_in_time_does_not_expire() -> None:
+    run = working()
+    run.send("m", ttl=10)
+    assert run.take("work") == ["m"]
+    run.tick(60)
+
+    assert run.state.mailbox.undelivered == ()
+
+
+def test_a_directive_expires_too() -> None:
+    run = working()
+    run.direct("skip", ttl=5)
+    run.tick(5)
+    run.finish("work")
+
+    assert run.running == ["next"]
+    assert [left.reason for left in run.state.mailbox.undelivered] == ["expired"]
+
+
+# All of them
+
+
+def test_clearing_reports_all_and_changes_nothing_else() -> None:
+    run = Drive(chain(gate("ask")))
+    run.send("m0")
+    run.direct("defer", target="ask", ttl=60)
+    run.send("m1")
+    run.feed(events.MessagesCleared, actor="bob")
+
+    assert [(left.message_id, left.reason) for left in run.state.mailbox.undelivered] == [
+        ("m0", "cleared"),
+        ("m1", "cleared"),
+    ]
+    (fact,) = run.facts("messages.cleared")
+    assert (fact.actor, fact.data) == ("bob", {"count": 2})
+    assert (run.status, run.waiting) == ("awaiting-input", ["ask"])
+    run.wait(1)
+    run.feed(events.MessagesCleared, actor="bob")
+    assert run.last == ()
+
+
+def test_a_cleared_message_is_still_known() -> None:
+    run = working()
+    run.send("m")
+    run.feed(events.MessagesCleared, actor="bob")
+    run.send("m")
+
+    assert run.state.mailbox.queue == ()
+    assert refused(run, text="other").code is Code.MESSAGE_CONFLICT
+
+
+BODIES: list[dict[str, Any]] = [
+    {"parts": ({"type": "text", "text": "x"},)},
+    {"action": "sing"},
+    {"params": {"a": 1}},
+    {"target": "next"},
+    {"ttl": 5.0},
+    {"priority": "high"},
+    {"metadata": {"a": 1}},
+]
+
+
+@pytest.mark.parametrize("about", BODIES)
+def test_everything_but_who_sends_it_makes_a_message_another(about: dict[str, Any]) -> None:
+    run = working()
+    run.send("m")
+
+    assert refused(run, **about).code is Code.MESSAGE_CONFLICT
+    run.send("m", sender="bob", capabilities=("approve",))
+    assert len(run.state.mailbox.queue) == 1

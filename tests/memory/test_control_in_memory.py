@@ -1,0 +1,170 @@
+"""Messages and directives in a unit test of a graph."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel
+
+from abeyance import START, Context, Graph, Refusal, append
+from abeyance.core.events import Message
+from abeyance.errors import Code
+from abeyance.testing import InMemoryRun
+
+
+class State(BaseModel):
+    count: int = 0
+    log: Annotated[list[str], append] = []
+
+
+def steered() -> Graph:
+    """a -> b -> gate -> c; every node says what it was told."""
+    graph = Graph("steered", state=State)
+    for name in ("a", "b", "c"):
+
+        @graph.node(name=name)
+        async def work(
+            state: State, ctx: Context, inbox: list[Message], name: str = name
+        ) -> dict[str, Any]:
+            told = [message.text for message in inbox]
+            return {"log": [f"{name} {ctx.guidance or '-'} {told}"], "count": state.count + 1}
+
+    graph.interrupt("gate", prompt="Go on?", requested_capability="open:gate")
+    graph.edge(START, "a")
+    graph.edge("a", "b")
+    graph.edge("b", "gate")
+    graph.edge("gate", "c")
+    return graph
+
+
+async def waiting() -> InMemoryRun:
+    trial = InMemoryRun(steered())
+    await trial.start()
+    assert trial.status == "awaiting-input"
+    return trial
+
+
+async def test_messages_are_read_in_order_by_priority_and_target() -> None:
+    trial = await waiting()
+    await trial.send("low", priority="low")
+    await trial.send("first")
+    await trial.send("second", target="c")
+    await trial.send("high", priority="high")
+    await trial.respond("gate", True)
+    assert trial.values["log"][-1] == "c - ['high', 'first', 'second', 'low']"
+
+
+async def test_what_gets_too_old_is_reported() -> None:
+    trial = await waiting()
+    await trial.send("old", ttl=5.0)
+    await trial.advance("6s")
+    (left,) = trial.state.mailbox.undelivered
+    assert (left.reason, left.preview) == ("expired", "old")
+
+
+async def test_rerun_undoes_the_last_visit_and_guides_it() -> None:
+    trial = await waiting()
+    before = trial.interrupts[0].id
+    await trial.send("shorter, please", action="rerun")
+    assert trial.values == {"count": 2, "log": ["a - []", "b shorter, please []"]}
+    assert trial.interrupts[0].id != before
+    with pytest.raises(Refusal) as gone:
+        await trial.respond(before, True)
+    assert gone.value.code is Code.WITHDRAWN
+
+
+async def test_going_back_takes_the_capability_of_the_gate_that_is_left() -> None:
+    trial = await waiting()
+    await trial.send(action="go_back", capabilities=())
+    assert trial.state.mailbox.rejected[-1].code == "capability_required"
+    await trial.send(action="go_back", capabilities=("open:gate",))
+    assert trial.values == {"count": 2, "log": ["a - []", "b - []"]}
+    types = [event.type for event in trial.events]
+    assert types.count("node.started") == 4
+    assert "run.went_back" in types
+
+
+async def test_what_is_not_possible_is_rejected_and_the_run_goes_on() -> None:
+    trial = await waiting()
+    await trial.send(action="go_back", params={"steps": 19})
+    await trial.send(action="go_back", params={"steps": "two"})
+    await trial.send(action="skip")
+    await trial.send(action="update_state", params={"patch": {"cuont": 1}})
+    codes = [left.code for left in trial.state.mailbox.rejected]
+    assert codes == ["not_linear", "invalid_params", "not_skippable", "invalid_patch"]
+    await trial.respond("gate", True)
+    assert trial.status == "completed"
+
+
+async def test_a_paused_run_skips_the_node_that_would_be_next() -> None:
+    trial = await waiting()
+    await trial.pause()
+    await trial.respond("gate", True)
+    await trial.send(action="skip")
+    await trial.resume()
+    assert trial.status == "completed"
+    assert trial.values["log"] == ["a - []", "b - []"]
+
+
+async def test_pause_defer_and_update_state_are_messages_too() -> None:
+    trial = await waiting()
+    await trial.send("look at it tomorrow", action="defer")
+    await trial.send(action="update_state", params={"patch": {"count": 40}})
+    await trial.send("wait for me", action="pause")
+    assert [todo.text for todo in trial.state.todos] == ["look at it tomorrow"]
+    assert trial.values["count"] == 40
+    assert trial.status == "paused"
+
+
+@pytest.mark.parametrize(
+    ("about", "code"),
+    [
+        ({"text": "   "}, Code.INVALID_MESSAGE),
+        ({"text": "x" * 10_001}, Code.INVALID_MESSAGE),
+        ({"text": "x", "metadata": {"a": "y" * 100_000}}, Code.INVALID_MESSAGE),
+        ({"text": "x", "metadata": {"a": {1, 2}}}, Code.INVALID_MESSAGE),
+        ({"text": "x", "target": "nowhere"}, Code.UNKNOWN_NODE),
+        ({"text": "x", "target": "graph:steered;node:nowhere"}, Code.UNKNOWN_NODE),
+        ({"text": "x", "message_id": ""}, Code.INVALID_MESSAGE),
+    ],
+)
+async def test_a_message_that_cannot_be_admitted_is_refused(
+    about: dict[str, Any], code: Code
+) -> None:
+    trial = await waiting()
+    with pytest.raises(Refusal) as refused:
+        await trial.send(**about)
+    assert refused.value.code is code
+    assert not trial.state.mailbox.queue
+
+
+async def test_a_long_node_takes_one_message_at_a_time() -> None:
+    graph = Graph("long", state=State)
+
+    @graph.node
+    async def ask_first(state: State, ctx: Context) -> dict[str, Any]:
+        await ctx.interrupt("ready")
+        told = []
+        while (message := await ctx.check_interrupt()) is not None:
+            told.append(message.text)
+        return {"log": told}
+
+    graph.edge(START, "ask_first")
+    trial = InMemoryRun(graph)
+    await trial.start()
+    for text in ("one", "two", "three"):
+        await trial.send(text)
+    await trial.respond("ready", True)
+    assert trial.values["log"] == ["one", "two", "three"]
+
+
+async def test_a_message_that_comes_with_the_end_is_on_record() -> None:
+    trial = await waiting()
+    await trial.respond("gate", True)
+    assert trial.status == "completed"
+    with pytest.raises(Refusal) as refused:
+        await trial.send("too late")
+    assert refused.value.code is Code.NOT_RUNNING
+    await trial.signal("by a signal")
+    assert [left.code for left in trial.state.mailbox.rejected] == ["not_running"]

@@ -1,0 +1,256 @@
+"""What pausing and cancelling mean for code that runs: stopped, asked again, waiting, and cleaned up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from sample_graphs import State, gated
+from temporal_site import Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Context, Graph, wire
+from abeyance.errors import StillPaused
+from abeyance.feed import Feed
+
+
+class Patient:
+    """A graph whose node waits while its run is paused, and says how that ended."""
+
+    def __init__(self, timeout: Any = None) -> None:
+        self.told: list[Any] = []
+        self.started = threading.Event()
+        self.go = threading.Event()
+        self.graph = Graph("patient", state=State)
+
+        @self.graph.node(retries=0)
+        async def wait(state: State, ctx: Context) -> dict[str, Any]:
+            self.started.set()
+            while not self.go.is_set():
+                await asyncio.sleep(0.02)
+            try:
+                self.told.append(await ctx.wait_if_paused(timeout))
+            except StillPaused as error:
+                self.told.append(error)
+            except asyncio.CancelledError:
+                self.told.append("stopped")
+                raise
+            return {"log": ["waited"]}
+
+        self.graph.edge(START, "wait")
+
+
+async def test_pause_now_runs_a_visit_again_as_itself_with_what_it_had_done(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("stepping", state=State)
+    done: list[str] = []
+    keys: list[str] = []
+    release = threading.Event()
+
+    def step(name: str) -> str:
+        done.append(name)
+        return name
+
+    @graph.node
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        keys.append(ctx.idempotency_key)
+        log = [await ctx.step("one", step, "one")]
+        while not release.is_set():
+            await asyncio.sleep(0.02)
+        return {"log": [*log, await ctx.step("two", step, "two")]}
+
+    graph.edge(START, "work")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+
+        async def is_stopped() -> bool:
+            return not (await site.client.view(run_id)).running
+
+        for _ in range(2):
+            # It is at work again, and its first step is behind it.
+            await eventually(lambda: done)
+            await site.client.pause(run_id, wire.Pause(mode="now"))
+            await eventually(is_stopped)
+            begun = len(keys)
+            await site.client.resume(run_id)
+            await _more(keys, begun)
+        release.set()
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert done == ["one", "two"]
+    assert (len(keys), len(set(keys))) == (3, 1)
+    assert ended.values["log"] == ["one", "two"]
+    assert ended.metrics is not None
+    assert (ended.metrics.visits, ended.metrics.pause_count) == (1, 2)
+
+
+async def _more(entries: list[str], than: int) -> None:
+    await eventually(lambda: len(entries) > than)
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+async def test_a_node_waits_while_its_run_is_paused_and_goes_on_when_it_is_resumed(
+    temporal: TemporalClient, is_paused: bool
+) -> None:
+    patient = Patient()
+    site = Site(temporal, patient.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(patient.started.is_set)
+        if is_paused:
+            await site.client.pause(run_id)
+        patient.go.set()
+        if is_paused:
+            with pytest.raises(AssertionError):
+                await eventually(lambda: patient.told, seconds=0.5)
+            await site.client.resume(run_id)
+        ended = await site.ended(run_id)
+
+    assert patient.told == [True]
+    assert ended.values["log"] == ["waited"]
+
+
+async def test_a_node_that_waits_in_a_paused_run_learns_of_its_cancel(
+    temporal: TemporalClient,
+) -> None:
+    patient = Patient()
+    site = Site(temporal, patient.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(patient.started.is_set)
+        await site.client.pause(run_id)
+        patient.go.set()
+        await site.client.cancel(run_id)
+        ended = await site.ended(run_id)
+        await eventually(lambda: patient.told)
+
+    # Code that awaits is stopped by the cancel itself, if that comes before the answer.
+    assert patient.told in ([False], ["stopped"])
+    assert ended.status == "cancelled"
+
+
+async def test_a_node_that_waits_too_long_is_told_all_that_helps(temporal: TemporalClient) -> None:
+    patient = Patient("400ms")
+    site = Site(temporal, patient.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(patient.started.is_set)
+        await site.client.pause_and_send(run_id, wire.SteerMessage(text="look"))
+        patient.go.set()
+        await eventually(lambda: patient.told)
+        await site.client.resume(run_id)
+        await site.ended(run_id)
+
+    (error,) = patient.told
+    assert isinstance(error, TimeoutError)
+    for told in (
+        f"{run_id!r} is still paused after 0.4 s",
+        "waits for a person",
+        "POST /runs/{id}/resume",
+        "`abeyance resume`",
+        "cancel it",
+        "paused=True",
+        "cancelled=False",
+        "queue_depth=1 of 100",
+    ):
+        assert told in str(error)
+
+
+def ending(go: threading.Event, *, fails: bool) -> Graph:
+    """A graph whose node works until it may go, and that has two things to do at its end."""
+    graph = Graph("ending", state=State)
+
+    @graph.node(retries=0)
+    async def work(state: State) -> dict[str, Any]:
+        while not go.is_set():
+            await asyncio.sleep(0.02)
+        if fails:
+            raise ValueError("it broke")
+        return {"log": ["worked"]}
+
+    @graph.node(retries=0)
+    async def tidy(state: State, ctx: Context) -> dict[str, Any]:
+        raise ValueError(f"no broom after {ctx.outcome}")
+
+    @graph.node
+    async def lights(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [f"lights off: {ctx.outcome}"]}
+
+    graph.edge(START, "work")
+    graph.finally_("tidy", "lights")
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        ("completed", None),
+        ("failed", "ValueError: it broke"),
+        ("halted", "pause-timeout"),
+        ("cancelled", "not needed"),
+    ],
+)
+async def test_every_end_tidies_up_and_reports_what_nobody_read(
+    temporal: TemporalClient, outcome: str, reason: str | None
+) -> None:
+    go = threading.Event()
+    site = Site(temporal, ending(go, fails=outcome == "failed"))
+    async with site.worker():
+        run_id = await site.start()
+        for number in range(2):
+            message = wire.SteerMessage(message_id=f"m{number}", text="x" * 60)
+            await site.client.steer(run_id, message)
+        match outcome:
+            case "halted":
+                order = wire.Pause(timeout=0.2, on_timeout="halt")
+                await site.client.pause(run_id, order)
+            case "cancelled":
+                await site.client.cancel(run_id, wire.Cancel(reason="not needed"))
+            case _:
+                go.set()
+        ended = await site.ended(run_id)
+        result = await site.client.result(run_id)
+        await site.replays(run_id)
+    told, _ = await Feed(temporal).page(run_id, None, 1_000)
+
+    assert (ended.status, ended.reason) == (outcome, reason)
+    worked = ["worked"] if outcome == "completed" else []
+    assert ended.values["log"] == [*worked, f"lights off: {outcome}"]
+    assert result.values == ended.values
+    assert [failure.message for failure in ended.beside] == [
+        f"ValueError: no broom after {outcome}"
+    ]
+    left = [(f"m{number}", outcome, "x" * 50 + "...") for number in range(2)]
+    for reported in (ended.undelivered, result.undelivered):
+        assert [(each.message_id, each.reason, each.preview) for each in reported] == left
+    assert [
+        (event.data["message_id"], event.data["reason"])
+        for event in told
+        if event.type == "message.undelivered"
+    ] == [(id_, why) for id_, why, _ in left]
+    assert ended.metrics is not None
+    assert (ended.metrics.messages_queued, ended.metrics.messages_delivered) == (2, 0)
+
+
+async def test_a_pause_that_goes_on_by_itself_or_elsewhere_does_so_at_its_deadline(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.pause(run_id, wire.Pause(timeout=0.2))
+        resumed = await site.until(run_id, "awaiting-input")
+        await site.client.pause(run_id, wire.Pause(timeout=0.2, on_timeout="goto:late"))
+        ended = await site.ended(run_id)
+        entries = await site.client.interrupts(run_id, status="all")
+
+    assert resumed.metrics is not None
+    assert resumed.metrics.resume_count == 1
+    assert ended.values["log"] == ["before", "late"]
+    assert [entry.status for entry in entries] == ["cancelled"]

@@ -1,0 +1,288 @@
+"""Runs of one conversation, on a real server: who may start, and what reaches them all."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sample_graphs import chain, gated
+from temporal_site import Site, eventually, replay
+from temporalio.client import Client as TemporalClient
+from temporalio.testing import WorkflowEnvironment
+
+from abeyance import conversations, wire
+from abeyance.core.conversation import Claim
+from abeyance.errors import Code, Refusal
+from abeyance.runid import conversation_workflow_id
+
+
+def new_conversation() -> str:
+    return f"conversation {uuid.uuid4().hex[:12]}"
+
+
+async def refused(call: Any) -> Refusal:
+    with pytest.raises(Refusal) as refusal:
+        await call
+    return refusal.value
+
+
+async def test_a_second_agent_is_refused_with_the_id_of_the_first(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    async with site.worker():
+        first = await site.start(conversation_id=talk)
+        refusal = await refused(site.start(conversation_id=talk))
+        helper = await site.start(conversation_id=talk, session_type="helper")
+        beside = await site.start(conversation_id=talk, allow_concurrent=True)
+
+        assert refusal.code is Code.CONVERSATION_BUSY
+        assert refusal.details["run_id"] == first
+        assert first in refusal.message
+        assert await site.client.conversation_runs(talk) == [first, helper, beside]
+        assert await site.client.conversation_interrupt(talk) == [first, helper, beside]
+        for run_id in (first, helper, beside):
+            assert (await site.ended(run_id)).status == "cancelled"
+            await site.replays(run_id)
+        # No sooner than they have ended: they told the conversation in their last task.
+        again = await site.start(conversation_id=talk)
+        assert await site.client.conversation_runs(talk) == [again]
+        await site.client.conversation_interrupt(talk)
+        await site.replays_conversation(talk)
+
+
+async def test_runs_that_started_a_millisecond_ago_are_all_cancelled(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    async with site.worker():
+        for _ in range(10):
+            started = [await site.start(conversation_id=talk, allow_concurrent=True) for _ in "12"]
+            assert await site.client.conversation_interrupt(talk) == started
+            for run_id in started:
+                assert (await site.ended(run_id)).status == "cancelled"
+        assert await site.client.conversation_interrupt(talk) == []
+        assert await site.client.conversation_interrupt(new_conversation()) == []
+
+
+async def test_of_ten_that_start_at_once_one_is_accepted(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    async with site.worker():
+        tried = await asyncio.gather(
+            *(site.start(conversation_id=talk) for _ in range(10)), return_exceptions=True
+        )
+        (run_id,) = [run_id for run_id in tried if isinstance(run_id, str)]
+        refusals = [refusal for refusal in tried if isinstance(refusal, Refusal)]
+        assert [refusal.code for refusal in refusals] == [Code.CONVERSATION_BUSY] * 9
+        assert {refusal.details["run_id"] for refusal in refusals} == {run_id}
+        assert await site.client.conversation_runs(talk) == [run_id]
+
+
+async def test_the_next_run_may_start_the_moment_after_one_has_ended(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, chain(1, local=True))
+    talk = new_conversation()
+    async with site.worker():
+        for _ in range(8):
+            run_id = await site.start(conversation_id=talk)
+            assert (await site.ended(run_id)).status == "completed"
+        assert await site.client.conversation_runs(talk) == []
+
+
+async def test_the_one_agent_is_steered_and_none_or_two_are_not(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    message = wire.SteerMessage(text="hurry", message_id="m1", sender="ada")
+    async with site.worker():
+        assert (
+            await refused(site.client.conversation_steer(talk, message))
+        ).code is Code.NO_ACTIVE_RUN
+        helper = await site.start(conversation_id=talk, session_type="helper")
+        assert (
+            await refused(site.client.conversation_steer(talk, message))
+        ).code is Code.NO_ACTIVE_RUN
+        agent = await site.start(conversation_id=talk)
+        steered = await site.client.conversation_steer(talk, message)
+        again = await site.client.conversation_steer(talk, message)
+        other = await site.start(conversation_id=talk, allow_concurrent=True)
+        ambiguous = await refused(site.client.conversation_steer(talk, message))
+
+        assert (steered.run_id, steered.receipt.duplicate) == (agent, False)
+        assert again.receipt.duplicate
+        assert [m.text for m in await site.client.messages(agent)] == ["hurry"]
+        assert await site.client.messages(helper) == []
+        assert ambiguous.code is Code.AMBIGUOUS_RUN
+        assert ambiguous.details["runs"] == [agent, other]
+
+
+async def test_all_are_paused_and_go_on(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    async with site.worker():
+        runs = [await site.start(conversation_id=talk, allow_concurrent=True) for _ in "123"]
+        assert await site.client.conversation_pause(talk, wire.Pause(reason="lunch")) == runs
+        assert [(await site.client.view(run_id)).status for run_id in runs] == ["paused"] * 3
+        assert await site.client.conversation_resume(talk) == runs
+        for run_id in runs:
+            await site.until(run_id, "awaiting-input")
+
+
+async def test_the_same_start_again_is_the_same_run_and_leaves_no_claim(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    async with site.worker():
+        run_id = await site.start(conversation_id=talk)
+        again = await site.client.start(
+            site.graphs["gated"], {}, run_id=run_id, conversation_id=talk
+        )
+        handle = temporal.get_workflow_handle(conversation_workflow_id(talk))
+        claims = await handle.query("active", result_type=list[Claim])
+
+        assert not again.created
+        assert [claim.run_id for claim in claims] == [run_id]
+        other = await refused(site.start({"amount": 5}, run_id=run_id, conversation_id=talk))
+        assert other.code is Code.RUN_EXISTS
+        assert await handle.query("active", result_type=list[Claim]) == claims
+        await site.client.cancel(run_id)
+        await site.ended(run_id)
+        reused = await site.start(run_id=run_id, conversation_id=talk, reuse=True)
+        assert await site.client.conversation_runs(talk) == [reused]
+
+
+async def test_the_claim_of_a_terminated_run_is_given_back_by_the_next_start(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    async with site.worker():
+        first = await site.start(conversation_id=talk)
+        await temporal.get_workflow_handle(first).terminate()
+        second = await site.start(conversation_id=talk)
+        assert await site.client.conversation_runs(talk) == [second]
+
+
+async def test_a_run_that_is_cancelled_through_temporal_or_fails_leaves_its_conversation(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    handle = temporal.get_workflow_handle(conversation_workflow_id(talk))
+    async with site.worker():
+        run_id = await site.start(conversation_id=talk)
+        await temporal.get_workflow_handle(run_id).cancel()
+        assert (await site.ended(run_id)).status == "cancelled"
+        assert await handle.query("active", result_type=list[Claim]) == []
+        await site.replays(run_id)
+
+
+async def test_a_message_that_comes_with_the_end_is_delivered_or_refused_or_reported(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, chain(1, local=True))
+    told: dict[str, list[str]] = {"reported": [], "refused": []}
+    async with site.worker():
+        for number in range(20):
+            run_id = await site.start(conversation_id=new_conversation())
+            message = wire.SteerMessage(text="wait", message_id=f"m{number}", sender="ada")
+            try:
+                await site.client.send_message(run_id, message)
+            except Refusal as refusal:
+                assert refusal.code is Code.NOT_RUNNING
+                told["refused"].append(run_id)
+                continue
+            ended = await site.ended(run_id)
+            assert [left.message_id for left in ended.undelivered] == [f"m{number}"]
+            told["reported"].append(run_id)
+    assert len(told["reported"]) + len(told["refused"]) == 20
+
+
+async def test_a_claim_without_a_run_holds_for_a_minute_and_no_longer(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    async with site.worker():
+        crashed = Claim(run_id=f"never-{uuid.uuid4().hex}", session_type="agent", token="t1")
+        await site.client.claim_run(talk, crashed)
+        assert await site.client.conversation_interrupt(talk) == []
+        refusal = await refused(site.start(conversation_id=talk))
+        assert refusal.details["run_id"] == crashed.run_id
+
+        monkeypatch.setattr(conversations, "_UNSTARTED", timedelta(0))
+        run_id = await site.start(conversation_id=talk)
+        assert await site.client.conversation_runs(talk) == [run_id]
+
+
+async def test_lists_of_runs_do_not_show_conversations(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    async with site.worker():
+        run_id = await site.start(conversation_id=talk)
+
+        async def listed() -> list[str]:
+            return [view.run_id for view in (await site.client.runs())[0] if view.run_id == run_id]
+
+        assert await eventually(listed) == [run_id]
+        found, _ = await site.client.runs()
+        assert not any(view.run_id.startswith("conversation") for view in found)
+        gone = await refused(site.client.view(conversation_workflow_id(talk)))
+        assert gone.code is Code.UNKNOWN_RUN
+
+
+async def test_a_run_without_a_conversation_pays_nothing(temporal: TemporalClient) -> None:
+    site = Site(temporal, chain(1))
+    async with site.worker():
+        alone = await site.start()
+        await site.ended(alone)
+        grouped = await site.start(conversation_id=new_conversation())
+        await site.ended(grouped)
+        # One marker more: it tells its conversation in its last task.
+        events = [len((await site.history(run_id)).events) for run_id in (alone, grouped)]
+        assert events[1] - events[0] == 1
+
+
+async def test_a_long_history_is_handed_over_with_the_claims_that_stand(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    talk = new_conversation()
+    handle = temporal.get_workflow_handle(conversation_workflow_id(talk))
+    async with site.worker():
+        run_id = await site.start(conversation_id=talk)
+        first = (await handle.describe()).run_id
+        for number in range(150):
+            helper = Claim(run_id="helper", session_type="helper", token=f"t{number}")
+            await site.client.claim_run(talk, helper)
+            release = wire.Release(conversation_id=talk, tokens=[helper.token])
+            await site.client.release_claims(release)
+        described = await handle.describe()
+
+        assert described.run_id != first
+        assert described.history_length < 1_100
+        assert await site.client.conversation_runs(talk) == [run_id]
+        assert (await refused(site.start(conversation_id=talk))).details["run_id"] == run_id
+        await replay(await temporal.get_workflow_handle(handle.id, run_id=first).fetch_history())
+
+
+async def test_a_conversation_that_is_idle_ends_and_starts_anew(
+    time_machine: WorkflowEnvironment,
+) -> None:
+    site = Site(time_machine.client, gated())
+    talk = new_conversation()
+    async with site.worker():
+        with time_machine.with_time_skipping_disabled():
+            run_id = await site.start(conversation_id=talk)
+            handle = site.temporal.get_workflow_handle(conversation_workflow_id(talk))
+            await site.client.conversation_interrupt(talk)
+            await site.ended(run_id)
+            assert not await time_machine.fast_forward(handle, timedelta(minutes=11))
+            await handle.result()
+            again = await site.start(conversation_id=talk)
+            assert await site.client.conversation_runs(talk) == [again]

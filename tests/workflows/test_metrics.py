@@ -1,0 +1,223 @@
+"""What runs measure, read over HTTP from the worker, and what they count for their own view."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from killable import free_port
+from sample_graphs import State, gated, gates
+from scraped import Scraped, scraped
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Context, Graph, Refusal, metrics, wire
+from abeyance.connection import connect_temporal
+from abeyance.core.state import Limits
+
+
+class Measured(Site):
+    """A site whose workers tell Prometheus what they measure."""
+
+    def __init__(self, temporal: TemporalClient, port: int, *graphs: Graph) -> None:
+        super().__init__(temporal, *graphs)
+        self._url = f"http://127.0.0.1:{port}/metrics"
+
+    async def scraped(self) -> Scraped:
+        return await scraped(self._url)
+
+    async def operations(self, operation: str, status: str = "success", **labels: str) -> float:
+        told = {"operation": operation, "status": status, "via": "run", **labels}
+        return (await self.scraped()).total("interrupt_operations_total", **told)
+
+
+@asynccontextmanager
+async def measured(temporal: TemporalClient, *graphs: Graph) -> AsyncIterator[Measured]:
+    port = free_port()
+    target = temporal.service_client.config.target_host
+    own = await connect_temporal(target, metrics_address=f"127.0.0.1:{port}")
+    yield Measured(own, port, *graphs)
+
+
+def stepping() -> Graph:
+    """A node that writes two steps down, and a gate."""
+    graph = Graph("stepping", state=State)
+
+    @graph.node
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        async def one() -> int:
+            return 1
+
+        return {"log": [f"{await ctx.step('a', one)}{await ctx.step('b', one)}"]}
+
+    graph.interrupt("sign", prompt="Sign?")
+    graph.edge(START, "work")
+    graph.edge("work", "sign")
+    return graph
+
+
+async def test_a_worker_tells_prometheus_what_its_runs_were_asked_and_replays_count_nothing_twice(
+    temporal: TemporalClient,
+) -> None:
+    async with measured(temporal, gated()) as site:
+        async with site.worker():
+            run_id = await site.start()
+            await site.until(run_id, "awaiting-input")
+            await site.client.pause(run_id)
+            await site.client.pause(run_id)
+            for number in range(3):
+                await site.client.send_message(
+                    run_id, wire.SteerMessage(message_id=f"m{number}", text="hello")
+                )
+            before = await site.scraped()
+        # A worker that comes back reads the whole history again.
+        async with site.worker():
+            await site.client.view(run_id)
+            await site.replays(run_id)
+            replayed = await site.scraped()
+            await site.client.resume(run_id)
+            await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+            await site.ended(run_id)
+            after = await site.scraped()
+
+    def operations(told: Scraped) -> dict[str, float]:
+        names = ("pause", "message", "resume", "respond")
+        return {
+            name: told.total("interrupt_operations_total", operation=name, status="success")
+            for name in names
+        }
+
+    assert operations(before) == {"pause": 2, "message": 3, "resume": 0, "respond": 0}
+    assert operations(replayed) == operations(before)
+    assert operations(after) == {"pause": 2, "message": 3, "resume": 1, "respond": 1}
+    assert before.total("interrupt_queue_depth", graph="gated") == 3
+    assert after.total("interrupt_queue_depth", graph="gated") == 0
+    assert after.total("interrupt_wait_seconds_count", graph="gated", kind="question") == 1
+    assert 0 < after.total("interrupt_wait_seconds_sum") < 30
+    assert after.labels("interrupt_wait_seconds_bucket") >= {*metrics.WAIT.attributes, "le"}
+    assert after.total("interrupt_wait_seconds_bucket", le="2592000") == 1
+    assert any(name.startswith("temporal_workflow_task") for name in after.names)
+
+
+async def test_what_a_signal_brings_and_the_run_refuses_is_counted_with_its_code(
+    temporal: TemporalClient,
+) -> None:
+    async with measured(temporal, gated()) as site, site.worker():
+        run_id = await site.start(limits=Limits(max_queue_size=1))
+        await site.until(run_id, "awaiting-input")
+        handle = site.temporal.get_workflow_handle(run_id)
+        await handle.signal("pause", wire.Pause(on_timeout="goto:nowhere", timeout=60))
+        for number in range(2):
+            await handle.signal("steer", {"message_id": f"m{number}", "text": "hello"})
+        await site.client.view(run_id)
+
+        assert await site.operations("pause", "refused", code="unknown_node") == 1
+        assert await site.operations("message", "refused", code="queue_full") == 1
+        assert await site.operations("message") == 1
+        await site.client.cancel(run_id)
+        await site.ended(run_id)
+        assert await site.operations("cancel") == 1
+
+
+async def test_an_answer_by_default_is_no_answer_of_anybody(temporal: TemporalClient) -> None:
+    defaulting = gated(timeout="200ms", on_timeout={"default": {"approved": False}})
+    async with measured(temporal, defaulting) as site, site.worker():
+        run_id = await site.start()
+        await site.ended(run_id)
+        told = await site.scraped()
+
+    assert told.total("interrupt_wait_seconds_count") == 0
+    assert told.total("interrupt_operations_total", operation="respond") == 0
+
+
+async def test_steps_and_hand_overs_are_checkpoints(temporal: TemporalClient) -> None:
+    async with measured(temporal, stepping()) as site, site.worker():
+        run_id = await site.start(limits=Limits(continue_as_new_after=6))
+        await site.until(run_id, "awaiting-input")
+        for _ in range(3):
+            await site.client.pause(run_id)
+            await site.client.resume(run_id)
+        told = await site.scraped()
+
+        def checkpoints(kind: str) -> float:
+            done = told.total("checkpoint_operations_total", kind=kind, status="success")
+            assert told.total("checkpoint_latency_milliseconds_count", kind=kind) == done
+            return done
+
+        assert checkpoints("journal") == 2
+        assert checkpoints("hand-over") >= 2
+        assert told.total("checkpoint_latency_milliseconds_sum", kind="journal") > 0
+        assert await site.operations("pause") == 3
+
+
+async def test_the_counters_of_a_run_are_the_same_after_a_restart_and_after_a_hand_over(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    async with site.worker():
+        run_id = await site.start(limits=Limits(continue_as_new_after=40, max_queue_size=2))
+        await site.until(run_id, "awaiting-input")
+        execution = await newest(site, run_id)
+        await site.client.resume(run_id)
+        for _ in range(2):
+            await site.client.pause(run_id)
+        for number in (0, 1, 0):
+            await site.client.send_message(
+                run_id, wire.SteerMessage(message_id=f"m{number}", text="hello")
+            )
+        with pytest.raises(Refusal, match="bound is 2"):
+            await site.client.send_message(run_id, wire.SteerMessage(message_id="x", text="no"))
+        counted = (await site.client.view(run_id)).metrics
+        assert await newest(site, run_id) == execution
+    async with site.worker():
+        restarted = (await site.client.view(run_id)).metrics
+
+        async def is_handed_over() -> bool:
+            # What is refused leaves its trace in the history, and nothing in the counters.
+            handle = temporal.get_workflow_handle(run_id)
+            await handle.signal("steer", {"message_id": "x", "text": "no"})
+            return await newest(site, run_id) != execution
+
+        await eventually(is_handed_over)
+        handed_over = (await site.client.view(run_id)).metrics
+        await site.client.cancel(run_id)
+        ended = await site.ended(run_id)
+
+    assert counted is not None
+    assert counted.model_dump(exclude={"last_activity_at"}) == {
+        "messages_queued": 2,
+        "messages_delivered": 0,
+        "pause_count": 2,
+        "resume_count": 1,
+        "cancel_count": 0,
+        "max_queue_depth": 2,
+        "visits": 2,
+    }
+    assert restarted == counted
+    assert handed_over == counted
+    assert ended.metrics is not None
+    assert ended.metrics.cancel_count == 1
+
+
+async def newest(site: Site, run_id: str) -> str | None:
+    return (await site.temporal.get_workflow_handle(run_id).describe()).run_id
+
+
+async def test_metrics_can_be_turned_off_and_the_sdk_keeps_its_own(
+    temporal: TemporalClient,
+) -> None:
+    async with measured(temporal, stepping()) as site:
+        site.settings = site.settings.model_copy(update={"enable_metrics": False})
+        async with site.worker():
+            run_id = await site.start()
+            await site.until(run_id, "awaiting-input")
+            await site.client.respond(run_id, response=True, principal=ANYBODY)
+            ended = await site.ended(run_id)
+            told = await site.scraped()
+
+    assert ended.status == "completed"
+    assert ended.metrics is not None
+    assert not [name for name in told.names if name.startswith(("interrupt_", "checkpoint_"))]
+    assert any(name.startswith("temporal_") for name in told.names)

@@ -1,0 +1,216 @@
+"""Runs as sessions, on a real server: how many may be active, and what goes when nobody cares."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+from sample_graphs import Held, chain, gated
+from temporal_site import Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import wire
+from abeyance.errors import Code, Refusal
+from abeyance.rounds import schedule_id, schedule_janitor
+
+
+async def seen(site: Site, count: int) -> None:
+    """Wait until visibility knows so many active runs."""
+
+    async def known() -> bool:
+        return len(await site.client.list_active()) == count
+
+    await eventually(known)
+
+
+async def test_a_start_beyond_the_bound_is_rejected_and_the_same_start_again_is_not(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    bound: dict[str, Any] = {"max_active_runs": 2, "max_active_runs_policy": "reject"}
+    async with site.worker():
+        runs = [await site.start(**bound) for _ in "12"]
+        await seen(site, 2)
+        with pytest.raises(Refusal) as refused:
+            await site.start(**bound, conversation_id=f"c-{runs[0]}")
+        again = await site.client.start(site.graphs["gated"], {}, run_id=runs[0], **bound)
+
+        assert refused.value.code is Code.TOO_MANY_RUNS
+        assert (refused.value.details["limit"], refused.value.details["actual"]) == (2, 2)
+        assert not again.created
+        # Its place in the conversation was given back.
+        assert await site.client.conversation_runs(f"c-{runs[0]}") == []
+        await site.client.cancel(runs[0])
+        await site.ended(runs[0])
+        await seen(site, 1)
+        await site.start(**bound, conversation_id=f"c-{runs[0]}")
+
+
+async def test_the_run_longest_without_activity_is_halted_for_a_new_one(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        oldest, *others = [await site.start(max_active_runs=3) for _ in "123"]
+        await seen(site, 3)
+        message = wire.SteerMessage(text="still there?", message_id="m1")
+        await site.client.send_message(oldest, message)
+        newest = await site.start(max_active_runs=3)
+        halted = await site.ended(oldest)
+
+        assert (halted.status, halted.reason) == ("halted", "evicted")
+        assert [(left.message_id, left.reason) for left in halted.undelivered] == [("m1", "halted")]
+        assert halted.interrupts == []
+        for run_id in (*others, newest):
+            assert (await site.client.view(run_id)).status != "halted"
+        await site.replays(oldest)
+
+
+async def test_the_same_start_again_evicts_nobody(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        runs = [await site.start() for _ in "12"]
+        await seen(site, 2)
+        for run_id in runs:
+            graph = site.graphs["gated"]
+            again = await site.client.start(graph, {}, run_id=run_id, max_active_runs=2)
+            assert not again.created
+        for run_id in runs:
+            assert (await site.client.view(run_id)).outcome is None
+
+
+async def test_a_burst_of_starts_leaves_as_many_as_may_be(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        # Quicker than visibility, which is not asked to be up to date.
+        runs = [await site.start(max_active_runs=4) for _ in range(4)]
+        for _ in range(3):
+            runs += await asyncio.gather(*(site.start(max_active_runs=4) for _ in range(4)))
+        await asyncio.gather(*(site.start(max_active_runs=4) for _ in "12"))
+        await seen(site, 4)
+
+
+async def test_what_is_inactive_is_evicted_and_what_has_a_deadline_is_not(
+    temporal: TemporalClient,
+) -> None:
+    patient, timed = gated(), gated("timed", timeout="1h")
+    site = Site(temporal, patient, timed)
+    async with site.worker():
+        idle = await site.start()
+        waiting = await site.start(graph=timed)
+        for run_id in (idle, waiting):
+            await site.until(run_id, "awaiting-input")
+        await seen(site, 2)
+
+        assert await site.client.evict(inactive_for=3_600) == []
+        assert await site.client.evict(inactive_for=0) == [idle]
+        assert (await site.ended(idle)).reason == "evicted"
+        assert (await site.client.view(waiting)).status == "awaiting-input"
+        assert await site.client.evict(inactive_for=0) == []
+
+
+async def test_a_run_that_was_active_after_all_stays(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = await site.start()
+        view = await site.until(run_id, "awaiting-input")
+        assert view.metrics is not None
+        before = view.metrics.last_activity_at
+        await site.client.pause(run_id)
+        handle = temporal.get_workflow_handle(run_id)
+        events = len((await site.history(run_id)).events)
+        with pytest.raises(Exception, match="Workflow update failed") as refused:
+            await handle.execute_update("evict", wire.Evict(inactive_since=before))
+        assert getattr(refused.value.__cause__, "type", None) == wire.STILL_ACTIVE
+        assert len((await site.history(run_id)).events) == events
+        assert (await site.client.view(run_id)).status == "paused"
+
+
+async def test_all_but_the_most_recent_can_be_evicted(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        runs = [await site.start() for _ in range(5)]
+        await seen(site, 5)
+        listed = [run.run_id for run in await site.client.list_active()]
+
+        assert listed == runs[::-1]
+        assert await site.client.evict(keep=2) == runs[:3]
+        assert await site.client.evict(keep=9) == []
+        for run_id in runs[:3]:
+            assert (await site.ended(run_id)).status == "halted"
+
+
+async def test_the_janitor_makes_its_rounds_and_can_be_sent_home(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    queue = site.settings.task_queue
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await seen(site, 1)
+        assert await schedule_janitor(temporal, queue, 3_600)
+        assert await schedule_janitor(temporal, queue, 0.001)
+        handle = temporal.get_schedule_handle(schedule_id(queue))
+        await handle.trigger()
+        assert (await site.ended(run_id)).reason == "evicted"
+        assert not await schedule_janitor(temporal, queue, 0)
+        assert not await schedule_janitor(temporal, queue, 0)
+
+        rounds = [
+            found
+            async for found in temporal.list_workflows(
+                f"WorkflowType = 'Janitor' AND TaskQueue = '{queue}'"
+            )
+        ]
+        (done,) = rounds
+        result = temporal.get_workflow_handle(done.id, result_type=int)
+        assert await result.result() == 1
+        await site.replays(done.id)
+
+
+async def test_a_session_is_cancelled_at_its_end(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = f"run-{uuid.uuid4().hex}"
+        graph = site.graphs["gated"]
+        async with site.client.session(graph, {"amount": 3}, run_id=run_id) as started:
+            assert started.created
+            await site.until(run_id, "awaiting-input")
+        ended = await site.ended(run_id)
+        assert (ended.status, ended.reason) == ("cancelled", "its session is over")
+
+
+async def test_a_session_that_raises_is_cancelled_and_the_error_goes_on(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with site.worker():
+        run_id = f"run-{uuid.uuid4().hex}"
+        with pytest.raises(LookupError, match="lost it"):
+            async with site.client.session(site.graphs["gated"], run_id=run_id):
+                raise LookupError("lost it")
+        ended = await site.ended(run_id)
+        assert ended.status == "cancelled"
+        assert "lost it" in (ended.reason or "")
+
+
+async def test_a_session_whose_run_has_ended_is_over(temporal: TemporalClient) -> None:
+    site = Site(temporal, chain(1))
+    async with site.worker():
+        async with site.client.session(site.graphs["chain"]) as started:
+            await site.ended(started.run_id)
+        assert (await site.client.view(started.run_id)).status == "completed"
+        assert not await site.client.unregister(started.run_id)
+        assert not await site.client.unregister("nobody-knows-this")
+
+
+async def test_a_run_whose_node_works_is_halted_within_its_grace(temporal: TemporalClient) -> None:
+    held = Held()
+    site = Site(temporal, held.graph)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        await seen(site, 1)
+        assert await site.client.evict(keep=0) == [run_id]
+        assert (await site.ended(run_id)).reason == "evicted"

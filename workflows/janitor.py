@@ -1,0 +1,33 @@
+"""`Janitor`: the workflow that a schedule starts to evict what nobody cares for any more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+with workflow.unsafe.imports_passed_through():
+    from abeyance import wire
+
+_TIMEOUT: Final = timedelta(minutes=9)
+"""Less than from one round to the next."""
+_TRIES: Final = RetryPolicy(maximum_attempts=3)
+
+
+@workflow.defn(name=wire.JANITOR_WORKFLOW)
+class Janitor:
+    """One round of the janitor."""
+
+    @workflow.run
+    async def run(self, order: wire.EvictInactive) -> int:
+        """Evict, and return how many runs."""
+        evicted: int = await workflow.execute_activity(
+            wire.EVICT_ACTIVITY,
+            order,
+            result_type=int,
+            schedule_to_close_timeout=_TIMEOUT,
+            retry_policy=_TRIES,
+        )
+        return evicted
