@@ -38,8 +38,8 @@ test: venv  ## every test that needs no browser
 chaos: venv  ## only the tests that kill processes
 	$(BIN)/pytest -m chaos
 
-bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers
-	$(BIN)/python benchmarks/run.py
+bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers (WORKLOAD=steer, ...)
+	$(BIN)/python benchmarks/run.py $(if $(WORKLOAD),--workload $(WORKLOAD))
 
 clean:  ## remove what builds and tools leave behind (not .abeyance: that is your data)
 	rm -rf $(VENV) build dist out *.egg-info .coverage htmlcov

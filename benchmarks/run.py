@@ -25,7 +25,7 @@ from abeyance.leash import STDIN, leashed
 
 _HERE: Final = Path(__file__).parent
 _WORKLOADS: Final = sorted(path.parent.name for path in _HERE.glob("*/workload.py"))
-_TRIAL_SECONDS: Final = 600
+_TRIAL_SECONDS: Final = 1_800
 
 
 def main() -> None:

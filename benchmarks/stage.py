@@ -6,6 +6,7 @@ SQLite with a write-ahead log), new for every trial, so that no trial finds what
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -15,12 +16,21 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
+import httpx
+
 from abeyance import devserver
 from abeyance.claim import free_ports
 from abeyance.leash import STDIN, leashed
 
 _HERE: Final = Path(__file__).parent
 _READY_SECONDS: Final = 30.0
+_LOOK_EVERY: Final = 0.05
+_API: Final = """\
+import asyncio, sys
+from abeyance.api.app import serve
+from abeyance.settings import load_settings
+asyncio.run(serve(load_settings(), "127.0.0.1", int(sys.argv[1])))
+"""
 
 
 class Processes:
@@ -41,6 +51,16 @@ class Processes:
                 ticks = int(fields[11]) + int(fields[12])
                 spent[name] = ticks / os.sysconf("SC_CLK_TCK")
         return spent
+
+    def memory(self) -> Mapping[str, int]:
+        """How many bytes of each of the others are in main memory; known on Linux only."""
+        resident = {}
+        for name, pid in self._others.items():
+            statm = Path(f"/proc/{pid}/statm")
+            if statm.exists():
+                pages = int(statm.read_text(encoding="utf-8").split()[1])
+                resident[name] = pages * os.sysconf("SC_PAGE_SIZE")
+        return resident
 
 
 class Server:
@@ -66,15 +86,48 @@ async def temporal_server(folder: Path) -> AsyncIterator[Server]:
 @contextmanager
 def worker(server: Server, program: str, folder: Path, *, app: str | None = None) -> Iterator[int]:
     """A worker in a Python process, until the context ends; what runs it is `program`."""
+    command = [sys.executable, "-c", program]
+    with _process(command, _environment(server, app), folder / "worker.log") as pid:
+        yield pid
+
+
+class Api:
+    """An HTTP API that is up, and the client of it."""
+
+    def __init__(self, http: httpx.AsyncClient, pid: int) -> None:
+        self.http = http
+        self.pid = pid
+
+
+@asynccontextmanager
+async def api(server: Server, folder: Path, *, app: str) -> AsyncIterator[Api]:
+    """An API in a process of its own, once it sees a worker, until the context ends."""
+    (port,) = free_ports(devserver.HOST, {"api": 0}).values()
+    command = [sys.executable, "-c", _API, str(port)]
+    url = f"http://{devserver.HOST}:{port}"
+    with _process(command, _environment(server, app), folder / "api.log") as pid:
+        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http:
+            async with asyncio.timeout(_READY_SECONDS):
+                while not await _is_ready(http):
+                    await asyncio.sleep(_LOOK_EVERY)
+            yield Api(http, pid)
+
+
+async def _is_ready(http: httpx.AsyncClient) -> bool:
+    try:
+        return (await http.get("/readyz")).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+def _environment(server: Server, app: str | None) -> Mapping[str, str]:
     here = [str(_HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {
+    return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(here),
         "TEMPORAL_ADDRESS": server.address,
         **({} if app is None else {"ABEYANCE_APP": app}),
     }
-    with _process([sys.executable, "-c", program], environment, folder / "worker.log") as pid:
-        yield pid
 
 
 @contextmanager

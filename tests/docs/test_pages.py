@@ -1,4 +1,4 @@
-"""What docs/interrupts.md and docs/coming-from.md show is what happens."""
+"""What docs/interrupts.md, docs/control.md and docs/coming-from.md show is what happens."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 import types
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qs
 
 import jsonschema_rs
 import pytest
@@ -23,7 +24,7 @@ from abeyance.api.app import create_app
 from abeyance.api.problems import PROBLEMS
 from abeyance.settings import Settings
 
-PAGES = ["interrupts.md", "coming-from.md"]
+PAGES = ["interrupts.md", "control.md", "coming-from.md"]
 FIRST = {page: blocks(page, "python")[0] for page in PAGES if blocks(page, "python")}
 EXAMPLES = [block for page in PAGES for block in blocks(page, "python")[1:]]
 REQUESTS = [block for page in PAGES for block in blocks(page, "http")]
@@ -67,10 +68,13 @@ def document() -> dict[str, Any]:
 
 def call_of(document: dict[str, Any], line: str) -> dict[str, Any]:
     """What the OpenAPI document says of a call such as `GET /runs/refund-A-7`."""
-    method, path = line.split()
+    method, target = line.split()
+    path, _, query = target.partition("?")
     for template, calls in document["paths"].items():
         if re.fullmatch(re.sub(r"\{\w+\}", r"[^/]+", template), path) and method.lower() in calls:
             found: dict[str, Any] = calls[method.lower()]
+            known = {parameter["name"] for parameter in found.get("parameters", ())}
+            assert {*parse_qs(query)} <= known, f"{line} takes {known}"
             return found
     pytest.fail(f"the API has no {line}")
 

@@ -1,0 +1,82 @@
+"""Every workload beside `approval` works: a few runs of ours and of the floor. No times are asserted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+
+
+def measured(workload: str, contenders: str) -> dict[str, dict[str, str]]:
+    """The rows of the table of numbers, by contender, each a cell by column."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(_ROOT / "benchmarks" / "run.py"),
+            "--quick",
+            *("--workload", workload, "--contenders", contenders),
+        ],
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    numbers = next(block for block in done.stdout.split("\n\n") if block.startswith("|"))
+    columns, _, *rows = (line.strip("| ").split(" | ") for line in numbers.splitlines())
+    return {row[0]: dict(zip(columns, row, strict=False)) for row in rows}
+
+
+@pytest.mark.timeout(120)
+def test_every_message_of_a_steered_run_is_read_once() -> None:
+    rows = measured("steer", "by-hand,abeyance,by-hand-signal,abeyance-signal")
+
+    assert len(rows) == 4
+    for row in rows.values():
+        assert row["messages"] == "10"
+        assert float(row["one every 50 ms: sent to read, p50 ms"]) > 0
+        assert float(row["events a message"]) > 1
+
+
+@pytest.mark.timeout(120)
+def test_parked_runs_are_woken_and_stand_in_the_inbox() -> None:
+    rows = measured("parked", "by-hand,abeyance")
+
+    for row in rows.values():
+        assert row["waiting runs"] == "50"
+        assert float(row["to wake one, p50 ms"]) > 0
+    assert float(rows["Abeyance"]["inbox page, p50 ms"]) > 0
+    assert rows["Temporal by hand"].get("inbox page, p50 ms", "").strip() == ""
+
+
+@pytest.mark.timeout(120)
+def test_a_node_that_is_paused_stops_and_is_entered_again() -> None:
+    rows = measured("pause", "by-hand,abeyance")
+
+    for row in rows.values():
+        assert row["runs"] == "3"
+        assert float(row["pause to stopped, p50 ms"]) > 0
+
+
+@pytest.mark.timeout(120)
+def test_a_list_is_spread_and_collected() -> None:
+    rows = measured("fanout", "by-hand,abeyance")
+
+    for row in rows.values():
+        assert row["runs"] == "6"
+        assert int(row["50 items, events"]) > 50
+
+
+@pytest.mark.timeout(120)
+def test_one_question_among_many_is_answered() -> None:
+    rows = measured("questions", "one,many")
+
+    for row in rows.values():
+        assert row["answers"] == "5"
+        assert float(row["events a question"]) >= 0
