@@ -46,7 +46,7 @@ def test_a_command_of_a_page_is_one_and_has_its_options(page: str, line: str) ->
     first, *_ = re.split(r" (?:[|>]|&&) |;|\)\s*$", line)
     words = shlex.split(first, comments=True)[1:]
     command = _ALL
-    while isinstance(command, TyperGroup):
+    while isinstance(command, TyperGroup) and words:
         assert words[0] in command.commands, f"{page}: there is no command {words[0]}"
         command = command.commands[words.pop(0)]
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
