@@ -7,6 +7,7 @@ re-entered when people have answered. `Interrupt` may be raised anywhere in a no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -135,6 +136,10 @@ def lowered(interrupt: Interrupt) -> Asked:
         on_timeout=interrupt.on_timeout,
     )
     faults = [*intake.faults, *_time_faults(interrupt, told)]
+    if question.timeout is not None and not 0 < question.timeout < math.inf:
+        faults.append(
+            f"{told} has a timeout of {question.timeout:g} s; it must be above zero, and finite"
+        )
     shown = size([question.reason, question.payload, question.response_schema])
     if not faults and shown > _LARGEST:
         faults.append(

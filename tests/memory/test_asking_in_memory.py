@@ -190,6 +190,8 @@ async def test_a_moment_is_a_deadline_and_lets_time_decide() -> None:
     ("name", "options", "said"),
     [
         ("q", {"timeout": "soon"}, "'soon' is not a duration"),
+        ("q", {"timeout": 0}, "must be above zero"),
+        ("q", {"timeout": -5}, "a timeout of -5 s"),
         ("q", {"on_timeout": "goto:x"}, "says on_timeout, but has no timeout"),
         ("q", {"timeout": "1d", "on_timeout": "goto:x"}, "would go to 'x' at its deadline"),
         ("q", {"timeout": "1d", "on_timeout": "perhaps"}, "neither 'halt' nor 'goto:<node>'"),
