@@ -124,6 +124,15 @@ class Reading:
         """Whether a message is unread."""
         return await self.queue_depth(run_id) > 0
 
+    async def may_have_messages(self, run_id: str) -> bool:
+        """Whether the run has told Temporal that a message is unread: wakes no worker.
+
+        What was accepted is told in the same moment. Raises the refusal `unknown_run`, and Unavailable.
+        """
+        described = await self._line.described(run_id)
+        summary = described.memo.get(wire.MEMO_SUMMARY) or {}
+        return described.is_running and bool(summary.get("queue_depth"))
+
     async def result(self, run_id: str) -> wire.ClosingRecord:
         """What an ended run left behind. Raises `unknown_run`, or `not_finished` while it runs."""
         described = await self._line.described(run_id)

@@ -88,4 +88,4 @@ async def test_a_waiting_run_survives_the_death_of_server_and_worker(tmp_path: P
     ]
     assert [view.values["log"][0] for view in ended] == ["charged"] * 5
     assert len(keys(tmp_path / "journal")) == 5
-    assert {graph.name for graph in graphs} == {"patient", "once", "stepping"}
+    assert {patient.name, once.name} <= {graph.name for graph in graphs}
