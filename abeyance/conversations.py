@@ -205,7 +205,9 @@ class Conversations(Reading, ABC):
             return await self._line.query(
                 conversation_workflow_id(conversation_id), "active", list[Claim]
             )
-        except NotFound:
+        except Refusal as refusal:
+            if refusal.code is not Code.UNKNOWN_RUN:
+                raise
             return []
 
     async def _alive(

@@ -77,7 +77,13 @@ def test_a_request_is_the_same_after_it_has_travelled(model: type[wire.Request])
         (wire.Cancel, {"actor": "x" * 257}, "at most 256"),
         (wire.SteerMessage, {"message_id": "", "text": "x"}, "at least 1 character"),
         (wire.SteerMessage, {"message_id": "m" * 257, "text": "x"}, "at most 256"),
-        (wire.SteerMessage, {"message_id": "m", "text": ""}, "at least 1 character"),
+        (wire.SteerMessage, {"message_id": "m", "text": "x", "ttl": 0}, "greater than 0"),
+        (wire.SteerMessage, {"text": "x", "priority": "urgent"}, "'high', 'normal' or 'low'"),
+        (
+            wire.SteerMessage,
+            {"parts": [{"type": "media", "media_type": "image/png", "data": "?"}]},
+            "not base64",
+        ),
         (wire.SteerMessage, {"message_id": "m", "text": "x", "metadata": []}, "valid dictionary"),
         (
             wire.SteerMessage,
