@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
-import threading
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -308,67 +307,6 @@ async def test_values_that_todays_model_refuses_fail_the_visit_before_its_code_r
 
 
 # Being stopped
-
-
-class Thread:
-    """A node in a thread that goes on until it is let go or told to stop."""
-
-    def __init__(self, *, stops_by: str) -> None:
-        self.began = threading.Event()
-        self.release = threading.Event()
-        self.is_cancelled = threading.Event()
-        self.ended = False
-        self._stops_by = stops_by
-
-    def __call__(self, state: State, ctx: Context) -> dict[str, Any]:
-        self.began.set()
-        try:
-            while not self.release.wait(0.005):
-                if ctx.cancelled and self._stops_by == "raising":
-                    raise InterruptedError("told to stop")
-                if ctx.cancelled and self._stops_by == "returning":
-                    return {"log": ["stopped in order"]}
-            return {"log": ["done"]}
-        finally:
-            self.ended = True
-
-
-async def started(thread: Thread) -> Any:
-    about = context(is_cancelled=thread.is_cancelled.is_set)
-    task = asyncio.create_task(run_visit(graph_of(thread), order(), about))
-    async with asyncio.timeout(5):
-        while not thread.began.is_set():
-            await asyncio.sleep(0.005)
-    return task
-
-
-async def test_a_cancel_waits_for_a_thread_and_what_it_returns_counts() -> None:
-    thread = Thread(stops_by="nothing")
-    task = await started(thread)
-    for _ in range(3):
-        task.cancel()
-        await asyncio.sleep(0.01)
-    was_done = task.done()
-    thread.release.set()
-
-    assert await asyncio.wait_for(task, 5) == wire.Finished(patch={"log": ["done"]})
-    assert (was_done, thread.ended) == (False, True)
-
-
-@pytest.mark.parametrize("stops_by", ["returning", "raising"])
-async def test_a_thread_that_looks_can_finish_or_be_stopped(stops_by: str) -> None:
-    thread = Thread(stops_by=stops_by)
-    task = await started(thread)
-    thread.is_cancelled.set()
-    task.cancel()
-
-    async with asyncio.timeout(5):
-        if stops_by == "returning":
-            assert await task == wire.Finished(patch={"log": ["stopped in order"]})
-        else:
-            with pytest.raises(asyncio.CancelledError):
-                await task
-    assert thread.ended
 
 
 async def test_a_coroutine_is_cancelled_at_its_await() -> None:

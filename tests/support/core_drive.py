@@ -79,6 +79,11 @@ def gate(
     return InterruptNode(id=id_, question=question, answer_to=answer_to)
 
 
+def reader(id_: str = "work") -> FunctionNode:
+    """A node that is handed the messages that are there."""
+    return FunctionNode(id=id_, reads_inbox=True)
+
+
 def edge(
     source: Sources,
     target: str,
