@@ -26,15 +26,18 @@ class Post:
         """The visit's n-th message, counted from 0; None if there is none yet."""
         # Many a node looks every moment, and each asking of the run would be work for its workflow,
         # in which queries and answers stand still.
-        if self._has_all and not await self._client.may_have_messages(self._order.run_id):
-            return None
+        run_id, has_all = self._order.run_id, self._has_all
         order = wire.TakeMessages(visit=self._order.address, start=number, upto=number + 1)
         try:
-            found = await self._client.take_messages(self._order.run_id, order)
+            if has_all and not await self._client.may_have_messages(run_id):
+                return None
+            # Until there is an answer: what was taken, and whose answer was lost, is unread no more.
+            self._has_all = False
+            found = await self._client.take_messages(run_id, order)
         except Refusal:
             # The run is over, and reports what nobody took.
             return None
-        self._has_all = self._has_all or not found
+        self._has_all = has_all or not found
         return found[0] if found else None
 
     async def wait_if_paused(self, timeout: float | None) -> bool:

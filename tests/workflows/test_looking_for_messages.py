@@ -5,11 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+from mishaps import Mishaps
 from rpc_counter import counted
+from sample_graphs import Held
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.testing import ActivityEnvironment
 
 from abeyance import START, Context, Graph, wire
+from abeyance.activities.post import Post
+from abeyance.client import Client
+from abeyance.core.events import Message
+from abeyance.errors import Unavailable
 
 
 async def test_a_node_that_looks_for_messages_asks_its_run_only_when_there_are_some(
@@ -37,3 +46,42 @@ async def test_a_node_that_looks_for_messages_asks_its_run_only_when_there_are_s
     assert told == ["hello 1"]
     # One to send it, one that took it, and some that came before it was known that it was the last.
     assert counter.calls["update_workflow_execution"] <= 6
+
+
+async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(
+    temporal: TemporalClient,
+) -> None:
+    held = Held()
+    site = Site(temporal, held.graph)
+    mishaps = Mishaps(temporal)
+    mishaps.was_done = True
+    client = Client(mishaps.client, task_queue=site.settings.task_queue, patience=0.2)
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: held.started)
+        await site.client.send_message(run_id, wire.SteerMessage(message_id="m", text="hello"))
+
+        async def looked() -> list[Message | None]:
+            order = wire.VisitOrder(
+                kind="visit",
+                run_id=run_id,
+                graph="held",
+                node="hold",
+                address="graph:held;node:hold",
+                values={},
+            )
+            post = Post(client, order, 1.0)
+            lost = RPCError("the answer was lost", RPCStatusCode.UNAVAILABLE, b"")
+            mishaps.come("update_workflow_execution", *[lost] * 100)
+            with pytest.raises(Unavailable):
+                await post.take(0)
+            mishaps.was_done = False
+            mishaps._coming.clear()
+            return [await post.take(0), await post.take(1)]
+
+        first, second = await ActivityEnvironment().run(looked)
+        held.release.set()
+        await site.ended(run_id)
+
+    assert first is not None
+    assert (first.text, second) == ("hello", None)
