@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, get_type_hints
@@ -77,14 +78,8 @@ def arguments_of(function: Callable[..., Any], faults: list[str]) -> TypedArgume
         faults.append(f"{' and '.join(map(repr, contexts))} both take the context; one may")
     if len(faults) > before:
         return None
-    # Each field is right by itself; together they may still have one name twice.
-    faults.extend(_faults(fields))
-    names = [_sent_as(name, field) for name, field in fields.items()]
-    faults.extend(
-        f"{name!r} is the name of two arguments"
-        for name in sorted(set(names))
-        if names.count(name) > 1
-    )
+    names = Counter(_sent_as(name, field) for name, field in fields.items())
+    faults.extend(f"{name!r} is the name of two arguments" for name, n in names.items() if n > 1)
     if len(faults) > before:
         return None
     declared = _class_of(fields)
@@ -160,7 +155,7 @@ def _faults(fields: Mapping[str, _Field]) -> Iterable[str]:
     ) as error:
         return [f"cannot be described to a model: {getattr(error, 'message', error)}"]
     infos: Mapping[str, FieldInfo] = declared.__pydantic_fields__  # type: ignore[attr-defined]
-    if any({i.validation_alias, i.serialization_alias} != {i.alias} for i in infos.values()):
+    if any(not i.alias == i.validation_alias == i.serialization_alias for i in infos.values()):
         return ["has one name to be read by and another to be written by: give it alias= alone"]
     if _has(schema, "writeOnly"):
         return ["is a secret, which no model should send: take it from where the tool runs"]
