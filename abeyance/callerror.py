@@ -28,7 +28,7 @@ class ArgumentsError(CallError):
 
 
 class ToolFailed(CallError):
-    """The tool raised. `__cause__` is what it raised."""
+    """The tool raised: `__cause__` says what. A tool that raises this itself says what is told."""
 
 
 class ResultError(CallError):

@@ -17,6 +17,7 @@ def test_only_what_differs_is_a_change() -> None:
     del state["gone"]
 
     assert state.changes() == {"new": {"a": 1}, "deep": {"list": [1, 2]}, "gone": None}
+    assert len(state) == 4
     assert dict(state) == {"kept": 1, "same": [1], "new": {"a": 1}, "deep": {"list": [1, 2]}}
 
 
@@ -58,7 +59,16 @@ def test_neither_what_was_given_nor_what_was_set_is_shared() -> None:
     assert state["b"] == []
 
 
-@pytest.mark.parametrize("value", [object(), {1: 2}, {1}, float("nan"), "\ud800"])
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [object(), {1: 2}, {1}, float("nan"), "\ud800", nested(150), nested(5_000)]
+)
 def test_what_is_no_json_cannot_be_remembered(value: Any) -> None:
     state = AgentState({"a": []})
     with pytest.raises(TypeError, match="'b' is none"):
@@ -90,5 +100,6 @@ def test_a_fork_goes_its_own_way() -> None:
     other["a"].append(3)
     del other["b"]
 
+    assert repr(state) == "AgentState({'a': [1, 2], 'b': 1})"
     assert state.changes() == {"a": [1, 2]}
     assert other.changes() == {"a": [1, 2, 3], "b": None}

@@ -41,6 +41,12 @@ async def _asks_twice_and_goes_on(event: BeforeToolCall) -> None:
         return
 
 
+async def _awaits_twice(event: BeforeToolCall) -> None:
+    question = event.interrupt("known")
+    await question
+    await question
+
+
 async def _does_not_wait(event: BeforeToolCall) -> None:
     event.interrupt("sure")
 
@@ -101,6 +107,7 @@ async def _spoils_the_state(event: BeforeToolCall) -> None:
         (_exits, "RuntimeError: the code asked its process to exit"),
         (_asks_twice, "it asks 'known' twice at one event"),
         (_asks_twice_and_goes_on, "it asks 'known' twice at one event"),
+        (_awaits_twice, "it asks 'known' twice at one event"),
         (_does_not_wait, "it called interrupt('sure') without await"),
         (_asks_at_once, "it asks 'b' while 'a' is not answered"),
         (_asks_elsewhere, "a question that it did not ask by its event"),
@@ -168,6 +175,14 @@ async def test_a_hook_may_ask_from_a_task_group() -> None:
 
     assert keys(await run_hooks([Named("h", grouped)], call())) == ["h/sure"]
     assert keys(await run_hooks([Named("h", grouped)], call(), {"h/sure": 1})) == []
+
+
+async def test_what_ends_the_process_is_no_question() -> None:
+    async def stop(event: BeforeToolCall) -> None:
+        raise BaseExceptionGroup("", [KeyboardInterrupt()])
+
+    with pytest.raises(BaseExceptionGroup):
+        await run_hooks([Named("h", stop)], call())
 
 
 async def test_a_hook_that_ended_can_ask_nobody() -> None:

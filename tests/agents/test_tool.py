@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -139,6 +140,25 @@ async def test_a_bound_method_is_a_tool() -> None:
     assert shop.sold == ["a hat"]
 
 
+async def test_a_partial_and_an_object_that_can_be_called_are_tools_under_a_given_name() -> None:
+    def power(base: int, exponent: int = 1) -> int:
+        return int(base**exponent)
+
+    class Adder:
+        def __call__(self, a: int, b: int) -> int:
+            return a + b
+
+    square = tool(name="square")(partial(power, exponent=2))
+    add = tool(name="add")(Adder())
+
+    assert await square.run(calling(), square.read({"base": 3})) == 9
+    assert await add.run(calling(), add.read({"a": 1, "b": 2})) == 3
+
+
+def test_what_has_no_signature_cannot_be_a_tool() -> None:
+    assert "its signature cannot be read" in declared_with(dict, name="x")[0]
+
+
 def test_all_that_is_wrong_with_a_declaration_is_told_at_once() -> None:
     bad = written(
         "def bad(a, /, b, *c, d: int = None, e: Nowhere = 1, f: set[int] = object(), **g): ..."
@@ -221,6 +241,8 @@ def test_a_default_answer_has_to_be_one_that_a_person_could_give() -> None:
     faults = declared_with(pay, **options, on_timeout={"default": {"approved": "sure"}})
 
     assert "default answer that does not fit: /approved" in faults[0]
+    faults = declared_with(pay, approve=True, on_timeout="reject")
+    assert faults == ("its approval says on_timeout, but has no approval_timeout",)
     assert tool(**options, on_timeout={"default": {"approved": False}})(pay).approve is True
 
 

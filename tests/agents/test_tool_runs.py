@@ -48,6 +48,17 @@ async def test_what_a_tool_raises_is_told_without_a_traceback() -> None:
     assert failed.value.text == f"LookupError: {'x' * 2_000}..."[:2_000] + "..."
 
 
+async def test_a_tool_may_say_itself_what_the_model_is_told() -> None:
+    @tool
+    def fail() -> None:
+        message = "The shop is closed; try tomorrow."
+        raise ToolFailed(message)
+
+    with pytest.raises(ToolFailed) as failed:
+        await fail.run(calling(), {})
+    assert failed.value.text == "The shop is closed; try tomorrow."
+
+
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), StopIteration()])
 async def test_what_would_end_more_than_the_call_ends_the_call(error: BaseException) -> None:
     @tool
