@@ -129,9 +129,15 @@ def _with_notes(outcome: wire.VisitOutcome, context: Context) -> wire.VisitOutco
     book = context.notebook
     match outcome:
         case wire.Finished():
-            return outcome.model_copy(update={"emitted": tuple(book.emitted)})
+            return outcome.model_copy(
+                update={"emitted": tuple(book.emitted), "read": book.messages}
+            )
         case wire.Interrupted():
-            notes = {"emitted": tuple(book.emitted), "journal": book.steps or None}
+            notes = {
+                "emitted": tuple(book.emitted),
+                "journal": book.steps or None,
+                "read": book.messages,
+            }
             return outcome.model_copy(update=notes)
         case _:
             return outcome.model_copy(update={"journal": book.steps or None})
