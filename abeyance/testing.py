@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, assert_never
 
 from abeyance import schema, wire
+from abeyance.blobs import MemoryBlobs
 from abeyance.core import effects, events, machine
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json
@@ -26,11 +27,11 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState, Status
 from abeyance.duration import Duration, seconds
-from abeyance.errors import FailureCode
+from abeyance.errors import Blocked, FailureCode
 from abeyance.graph import Graph
 from abeyance.notebook import Notebook
 from abeyance.outcome import visit_ended
-from abeyance.visit import CodeMissing, context_of, describe, graph_for, run_visit
+from abeyance.visit import context_of, describe, graph_for, run_visit
 
 _BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _MOST_STEPS: Final = 100_000
@@ -69,6 +70,7 @@ class InMemoryRun:
         self._now = now
         self._wanted: deque[effects.Effect] = deque()
         self._sent = 0
+        self._blobs = MemoryBlobs()
         self._state = machine.new_run(
             run_id=run_id,
             spec=graph.build_for(
@@ -265,11 +267,12 @@ class InMemoryRun:
                 logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
                 is_cancelled=lambda: False,
                 beat=lambda: None,
+                blobs=self._blobs,
             )
             try:
                 graph = graph_for(order, {self._graph.name: self._graph})
                 outcome = await run_visit(graph, order, context)
-            except CodeMissing:
+            except Blocked:
                 raise
             except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
                 outcome = wire.Failed(
