@@ -16,11 +16,13 @@ from abeyance.approvals import Approve, OnApprovalTimeout
 from abeyance.core.canonical import Json
 from abeyance.duration import Duration, seconds
 from abeyance.hooks import hook_faults
-from abeyance.mcpserver import McpServer
+from abeyance.modelcall import ToolSpec
 from abeyance.output import FINAL_RESULT, OutputType
-from abeyance.tool import Tool, tool, tool_of_schema
+from abeyance.tool import tool
+from abeyance.toolcall import Tool
 
 if TYPE_CHECKING:
+    from abeyance.mcpserver import McpServer
     from abeyance.modelcall import ModelLike
 
 MODEL_NODE: Final = "model"
@@ -84,10 +86,10 @@ class Agent:
         self.model_settings = dict(model_settings or {})
         self.model_timeout = seconds(model_timeout)
         self.model_retries = model_retries
-        found = [each if isinstance(each, Tool | AgentTool | McpServer) else tool(each) for each in tools]
+        found = [each if isinstance(each, Tool | AgentTool) else tool(each) for each in tools]
         self.tools = {each.name: each for each in found if isinstance(each, Tool)}
         self.agents = {each.name: each for each in found if isinstance(each, AgentTool)}
-        self.servers = {each.name: each for each in found if isinstance(each, McpServer)}
+        self.servers: dict[str, McpServer] = {}
         self._names = [each.name for each in found]
         self._given = (tool_execution, memory)
 
@@ -118,6 +120,29 @@ class Agent:
         for hook in self.hooks:
             yield from hook_faults(hook)
 
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The tools that the model may call."""
+        return (*self.tools, *self.agents)
+
+    def tool_named(self, name: str) -> Tool | None:
+        """A tool that the model may call; None if there is none of this name."""
+        if name in self.agents:
+            return self.agents[name].tool
+        return self.tools.get(name)
+
+    def node_of(self, tool: str) -> str:
+        """The node of the agent's graph that makes the calls of a tool."""
+        return tool
+
+    async def tool_specs(self) -> list[ToolSpec]:
+        """What the model is told of its tools."""
+        known = [*self.tools.values(), *(each.tool for each in self.agents.values())]
+        return [
+            ToolSpec(name=each.name, description=each.description, parameters=each.schema)
+            for each in known
+        ]
+
     def as_tool(
         self,
         *,
@@ -133,16 +158,15 @@ class Agent:
         What is asked inside it is asked of people like everything else, at its own address. `description`
         is what the other model is told. `approve` and what follows are as for `@tool`.
         """
-        called = tool_of_schema(
-            self.name if name is None else name,
-            _never_called,
-            _TASK,
+        called = tool(
+            name=self.name if name is None else name,
+            schema=_TASK,
             description=description,
             approve=approve,
             requested_capability=requested_capability,
             approval_timeout=approval_timeout,
             on_timeout=on_timeout,
-        )
+        )(_never_called)
         return AgentTool(agent=self, tool=called)
 
 
@@ -162,12 +186,15 @@ class AgentTool:
 _TASK: Final[dict[str, Json]] = {
     "type": "object",
     "properties": {
-        "task": {"type": "string", "description": "What is to be done, with all that it takes to do it."}
+        "task": {
+            "type": "string",
+            "description": "What is to be done, with all that it takes to do it.",
+        }
     },
     "required": ["task"],
     "additionalProperties": False,
 }
 
 
-def _never_called(task: str) -> None:
-    raise NotImplementedError(task)
+def _never_called(context: object, arguments: Mapping[str, Json]) -> None:
+    raise NotImplementedError(context, arguments)

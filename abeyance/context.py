@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-
 from abeyance.blobs import Blobs
 from abeyance.core.canonical import Json
 from abeyance.core.events import Call, Message
