@@ -35,6 +35,7 @@ from abeyance.patience import Again, NotFound
 
 # The SDK's own enumeration lacks the status of a natively paused workflow, and fails on it.
 PAUSED_NATIVELY: Final = 8
+_BLOCKING: Final = frozenset({FailureCode.CODE_MISSING, FailureCode.MODEL_UNAVAILABLE})
 ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
 """The statuses of a run that has ended."""
 _FIRST_WORDS: Final = {
@@ -83,16 +84,16 @@ class Described:
 
     @property
     def blocked(self) -> list[dict[str, Any]]:
-        """The nodes that no worker has the code of, and that Temporal goes on trying."""
+        """The nodes that cannot run now, through no fault of theirs, and that Temporal goes on trying."""
         return [
             {
-                "code": str(FailureCode.CODE_MISSING),
+                "code": pending.last_failure.application_failure_info.type,
                 "node": pending.activity_type.name,
                 "message": pending.last_failure.message,
                 "attempt": pending.attempt,
             }
             for pending in self._pending
-            if pending.last_failure.application_failure_info.type == FailureCode.CODE_MISSING
+            if pending.last_failure.application_failure_info.type in _BLOCKING
         ]
 
     def degraded_view(self, reason: str | None = None) -> wire.RunView:

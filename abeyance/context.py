@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from abeyance.blobs import Blobs
 from abeyance.core.canonical import Json
-from abeyance.core.events import Message
+from abeyance.core.events import Call, Message
 from abeyance.duration import Duration, seconds
 from abeyance.interrupts import Interrupt, OnTimeout, Suspended, lowered, typed_answer
 from abeyance.notebook import Notebook
@@ -77,7 +78,8 @@ class Context:
     `saved_state` is what it kept when it asked.
 
     `inbox` are the messages that were there for it when it started, if its function has a parameter of
-    that name; `guidance` is what a person said who had the visit done again.
+    that name; `guidance` is what a person said who had the visit done again. `blobs` is where large
+    things are kept outside the history, and `call` says of which tool call the visit is.
     """
 
     run_id: str
@@ -101,6 +103,8 @@ class Context:
     saved_state: Any = None
     inbox: Sequence[Message] = ()
     guidance: str | None = None
+    blobs: Blobs | None = None
+    call: Call | None = None
 
     @property
     def cancelled(self) -> bool:

@@ -38,6 +38,11 @@ Check: TypeAlias = Callable[[Any], Any]
 """Takes edited arguments, or a replaced result, and returns what is to be used. Raises CallError."""
 
 _NO_ANSWERS: Final[Mapping[str, Json]] = {}
+_PLACES: Final[Mapping[str, str]] = {
+    "after_tool_call": ".after",
+    "after_model_call": ".after",
+    "before_node": ".node",
+}
 _logger = logging.getLogger("abeyance.hooks")
 
 
@@ -101,7 +106,8 @@ async def run_hooks(
         if not listens(hook, type(event)):
             continue
         mine = _fork(current)
-        mine.desk = Desk(process, answers)
+        # One hook may ask the same before and after a call: these are two questions.
+        mine.desk = Desk(f"{process}{_PLACES.get(event.method, '')}", answers)
         fault = await _fault_of(hook, mine)
         if fault is None and mine.desk.asked is not None:
             asked.append(mine.desk.asked)

@@ -80,7 +80,7 @@ def tool(
     schema: Mapping[str, Json] | None = None,
     approve: Approve = False,
     timeout: Duration | None = None,
-    retries: int = 3,
+    retries: int = 0,
     heartbeat: Duration = 5.0,
     on_unknown: OnUnknown = "ask",
     requested_capability: str | None = None,

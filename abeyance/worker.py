@@ -21,6 +21,7 @@ from abeyance.activities.eviction import EvictionActivities
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
+from abeyance.blobs import Blobs, MemoryBlobs
 from abeyance.client import Client
 from abeyance.connection import connect_temporal
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
@@ -51,6 +52,7 @@ def make_worker(
     graphs: Mapping[str, Graph],
     settings: Settings,
     *,
+    blobs: Blobs | None = None,
     strict_sandbox: bool = False,
 ) -> Worker:
     """A worker for these graphs, not yet running.
@@ -63,6 +65,7 @@ def make_worker(
     nodes = NodeActivities(
         graphs,
         client,
+        MemoryBlobs() if blobs is None else blobs,
         default_timeout=settings.default_timeout,
         enable_metrics=settings.enable_metrics,
     )
