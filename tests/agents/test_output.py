@@ -90,6 +90,26 @@ def test_an_output_that_is_no_object_is_wrapped_in_one(
     assert kind.read(responded(final({"result": given}))) == Output(value=value)
 
 
+class Tree(BaseModel):
+    children: list[Tree] = []
+
+
+def test_an_output_may_hold_its_own_kind() -> None:
+    kind = OutputType(Tree)
+    value: JsonValue = {"children": [{"children": []}]}
+
+    assert kind.tool is not None
+    assert kind.tool.parameters["type"] == "object"
+    assert "Tree" in kind.tool.parameters["$defs"]
+    assert kind.read(responded(final({"result": value}))) == Output(value=value)
+
+
+def test_a_number_that_no_json_knows_is_corrected() -> None:
+    reading = OutputType(float).read(responded(final('{"result": NaN}')))
+
+    assert isinstance(reading, Correction)
+
+
 def test_a_dict_of_anything_is_an_object_already() -> None:
     assert OutputType(dict[str, int]).read(responded(final({"a": 1}))) == Output(value={"a": 1})
 
@@ -172,7 +192,7 @@ def test_text_beside_calls_is_not_the_output() -> None:
     assert reading == Calls(calls=(lookup,))
 
 
-@pytest.mark.parametrize("parts", [(), (TextPart(""),), (ThinkingPart("Hm."),)])
+@pytest.mark.parametrize("parts", [(), (TextPart(" \n"),), (ThinkingPart("Hm."),)])
 @pytest.mark.parametrize("declared", [str, Report])
 def test_an_empty_response_is_corrected(declared: Any, parts: tuple[Any, ...]) -> None:
     reading = OutputType(declared).read(responded(*parts))

@@ -112,6 +112,19 @@ async def test_what_one_turn_writes_does_not_grow_with_the_conversation() -> Non
     assert sum(blobs.written) < 300 * one * 3.1
 
 
+async def test_what_one_turn_reads_does_not_grow_with_the_conversation() -> None:
+    blobs = Counted()
+    head: str | None = None
+    most = 0
+    for number in range(200):
+        transcript.forget()
+        blobs.reads = 0
+        head = await transcript.append(blobs, "r1", head, turn(number))
+        most = max(most, blobs.reads)
+
+    assert most <= 2 * (transcript.FOLD - 1) + 1
+
+
 async def test_large_turns_are_written_once() -> None:
     blobs = Counted()
     turns = [turn(number, 200_000) for number in range(20)]
