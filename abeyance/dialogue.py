@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from abeyance.core.canonical import Json
-from abeyance.injected import sender_of
+from abeyance.injected import injected
 from abeyance.shapes import Record
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import (
+        FileUrl,
         ModelMessage,
         ModelRequestPart,
         ModelResponse,
@@ -125,21 +126,21 @@ def _user(part: UserPromptPart, turn: int) -> TranscriptItem:
     from pydantic_ai.messages import TextContent
 
     content = [part.content] if isinstance(part.content, str) else part.content
+    item = TranscriptItem(role="user", turn=turn, at=part.timestamp, media=tuple(_media(content)))
+    if (message := injected(part)) is not None:
+        return item.model_copy(
+            update={
+                "text": message.text or None,
+                "sender": message.sender,
+                "message_id": message.message_id,
+            }
+        )
     texts = [
-        item if isinstance(item, str) else item.content
-        for item in content
-        if isinstance(item, str | TextContent)
+        each if isinstance(each, str) else each.content
+        for each in content
+        if isinstance(each, str | TextContent)
     ]
-    sender, message_id = sender_of(part) or (None, None)
-    return TranscriptItem(
-        role="user",
-        turn=turn,
-        at=part.timestamp,
-        text="\n\n".join(texts) or None,
-        media=tuple(_media(content)),
-        sender=sender,
-        message_id=message_id,
-    )
+    return item.model_copy(update={"text": "\n\n".join(texts) or None})
 
 
 def _result(part: ToolReturnPart, turn: int) -> TranscriptItem:
@@ -197,6 +198,14 @@ def _media(content: Sequence[Any]) -> Iterator[TranscriptMedia]:
             case BinaryContent():
                 yield TranscriptMedia(media_type=item.media_type, bytes=len(item.data))
             case FileUrl():
-                yield TranscriptMedia(media_type=item.media_type, url=item.url)
+                yield TranscriptMedia(media_type=_media_type(item), url=item.url)
             case _:
                 pass
+
+
+def _media_type(media: FileUrl) -> str:
+    try:
+        return media.media_type
+    except ValueError:
+        # Nobody said it, and the url does not show it.
+        return "application/octet-stream"

@@ -18,8 +18,9 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape, quoteattr, unescape
 
 from abeyance.core.canonical import Json
 from abeyance.core.events import Message
@@ -35,13 +36,23 @@ NOTE: Final = (
 """What an agent's instructions have to say, so that the model knows what the element means."""
 
 _UNKNOWN_TO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_BODY: Final = re.compile(r"^<[^>]*>\n(.*)\n</message>$", re.DOTALL)
 _QUOTED: Final = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injected:
+    """What a part says that was made of a message."""
+
+    sender: str
+    message_id: str
+    text: str
 
 
 def user_part(message: Message) -> UserPromptPart:
     """The part of the next request by which a model reads a message.
 
-    `sender_of` finds in it again who sent it. Media in base64 become data; a url is taken as it is, for
+    `injected` finds in it again who wrote what. Media in base64 become data; a url is taken as it is, for
     what is allowed was decided where the message came in.
     """
     from pydantic_ai.messages import TextContent, UserPromptPart
@@ -54,14 +65,16 @@ def user_part(message: Message) -> UserPromptPart:
     return UserPromptPart([text, *media])
 
 
-def sender_of(part: UserPromptPart) -> tuple[str, str] | None:
-    """The sender and the id of the message that a part was made of; None if it was made of none."""
+def injected(part: UserPromptPart) -> Injected | None:
+    """Who wrote a part, and what; None if the part was made of no message."""
     from pydantic_ai.messages import TextContent
 
     first = None if isinstance(part.content, str) else next(iter(part.content), None)
     match first:
         case TextContent(metadata={"sender": str(sender), "message_id": str(message_id)}):
-            return sender, message_id
+            body = _BODY.search(first.content)
+            text = unescape(body[1]) if body else ""
+            return Injected(sender=sender, message_id=message_id, text=text)
         case _:
             return None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from abeyance.modelfailure import ModelRefused
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelRequestPart
+    from pydantic_ai.messages import FileUrl, ModelMessage, ModelRequestPart
 
 _QUESTION: Final = "allow-local"
 
@@ -70,11 +70,7 @@ def _guarded(model: str, content: Any) -> Any:
         case FileUrl():
             guarded = copy.copy(content)
             never = _Never(0)
-            never.refusal = ModelRefused(
-                model,
-                f"the model {model!r} does not take {content.media_type} by url, and a url is never"
-                f" fetched on its behalf ({content.url}): send the data itself",
-            )
+            never.refusal = _refusal(model, content)
             guarded.force_download = never  # type: ignore[assignment]
             return guarded
         case list() | tuple():
@@ -83,3 +79,13 @@ def _guarded(model: str, content: Any) -> Any:
             return {key: _guarded(model, item) for key, item in content.items()}
         case _:
             return content
+
+
+def _refusal(model: str, media: FileUrl) -> ModelRefused:
+    kind = type(media).__name__.removesuffix("Url").lower()
+    where, _, _ = media.url.partition("?")
+    return ModelRefused(
+        model,
+        f"the model {model!r} does not take this {kind} by url, and a url is never fetched on its behalf"
+        f" ({where}): send the data itself",
+    )

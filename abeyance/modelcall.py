@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from abeyance.core.canonical import Json
@@ -78,7 +78,7 @@ async def request(
         on_partial: Called at most once, when the task is cancelled.
 
     Returns:
-        What the model answered. No two calls in it have the same id.
+        What the model answered. Each call in it has an id that no other call of the conversation has.
 
     Raises:
         ModelDown, ModelUnusable, ModelRefused: See `modelfailure`.
@@ -105,7 +105,7 @@ async def request(
             f"the model {name!r} put its answer off, to be asked for it later, which agents do not do:"
             " remove the setting that lets it answer in the background",
         )
-    return _with_distinct_calls(response)
+    return _with_distinct_calls(messages, response)
 
 
 def _prepared(name: str, model: ModelLike) -> Model:
@@ -116,8 +116,8 @@ def _prepared(name: str, model: ModelLike) -> Model:
         raise ModelUnusable(
             name,
             f"this worker cannot use the model {name!r}: agents need a package that is not installed"
-            f" ({error}). Run `pip install 'abeyance[agents]'` where the worker runs and start the worker"
-            " again; the run waits, and goes on by itself.",
+            f" ({error}). Run `pip install 'abeyance[agents]'` where the worker runs and start it again:"
+            " the run goes on by itself.",
         ) from error
     if isinstance(model, Model):
         return model
@@ -220,18 +220,30 @@ def _text_of(response: ModelResponse) -> ModelResponse:
     )
 
 
-def _with_distinct_calls(response: ModelResponse) -> ModelResponse:
-    from pydantic_ai.messages import ToolCallPart
+def _with_distinct_calls(
+    messages: Sequence[ModelMessage], response: ModelResponse
+) -> ModelResponse:
+    from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-    # Some servers count the calls of a response from nought, or number none of them; results are matched
-    # to calls by this id.
-    seen: Counter[str] = Counter()
+    # Some servers count the calls of each response from nought. Here the id is what tells a call from all
+    # others: in its address, its approval and its idempotency key.
+    taken = {
+        call.tool_call_id
+        for message in messages
+        if isinstance(message, ModelResponse)
+        for call in message.tool_calls
+    }
     parts: list[ModelResponsePart] = []
     for part in response.parts:
         if isinstance(part, ToolCallPart):
-            seen[part.tool_call_id] += 1
-            if (count := seen[part.tool_call_id]) > 1:
-                parts.append(replace(part, tool_call_id=f"{part.tool_call_id}-{count}"))
-                continue
-        parts.append(part)
+            call_id = _free(part.tool_call_id, taken)
+            taken.add(call_id)
+            parts.append(replace(part, tool_call_id=call_id))
+        else:
+            parts.append(part)
     return replace(response, parts=parts)
+
+
+def _free(call_id: str, taken: Container[str]) -> str:
+    numbered = (f"{call_id}-{number}" for number in count(2))
+    return next(name for name in chain([call_id], numbered) if name not in taken)

@@ -11,6 +11,7 @@ in a request is nobody's but the author's (a scripted model's own bug, say), and
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from abeyance.errors import AbeyanceError
@@ -23,6 +24,8 @@ _UNAUTHORISED: Final = frozenset({401, 402, 403, 404})
 _PASSING: Final = frozenset({408, 409, 425, 429})
 _TOO_LARGE: Final = 413
 _SERVER_ERRORS: Final = 500
+
+_VARIABLE: Final = re.compile(r"[Ss]et the `([A-Z][A-Z0-9_]+)`[^.]* environment variable")
 
 _KEYS: Final = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -78,16 +81,14 @@ def unprepared(model: str, error: Exception) -> ModelUnusable | None:
 
     match error:
         case ImportError():
-            said = f"it needs a package that is not installed: {_cut(error)}"
+            return _unusable(model, f"a package that it needs is not installed: {_cut(error)}")
         case UserError() | ValueError():
-            said = _cut(error)
+            missing = _VARIABLE.search(str(error))
+            return _unusable(
+                model, f"set {missing[1]} in its environment" if missing else _cut(error)
+            )
         case _:
             return None
-    return ModelUnusable(
-        model,
-        f"this worker cannot use the model {model!r}: {said}. Set it right in the environment of the"
-        " worker and start the worker again; the run waits, and goes on by itself.",
-    )
 
 
 def failure_of(model: str, error: Exception) -> ModelFailure | None:
@@ -180,8 +181,8 @@ def _down(model: str, said: str, *, retry_after: float | None = None) -> ModelDo
 def _unusable(model: str, said: str) -> ModelUnusable:
     return ModelUnusable(
         model,
-        f"this worker cannot use the model {model!r}: {said}. Set it right for the worker and start the"
-        " worker again; the run waits, and goes on by itself.",
+        f"this worker cannot use the model {model!r}: {said}. When the worker is mended and started"
+        " again, the run goes on by itself.",
     )
 
 

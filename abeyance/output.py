@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import to_json
 
-from abeyance.core.canonical import Json
+from abeyance.core.canonical import Json, why_not_json
 from abeyance.modelcall import ToolSpec
 from abeyance.modelfailure import ModelRefused
 
@@ -106,7 +106,7 @@ class OutputType:
         if others:
             return Calls(calls=others, known=tuple(_too_early(call) for call in final))
         if self._adapter is None:
-            return Output(value=response.text) if response.text else _empty()
+            return Output(value=text) if (text := response.text or "").strip() else _empty()
         if not final:
             return _not_final(response)
         return self._result(self._adapter, final)
@@ -115,9 +115,14 @@ class OutputType:
         faults: dict[str, tuple[str, ...]] = {}
         for call in calls:
             try:
-                return Output(value=self._value(adapter, call))
+                value = self._value(adapter, call)
             except ValidationError as error:
                 faults[call.tool_call_id] = tuple(_told(error))
+                continue
+            # Pydantic takes NaN and infinities, which nobody else who reads JSON does.
+            if (fault := why_not_json(value)) is None:
+                return Output(value=value)
+            faults[call.tool_call_id] = (fault,)
         return _wrong(calls, faults)
 
     def _value(self, adapter: TypeAdapter[Any], call: ToolCallPart) -> Json:

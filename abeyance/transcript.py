@@ -12,9 +12,10 @@ a number to the base `FOLD`: the link that would be the `FOLD`th of equal size i
 its place stands one that holds the messages of all of them, and its `previous` is the one before them.
 Such a link is `FOLD` times as large, and folds the same way, up to `MOST_TURNS`. After n turns there are
 thus at most (FOLD - 1) links of each size below the largest, and n / MOST_TURNS of that: up to 100 turns
-are read from at most 14 links. A message is written once for each size, three times in all, and one turn
-never writes more than the messages of MOST_TURNS turns. What would be larger than `MOST_BYTES` is not
-folded: a conversation of such turns has more links, and writes each of them once.
+are read from at most 14 links. A message is written once for each size, three times in all. One turn
+never writes more than the messages of MOST_TURNS turns, and reads no more than the links that it folds.
+What would be larger than `MOST_BYTES` is not folded: a conversation of such turns has more links, and
+writes each message once.
 
 Links that a process has written or read lately are remembered, as bytes: a worker that goes on with a
 conversation fetches nothing. They are parsed anew at each reading, because whoever gets the messages may
