@@ -197,6 +197,8 @@ class Connection:
             )
         if isinstance(inner, ValidationError):
             return McpUnusable(f"{told} answered with what the protocol does not know: {inner}")
+        if isinstance(inner, MCPError) and inner.code == types.CONNECTION_CLOSED:
+            return McpDown(f"{told} ended the connection: what it wrote to its errors may say why")
         if isinstance(inner, MCPError):
             return McpDown(f"{told} does not do what it has to: {inner} (code {inner.code})")
         return McpDown(f"{told} cannot be reached: {type(inner).__name__}: {inner}")
