@@ -270,7 +270,13 @@ class _Call:
 def _put(params: types.ElicitRequestParams) -> Wanted:
     if isinstance(params, types.ElicitRequestURLParams):
         return Wanted(message=params.message, url=params.url)
-    return Wanted(message=params.message, requested_schema=params.requested_schema)
+    # Some versions of the protocol do not carry these two, and they ask nothing.
+    schema = {
+        key: value
+        for key, value in params.requested_schema.items()
+        if key not in {"$schema", "title"}
+    }
+    return Wanted(message=params.message, requested_schema=schema)
 
 
 def _result(answer: Answer) -> types.ElicitResult:

@@ -98,12 +98,12 @@ class Connection:
     async def let_go(self, timeout: float) -> bool:
         """Whether the server has dropped the call that was given up: it takes its questions back then."""
         if self.stateless:
-            return True
-        if not self._open_questions:
-            return False
-        _, held = await asyncio.wait(set(self._open_questions), timeout=timeout)
-        self.given_up = bool(held)
-        return not held
+            # It never asks by itself, so nothing that is left over can be taken for another call's.
+            self.given_up = False
+        elif self._open_questions:
+            _, held = await asyncio.wait(set(self._open_questions), timeout=timeout)
+            self.given_up = bool(held)
+        return not self.given_up
 
     async def list_tools(self) -> list[types.Tool]:
         """Ask for the tools. Raises McpDown, McpUnusable."""
@@ -146,7 +146,8 @@ class Connection:
                     await self._leave.wait()
         except asyncio.CancelledError:
             if not self._ready.done():
-                self._ready.cancel()
+                # Who waits for it has not been cancelled, and must not look as if.
+                self._failed(McpDown(f"{self.server.title} was closed before it was connected"))
             raise
         except Exception as error:  # noqa: BLE001 - whatever ended it is told to who opens or uses it
             self._failed(error)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from abeyance.core.canonical import Json, sha256
+from abeyance.core.canonical import Json, sha256, size, why_not_json
 from abeyance.interrupts import Interrupt
 from abeyance.mcpfaults import McpToolError
 from abeyance.schema import schema_of
@@ -21,6 +21,9 @@ Action: TypeAlias = Literal["accept", "decline", "cancel"]
 
 _FORMAT: Final = 1
 """Of `saved`. What was saved in another one is not read: the call starts from its beginning."""
+_LARGEST: Final = 50_000
+"""In bytes: what is shown to a person stays in the run's state for as long as the question is open."""
+_LARGEST_ROUND: Final = 200_000
 _MOST: Final = 20
 """Questions that one call may ask: a server that never has enough would keep people busy for ever."""
 
@@ -138,22 +141,27 @@ class Record:
                 for key, each in round_.wanted.items()
             },
         }
+        kept = size(self._round)
+        if kept > _LARGEST_ROUND:
+            message = (
+                f"the tool {self._tool!r} of {self._server} asks, and wants {kept} bytes kept with what it "
+                f"asks: {_LARGEST_ROUND} may be"
+            )
+            raise McpToolError("bad_elicitation", message)
         return names
 
     def named(self, wanted: Wanted) -> str:
         """The name of a question that is asked now. Raises McpToolError if it cannot be asked."""
+        told = f"the tool {self._tool!r} of {self._server}"
+        _check(wanted, told)
         digest = wanted.digest
         for name, known in self._asked:
             if known == digest and name not in self._used:
                 self._used.add(name)
                 return name
         if len(self._asked) >= _MOST:
-            message = (
-                f"the tool {self._tool!r} of {self._server} has asked {_MOST} questions in one call, and "
-                "asks another: that is the most that one call may ask"
-            )
+            message = f"{told} asks more than {_MOST} questions in one call: that is the most"
             raise McpToolError("bad_elicitation", message)
-        _check(wanted, f"the tool {self._tool!r} of {self._server}")
         number = len(self._asked) + 1
         name = "elicit" if number == 1 else f"elicit.{number}"
         self._asked.append((name, digest))
@@ -221,7 +229,6 @@ def _response(schema: Mapping[str, Json]) -> Json:
     requested = dict(schema)
     # References in it are counted from the root of the document, which is ours from here on.
     named = {key: requested.pop(key) for key in ("$defs", "definitions") if key in requested}
-    requested.pop("$schema", None)
     return {
         **_CONSENT,
         "properties": {"action": _ACTIONS, "content": requested},
@@ -232,16 +239,20 @@ def _response(schema: Mapping[str, Json]) -> Json:
 
 
 def _check(wanted: Wanted, told: str) -> None:
-    if wanted.url is not None:
+    shown = [wanted.message, wanted.requested_schema, wanted.url]
+    fault = why_not_json(shown)
+    if fault is None and size(shown) > _LARGEST:
+        fault = f"{size(shown)} bytes, and a question may have {_LARGEST}"
+    if fault is None and wanted.url is not None:
         if not wanted.url.startswith(("https://", "http://")):
-            message = (
-                f"{told} sends a person to {wanted.url[:200]!r}, which is no address of the web: it has to "
-                "begin with https:// or http://"
+            fault = (
+                f"the address {wanted.url[:200]!r}, which begins with neither https:// nor http://"
             )
-            raise McpToolError("bad_elicitation", message)
-        return
-    try:
-        schema_of(_response(wanted.requested_schema))
-    except ValueError as error:
-        message = f"{told} asks a person with a schema that cannot be used: {error}"
-        raise McpToolError("bad_elicitation", message[:2_000]) from error
+    elif fault is None:
+        try:
+            schema_of(_response(wanted.requested_schema))
+        except ValueError as error:
+            fault = str(error)
+    if fault is not None:
+        message = f"{told} asks a person what cannot be asked: {fault}"
+        raise McpToolError("bad_elicitation", message[:2_000])

@@ -1,10 +1,10 @@
 """A server of tools for tests, on standard input and output or over HTTP.
 
     python mcp_servers.py stdio FOLDER
-    python mcp_servers.py http FOLDER [--forgetful] [--token TOKEN]
+    python mcp_servers.py http FOLDER [--forgetful] [--token TOKEN] [--port PORT]
 
-What its tools did stands in the file `deeds` of the folder, one deed a line. Over HTTP it takes a free
-port and prints it. `--forgetful`: a state that it gave is not taken back after a new start.
+What its tools did stands in the file `deeds` of the folder, one deed a line. Over HTTP it takes the
+port, or a free one, and prints it. `--forgetful`: a state that it gave is not taken back after a new start.
 """
 
 from __future__ import annotations
@@ -93,6 +93,14 @@ def server_of(folder: Path, security: RequestStateSecurity | None) -> MCPServer:
         return answer.action
 
     @server.tool()
+    async def stubborn(ctx: Context) -> str:
+        """Ask, and hear of nothing but an answer."""
+        with anyio.CancelScope(shield=True):
+            answer = await ctx.elicit("Well?", Sure)
+            deed("went on")
+        return answer.action
+
+    @server.tool()
     async def dinner(ctx: Context) -> str:
         """Ask twice, one after the other."""
         city = await ctx.elicit("Which city?", City)
@@ -121,7 +129,9 @@ def server_of(folder: Path, security: RequestStateSecurity | None) -> MCPServer:
             raise UrlElicitationRequiredError(
                 [
                     ElicitRequestURLParams(
-                        message="Allow it first", url="https://example.org/allow", elicitation_id="1"
+                        message="Allow it first",
+                        url="https://example.org/allow",
+                        elicitation_id="1",
                     )
                 ]
             )
@@ -227,11 +237,11 @@ class Guarded:
         await self.app(scope, receive, send)
 
 
-async def serve(server: MCPServer, token: str | None) -> None:
+async def serve(server: MCPServer, port: int, token: str | None) -> None:
     app: ASGIApp = server.streamable_http_app()
     if token is not None:
         app = Guarded(app, token)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(("127.0.0.1", port)) as listening:
         print(listening.getsockname()[1], flush=True)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
         await uvicorn.Server(config).serve(sockets=[listening])
@@ -243,13 +253,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--forgetful", action="store_true")
     parser.add_argument("--token")
+    parser.add_argument("--port", type=int, default=0)
     given = parser.parse_args()
     security = None if given.forgetful else RequestStateSecurity(keys=["k" * 32])
     server = server_of(given.folder, security)
     if given.way == "stdio":
         server.run()
     else:
-        asyncio.run(serve(server, given.token))
+        asyncio.run(serve(server, given.port, given.token))
 
 
 if __name__ == "__main__":

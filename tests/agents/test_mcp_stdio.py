@@ -60,12 +60,26 @@ async def test_a_question_gives_the_call_up_and_the_answer_makes_it_again(tmp_pa
     assert asked.question.prompt == "Transfer 5?"
     assert asked.question.reason == {"server": "local", "tool": "transfer"}
     assert deeds(tmp_path) == []
+    await until(lambda: bool(pool_of(server)._idle))
     again = People(elicit=YES)
     found = await server.call("transfer", {"amount": 5}, ask=again, saved=caught.value.state)
     assert (found.text, found.is_error) == ("transferred", False)
     assert deeds(tmp_path) == ["transferred 5"]
-    await until(lambda: pool_of(server).connections == 1)
+    # The server has dropped the first call, and said so: it need not be started anew.
     assert await _who(server) == before
+    assert pool_of(server).connections == 1
+
+
+async def test_a_server_that_does_not_drop_a_call_that_was_given_up_is_ended(
+    tmp_path: Path,
+) -> None:
+    server = started(tmp_path, handshake=True)
+    process = await _who(server)
+    with pytest.raises(Suspended):
+        await server.call("stubborn", {}, ask=People())
+    await until(lambda: not is_running(process))
+    assert deeds(tmp_path) == []
+    assert await _who(server) != process
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
