@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from abeyance.duration import seconds
 from abeyance.interrupts import Suspended
 from abeyance.mcpcontent import result_of
-from abeyance.mcpfaults import McpDown, McpToolError, McpUnusable
+from abeyance.mcpfaults import McpDown, McpToolError, McpUnusable, of_status
 from abeyance.mcpquestion import Answer, Ask, Record, Round, Wanted
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def called(
     # Each idle connection may be of a time before the server was started anew.
     for _ in range(server.connections + 1):
         try:
-            async with pool.lease() as connection:
+            async with pool.lease(seconds(server.timeout)) as connection:
                 call = _Call(server, connection, tool, arguments, record=record, ask=ask)
                 return result_of(await call.made(), server, tool)
         except _Forgotten:
@@ -63,7 +63,7 @@ class _Forgotten(Exception):
 
 
 class _StateRefused(Exception):
-    """The server does not take back the state that it gave."""
+    """The server does not take back the state that it gave, or the answers with it."""
 
 
 class _Call:
@@ -90,7 +90,7 @@ class _Call:
         resumed = self._record.resumed() if self._connection.stateless else None
         if resumed is not None:
             round_, names = resumed
-            # It is refused where it is older than the server keeps it, or the server's key is new.
+            # It is refused where it is older than the server allows, or sealed with a key that is gone.
             with suppress(_StateRefused):
                 responses = await self._responses(round_, names)
                 return await self._from(responses, round_.state)
@@ -98,8 +98,8 @@ class _Call:
         try:
             return await self._from(None, None)
         except _StateRefused as error:
-            message = f"{self._told} does not take back the state that it has just given"
-            raise McpUnusable(message) from error
+            message = f"{self._told} does not take what it asked for: {error}"
+            raise McpToolError("refused", message) from error
 
     async def _from(
         self, responses: types.InputResponses | None, state: str | None
@@ -170,6 +170,8 @@ class _Call:
                 if error.code == types.URL_ELICITATION_REQUIRED:
                     await self._visited(error)
                     return None
+                if error.code == types.INVALID_PARAMS and state is not None:
+                    raise _StateRefused(str(error)) from error
                 if error.code != types.HEADER_MISMATCH or listed:
                     raise self._fault(error) from error
             except ValidationError as error:
@@ -251,8 +253,6 @@ class _Call:
         raise McpToolError("bad_elicitation", message)
 
     def _fault(self, error: MCPError) -> Exception:
-        if _state_refused(error):
-            return _StateRefused()
         status = self._connection.status
         if status == 404 and error.code == types.INVALID_REQUEST and not self._connection.stateless:  # noqa: PLR2004
             self._connection.ended()
@@ -260,10 +260,9 @@ class _Call:
         if error.code == types.CONNECTION_CLOSED or not self._connection.alive:
             self._connection.ended()
             return McpDown(f"{self._told}: the server died in the middle: {error}", sent=True)
-        if status is not None and status >= 400 and error.code == types.INTERNAL_ERROR:  # noqa: PLR2004
-            if status < 500 and status not in {408, 429}:  # noqa: PLR2004
-                return McpUnusable(f"{self._told} is refused with status {status}")
-            return McpDown(f"{self._told} was answered with status {status}", sent=True)
+        by_status = of_status(status, f"{self._told} is refused")
+        if by_status is not None and error.code == types.INTERNAL_ERROR:
+            return by_status
         return McpToolError("refused", f"{self._told} was refused: {error} (code {error.code})")
 
 
@@ -282,12 +281,3 @@ def _put(params: types.ElicitRequestParams) -> Wanted:
 def _result(answer: Answer) -> types.ElicitResult:
     content = None if answer.action != "accept" or answer.content is None else dict(answer.content)
     return types.ElicitResult(action=answer.action, content=content)
-
-
-def _state_refused(error: MCPError) -> bool:
-    data = error.data
-    return (
-        error.code == types.INVALID_PARAMS
-        and isinstance(data, Mapping)
-        and data.get("reason") == "invalid_request_state"
-    )

@@ -22,7 +22,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from abeyance.duration import seconds
-from abeyance.mcpfaults import McpDown, McpError, McpUnusable
+from abeyance.mcpfaults import McpDown, McpError, McpUnusable, of_status
 from abeyance.mcptransport import Transport
 
 if TYPE_CHECKING:
@@ -190,8 +190,9 @@ class Connection:
         if isinstance(inner, McpError):
             return inner
         told = f"{self.server.title} ({_where(self.server)})"
-        if self.status is not None and 400 <= self.status < 500 and self.status not in {408, 429}:  # noqa: PLR2004
-            return McpUnusable(f"{told} refuses the connection with status {self.status}: {inner}")
+        by_status = of_status(self.status, f"{told} refuses the connection")
+        if by_status is not None:
+            return by_status
         if isinstance(inner, MCPError) and inner.code == types.UNSUPPORTED_PROTOCOL_VERSION:
             return McpUnusable(
                 f"{told} speaks no version of the protocol that is spoken here: {inner}"

@@ -30,8 +30,8 @@ def result_of(result: types.CallToolResult, server: McpServer, tool: str) -> Mcp
     bytes_ = size(items)
     if bytes_ > server.max_result:
         message = (
-            f"the tool {tool!r} of {server.title} gave {bytes_} bytes, and may give {server.max_result}: ask it "
-            "for less"
+            f"the tool {tool!r} of {server.title} gave {bytes_} bytes, and may give "
+            f"{server.max_result}: ask it for less"
         )
         raise McpToolError("result_too_large", message)
     return McpResult(content=items, structured=structured, is_error=result.is_error)

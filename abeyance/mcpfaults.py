@@ -8,7 +8,14 @@ McpError
 
 from __future__ import annotations
 
+from typing import Final
+
 from abeyance.errors import AbeyanceError
+
+_LEAST_ERROR: Final = 400
+_LEAST_SERVER_ERROR: Final = 500
+_LATER: Final = frozenset({408, 425, 429})
+"""What a client did, and need not do differently the next time."""
 
 
 class McpError(AbeyanceError):
@@ -40,3 +47,13 @@ class McpToolError(McpError):
     def __init__(self, code: str, message: str) -> None:
         self.code = code
         super().__init__(message)
+
+
+def of_status(status: int | None, told: str) -> McpDown | McpUnusable | None:
+    """What the status of an answer over HTTP means by itself; None if it is no error."""
+    if status is None or status < _LEAST_ERROR:
+        return None
+    message = f"{told} with status {status}"
+    if status < _LEAST_SERVER_ERROR and status not in _LATER:
+        return McpUnusable(message)
+    return McpDown(message, sent=status not in _LATER)

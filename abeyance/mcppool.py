@@ -60,21 +60,24 @@ class Pool:
         """How many there are, in use, idle or being closed."""
         return len(self._all)
 
-    async def tools(self) -> list[types.Tool]:
+    async def tools(self, wait: float) -> list[types.Tool]:
         """What the server offers. It is asked if nobody would have heard that it changed.
 
-        Raises McpDown, McpUnusable.
+        `wait` is that of `lease`. Raises McpDown, McpUnusable.
         """
         if self._tools is None or not any(each.alive for each in self._all):
-            async with self.lease() as connection:
+            async with self.lease(wait) as connection:
                 if self._tools is None:
                     self._tools = await connection.list_tools()
         return self._tools or []
 
     @asynccontextmanager
-    async def lease(self) -> AsyncIterator[Connection]:
-        """A connection for one call, opened if none is idle. Raises McpDown, McpUnusable."""
-        await self._place()
+    async def lease(self, wait: float) -> AsyncIterator[Connection]:
+        """A connection for one call, opened if none is idle. Raises McpDown, McpUnusable.
+
+        `wait` is how many seconds to wait for one while all that there may be are in use.
+        """
+        await self._place(wait)
         try:
             connection = await self._taken()
         except BaseException:
@@ -99,15 +102,14 @@ class Pool:
         await asyncio.gather(*(each.close() for each in self._all), *self._behind)
         self._all.clear()
 
-    async def _place(self) -> None:
-        limit = seconds(self._server.timeout)
+    async def _place(self, wait: float) -> None:
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(wait):
                 await self._places.acquire()
         except TimeoutError as error:
             message = (
-                f"all {self._server.connections} connections to {self._server.title} have been in use for "
-                f"{limit:g} s: raise connections= if it can take more calls at once"
+                f"all {self._server.connections} connections to {self._server.title} have been in use "
+                f"for {wait:g} s: raise connections= if it can take more calls at once"
             )
             raise McpDown(message) from error
 

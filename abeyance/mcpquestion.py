@@ -55,7 +55,7 @@ class Answer:
 
     @classmethod
     def of(cls, answer: Json) -> Answer:
-        """The answer to the question of `elicitation_question`, which has been held against its schema."""
+        """What was answered to `elicitation_question`, held against its schema already."""
         return cls(action=answer["action"], content=answer.get("content"))
 
 
@@ -144,8 +144,8 @@ class Record:
         kept = size(self._round)
         if kept > _LARGEST_ROUND:
             message = (
-                f"the tool {self._tool!r} of {self._server} asks, and wants {kept} bytes kept with what it "
-                f"asks: {_LARGEST_ROUND} may be"
+                f"the tool {self._tool!r} of {self._server} wants {kept} bytes kept while it asks, and "
+                f"{_LARGEST_ROUND} can be kept"
             )
             raise McpToolError("bad_elicitation", message)
         return names
@@ -196,9 +196,9 @@ def elicitation_question(
 ) -> Interrupt:
     """The elicitation as a question to a person, of the kind `elicitation`.
 
-    An answer is `{action: "accept", content}`, `{action: "decline"}` or `{action: "cancel"}`; declining and
-    cancelling are answers. The server's text is the prompt, as it is. `reason` has the server and the tool,
-    and the `url` that the person is to open, if there is one; nothing is filled in there.
+    An answer is `{action: "accept", content}`, `{action: "decline"}` or `{action: "cancel"}`: to decline
+    or to cancel is an answer. The server's text is the prompt, as it is. `reason` has the server and the
+    tool, and the `url` that the person is to open, if there is one; nothing is filled in then.
     """
     url = elicitation.url
     return Interrupt(

@@ -51,9 +51,11 @@ class McpTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpResult:
-    """What a tool gave. `content` is a list of items, each a mapping with a `type` (`text`, `image`, `audio`,
-    `resource_link`, `resource`) as the protocol writes them; `structured` is the same as one JSON value, where
-    the tool gives one. `is_error`: the tool says that it failed, and `content` says why.
+    """What a tool gave.
+
+    `content` is a list of items, each a mapping with a `type` (`text`, `image`, `audio`, `resource_link`,
+    `resource`) as the protocol writes them. `structured` is the same as one JSON value, where the tool
+    gives one that is not too large. `is_error`: the tool says that it failed, and `content` says why.
     """
 
     content: Json
@@ -72,18 +74,19 @@ class McpServer:
 
     `name` is what people and models are told; without it, it is made of the command or the host.
 
-    `env` are variables that a started server gets with `PATH`, `HOME` and the like, `env_from` the names of
-    those that it gets from the worker's own environment; `cwd` is where it runs. `headers` go with every
-    request to a `url`; `headers_from` names, for a header, the environment variable of the worker that holds
-    its value, and `token_from` the one that holds a bearer token. A graph never holds a secret.
+    `env` are variables that a started server gets beside `PATH`, `HOME` and the like, `env_from` the
+    names of those that it gets from the worker's own environment; `cwd` is where it runs. `headers` go
+    with every request to a `url`; `headers_from` names, for a header, the environment variable of the
+    worker that holds its value, and `token_from` the one that holds a bearer token. A graph holds no
+    secret.
 
     `tools` are the only tools that are offered, by the server's names, and `exclude` those that are not;
-    `prefix` is put before each name. `approve` is True if every call has to be approved by a person, or a
+    `prefix` is put before each name. `approve` is True if a person has to approve every call, or a
     predicate on the tool's name (as the model knows it) and its arguments. `timeout` bounds the work of a
-    call; the time in which a person is asked does not count. `connect_timeout` bounds finding the server,
+    call; the time in which a person is asked does not count. `connect_timeout` bounds finding the server.
     `retries` counts the attempts after the first. `max_result` is in bytes. `connections` bounds how many
-    calls one process makes at once (a started server is one process for each); one that was not used for
-    `idle` is closed. `handshake`: speak the protocol of 2025 without asking the server for a newer one.
+    calls one process makes at once (a started server is one process for each); one that nobody has used
+    for `idle` is closed. `handshake`: speak a protocol of 2025, and do not ask for a newer one.
 
     Raises ValueError for what cannot be meant.
     """
@@ -145,6 +148,7 @@ class McpServer:
         """Equal for servers that may share connections. It holds no secret, only names of variables."""
         return canonical(
             [
+                self.title,
                 None if self.command is None else list(self.command),
                 self.url,
                 dict(self.env),
@@ -153,6 +157,8 @@ class McpServer:
                 dict(self.headers),
                 dict(self.headers_from),
                 self.token_from,
+                seconds(self.connect_timeout),
+                seconds(self.idle),
                 self.connections,
                 self.handshake,
             ]
@@ -176,7 +182,7 @@ class McpServer:
                 description=each.description or each.title or "",
                 parameters=each.input_schema,
             )
-            for each in await pool_of(self).tools()
+            for each in await pool_of(self).tools(seconds(self.timeout))
             if self._offers(each.name)
         ]
 
@@ -185,11 +191,13 @@ class McpServer:
     ) -> McpResult:
         """Call a tool, named as `list_tools` names it.
 
-        `ask` is awaited, in the task of the caller, for each elicitation of the server. What it raises gives
-        the call up (the server is told) and comes out of here as it is; if several questions of one round
-        each raise Suspended, one Suspended with all of them does. `saved` is the `saved` of the last elicitation
-        that the call was given up for: with it, and an `ask` that knows the answers by name, the call goes on
-        where the server can, and is made again where it cannot.
+        `ask` is awaited, in the task of the caller, for each elicitation of the server. What it raises
+        gives the call up (the server is told) and comes out of here as it is. If the server asks several
+        things at once, and `ask` raises Suspended for more than one, one Suspended has all of them.
+
+        `saved` is that of an elicitation for which the call was given up before. With it, and an `ask`
+        that knows the answers by name, the call goes on where it stood if the server can do that, and
+        is made again from its beginning if it cannot.
 
         Raises McpDown, McpUnusable, McpToolError.
         """
@@ -200,7 +208,7 @@ class McpServer:
         pool = pool_of(self)
         if not tool.startswith(self.prefix) or not self._offers(name):
             raise self._unknown(tool)
-        if all(each.name != name for each in await pool.tools()):
+        if all(each.name != name for each in await pool.tools(seconds(self.timeout))):
             raise self._unknown(tool)
         record = Record(self.title, name, saved)
         return await called(self, pool, name, arguments, record=record, ask=ask)

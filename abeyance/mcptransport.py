@@ -1,4 +1,4 @@
-"""The way to a server: a process that is started, or requests over HTTP; told apart by its declaration."""
+"""The way to a server: a process that is started, or requests over HTTP, as it is declared."""
 
 from __future__ import annotations
 
@@ -146,6 +146,6 @@ class _Watched:
 def _variable(server: McpServer, name: str) -> str:
     value = os.environ.get(name)
     if value is None:
-        message = f"{server.title} needs the environment variable {name!r}, which this worker does not have"
+        message = f"{server.title} needs the environment variable {name!r}, which is not set here"
         raise McpUnusable(message)
     return value

@@ -4,7 +4,8 @@
     python mcp_servers.py http FOLDER [--forgetful] [--token TOKEN] [--port PORT]
 
 What its tools did stands in the file `deeds` of the folder, one deed a line. Over HTTP it takes the
-port, or a free one, and prints it. `--forgetful`: a state that it gave is not taken back after a new start.
+port, or a free one, and prints it. `--forgetful`: after a new start, it does not take back a state that
+it gave before. What stands in the file `status` of the folder is its answer to every request.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ from mcp import UrlElicitationRequiredError
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.server.request_state import RequestStateSecurity
-from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult
-from mcp_types import InputRequiredResult
+from mcp_types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    InputRequiredResult,
+)
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -46,7 +52,9 @@ async def question() -> Elicit[Sure]:
     return Elicit("Really?", Sure)
 
 
-def server_of(folder: Path, security: RequestStateSecurity | None) -> MCPServer:
+def server_of(  # noqa: PLR0915 - one tool after the other
+    folder: Path, security: RequestStateSecurity | None
+) -> MCPServer:
     server = MCPServer("tools-for-tests", request_state_security=security)
 
     def deed(text: str) -> None:
@@ -62,6 +70,11 @@ def server_of(folder: Path, security: RequestStateSecurity | None) -> MCPServer:
     def who() -> int:
         """The number of the process."""
         return os.getpid()
+
+    @server.tool()
+    def variable(name: str) -> str:
+        """A variable of the environment, or where the process runs."""
+        return str(Path.cwd()) if name == "PWD_OF_TEST" else os.environ.get(name, "not set")
 
     @server.tool()
     async def slow(seconds: float) -> str:
@@ -225,22 +238,24 @@ def _form(message: str, field: str) -> ElicitRequestFormParams:
 
 
 class Guarded:
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self.app, self.token = app, token
+    def __init__(self, app: ASGIApp, token: str | None, status: Path) -> None:
+        self.app, self.token, self.status = app, token, status
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            if self.status.exists():
+                status = int(self.status.read_text(encoding="utf-8"))
+                await PlainTextResponse("not now", status)(scope, receive, send)
+                return
             given = Request(scope).headers.get("authorization")
-            if given != f"Bearer {self.token}":
+            if self.token is not None and given != f"Bearer {self.token}":
                 await PlainTextResponse("who are you?", 401)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
 
-async def serve(server: MCPServer, port: int, token: str | None) -> None:
-    app: ASGIApp = server.streamable_http_app()
-    if token is not None:
-        app = Guarded(app, token)
+async def serve(server: MCPServer, folder: Path, port: int, token: str | None) -> None:
+    app = Guarded(server.streamable_http_app(), token, folder / "status")
     with socket.create_server(("127.0.0.1", port)) as listening:
         print(listening.getsockname()[1], flush=True)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
@@ -260,7 +275,7 @@ def main() -> None:
     if given.way == "stdio":
         server.run()
     else:
-        asyncio.run(serve(server, given.port, given.token))
+        asyncio.run(serve(server, given.folder, given.port, given.token))
 
 
 if __name__ == "__main__":

@@ -47,8 +47,9 @@ def test_a_server_is_named_by_what_it_is_made_of() -> None:
 
 
 def test_only_the_way_to_a_server_decides_who_shares_its_connections() -> None:
-    one = McpServer(url=URL, tools=["a"], prefix="a_", approve=True)
-    assert one.key == McpServer(name="other", url=URL).key
+    one = McpServer(url=URL, tools=["a"], prefix="a_", approve=True, timeout="5m", retries=0)
+    assert one.key == McpServer(url=URL).key
+    assert one.key != McpServer(name="other", url=URL).key
     assert one.key != McpServer(url=URL, headers={"X-Team": "a"}).key
     assert one.key != McpServer(url=URL, token_from="T").key
 

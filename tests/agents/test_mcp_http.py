@@ -204,3 +204,19 @@ async def test_a_tool_that_is_new_is_seen_when_the_server_tells(tmp_path: Path) 
         async with asyncio.timeout(10):
             while "grown" not in {tool.name for tool in await server.list_tools()}:
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize(("status", "error"), [(503, McpDown), (429, McpDown), (403, McpUnusable)])
+async def test_a_status_says_whether_it_is_worth_trying_again(
+    tmp_path: Path, handshake: bool, status: int, error: type[Exception]
+) -> None:
+    with site(tmp_path) as remote:
+        server = remote.server(handshake=handshake)
+        await server.list_tools()
+        (tmp_path / "status").write_text(str(status), encoding="utf-8")
+        with pytest.raises(error, match=f"status {status}"):
+            await server.call("add", {"a": 1, "b": 1}, ask=People())
+        await close_servers()
+        with pytest.raises(error, match=f"status {status}"):
+            await server.list_tools()
