@@ -18,7 +18,6 @@ from abeyance.agentgate import Called, Gate
 from abeyance.agentstate import AgentState
 from abeyance.agentvalues import AgentValues
 from abeyance.blobs import Blobs
-from abeyance.callids import distinct
 from abeyance.context import Context
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json
@@ -103,7 +102,6 @@ class Turn:
             # What hooks put to the end was said, and stays; what they did to the past is for this once.
             said = messages[len(before) :]
         response = await self._response(state, ctx, said, messages)
-        response = distinct(response, before, state.turns + 1)
         asked = await self._hooks(
             AfterModelCall(
                 response=response,

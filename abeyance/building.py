@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def built(
     graph: Graph,
     declared: GraphSpec,
+    *,
     rules: Sequence[Rule],
     by_default: Collection[str],
     default: OnError,

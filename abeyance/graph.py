@@ -402,7 +402,12 @@ class Graph:
             interrupt_after=after,
         )
         return building.built(
-            self, declared, self._rules, self._by_default, default, self._intake.faults
+            self,
+            declared,
+            rules=self._rules,
+            by_default=self._by_default,
+            default=default,
+            noted=self._intake.faults,
         )
 
     def _add(self, node: Node) -> None:
