@@ -16,13 +16,13 @@ from abeyance.approvals import Approve, OnApprovalTimeout
 from abeyance.core.canonical import Json
 from abeyance.duration import Duration, seconds
 from abeyance.hooks import hook_faults
+from abeyance.mcpserver import McpServer
 from abeyance.modelcall import ToolSpec
 from abeyance.output import FINAL_RESULT, OutputType
-from abeyance.tool import tool
 from abeyance.toolcall import Tool
+from abeyance.toolform import tool
 
 if TYPE_CHECKING:
-    from abeyance.mcpserver import McpServer
     from abeyance.modelcall import ModelLike
 
 MODEL_NODE: Final = "model"
@@ -86,11 +86,13 @@ class Agent:
         self.model_settings = dict(model_settings or {})
         self.model_timeout = seconds(model_timeout)
         self.model_retries = model_retries
-        found = [each if isinstance(each, Tool | AgentTool) else tool(each) for each in tools]
+        found = [
+            each if isinstance(each, Tool | AgentTool | McpServer) else tool(each) for each in tools
+        ]
         self.tools = {each.name: each for each in found if isinstance(each, Tool)}
         self.agents = {each.name: each for each in found if isinstance(each, AgentTool)}
-        self.servers: dict[str, McpServer] = {}
-        self._names = [each.name for each in found]
+        self.servers = {each.title: each for each in found if isinstance(each, McpServer)}
+        self._names = [each.title if isinstance(each, McpServer) else each.name for each in found]
         self._given = (tool_execution, memory)
 
     @property

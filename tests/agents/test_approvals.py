@@ -25,7 +25,7 @@ from abeyance.approvals import (
 )
 from abeyance.core.model import Default
 from abeyance.schema import faults_of
-from abeyance.tool import ArgumentsError, ResultError, Tool, tool
+from abeyance.toolform import ArgumentsError, ResultError, Tool, tool
 
 
 class Payee(BaseModel):

@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, Field, SecretStr
 from tool_calls import calling, written
 
 from abeyance.context import Context
-from abeyance.tool import (
+from abeyance.toolform import (
     ArgumentsError,
     Tool,
     ToolContext,

@@ -13,7 +13,7 @@ from tool_calls import calling
 
 from abeyance import Fatal, Interrupt
 from abeyance.interrupts import Suspended
-from abeyance.tool import ResultError, ToolContext, ToolFailed, tool
+from abeyance.toolform import ResultError, ToolContext, ToolFailed, tool
 
 
 class Payee(BaseModel):

@@ -7,7 +7,7 @@ from typing import Any
 
 from abeyance.hookrun import HooksOutcome
 from abeyance.hooks import BeforeToolCall
-from abeyance.tool import tool
+from abeyance.toolform import tool
 
 
 class Named:

@@ -8,7 +8,7 @@ from typing import Any
 from one_visit import context
 
 from abeyance.agentstate import AgentState
-from abeyance.tool import ToolContext
+from abeyance.toolform import ToolContext
 
 
 def calling(state: dict[str, Any] | None = None, **about: Any) -> ToolContext:
