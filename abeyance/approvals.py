@@ -122,7 +122,7 @@ def approval(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
         payload={"digest": call_digest(tool.name, arguments)},
     )
     _demand_showable(tool, question)
-    return Asked(question=question)
+    return Asked(question=question, kind="approval")
 
 
 def call_digest(tool: str, arguments: Mapping[str, Json]) -> str:
@@ -177,7 +177,7 @@ def outcome_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
         response_schema=_OUTCOMES,
         requested_capability=tool.question.requested_capability,
     )
-    return Asked(question=question)
+    return Asked(question=question, kind="outcome")
 
 
 def outcome_of(tool: Tool, answer: Json) -> Outcome:

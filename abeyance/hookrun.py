@@ -20,6 +20,7 @@ from abeyance.core.canonical import Json, canonical, why_not_json
 from abeyance.core.events import Asked
 from abeyance.hookdesk import Desk
 from abeyance.hooks import (
+    PLACES,
     AfterModelCall,
     AfterToolCall,
     BeforeModelCall,
@@ -38,11 +39,6 @@ Check: TypeAlias = Callable[[Any], Any]
 """Takes edited arguments, or a replaced result, and returns what is to be used. Raises CallError."""
 
 _NO_ANSWERS: Final[Mapping[str, Json]] = {}
-_PLACES: Final[Mapping[str, str]] = {
-    "after_tool_call": ".after",
-    "after_model_call": ".after",
-    "before_node": ".node",
-}
 _logger = logging.getLogger("abeyance.hooks")
 
 
@@ -96,8 +92,9 @@ async def run_hooks(
 ) -> HooksOutcome[E]:
     """Run the hooks that listen to an event, which itself stays as it is.
 
-    `answers` are what people said so far, by `process/name`. `check` is held against edited arguments
-    before a tool call (`Tool.read`), and against a replaced result after one (`Tool.told`).
+    `answers` are what people said so far, by `process/name`. An answer is found by that alone: a hook
+    that asks about arguments stands behind the hooks that edit them. `check` is held against edited
+    arguments before a tool call (`Tool.read`), and against a replaced result after one (`Tool.told`).
     """
     current = _fork(event)
     asked: list[Asked] = []
@@ -107,7 +104,7 @@ async def run_hooks(
             continue
         mine = _fork(current)
         # One hook may ask the same before and after a call: these are two questions.
-        mine.desk = Desk(f"{process}{_PLACES.get(event.method, '')}", answers)
+        mine.desk = Desk(f"{process}{PLACES.get(event.method, '')}", answers)
         fault = await _fault_of(hook, mine)
         if fault is None and mine.desk.asked is not None:
             asked.append(mine.desk.asked)

@@ -22,6 +22,14 @@ from abeyance.hookdesk import Desk
 from abeyance.interrupts import Interrupt, OnTimeout
 from abeyance.nodecode import can_take
 
+PLACES: Final[Mapping[str, str]] = {
+    "after_tool_call": ".after",
+    "after_model_call": ".after",
+    "before_node": ".node",
+}
+"""What the name under which a hook asks ends with at an event that is not the first of its visit: the
+answer to what it asked before must not be taken for that to a question of the same name."""
+
 Cancel: TypeAlias = bool | str
 """Whether something is cancelled; a text says why."""
 
@@ -158,10 +166,13 @@ def hook_faults(hook: object) -> list[str]:
     if not faults and not any(listens(hook, each) for each in EVENTS):
         faults.append(f"{told} has none of the methods {', '.join(METHODS)}")
     name = getattr(hook, "name", None)
-    if name is not None and (not isinstance(name, str) or not name or "/" in name):
+    places = tuple(sorted(set(PLACES.values())))
+    if name is not None and (
+        not isinstance(name, str) or not name or "/" in name or name.endswith(places)
+    ):
         faults.append(
             f"{told} has the name {name!r}, under which it would ask; a name is a text that is not "
-            "empty and has no '/'"
+            f"empty, has no '/' and does not end with {' or '.join(places)}"
         )
     return faults
 

@@ -102,6 +102,7 @@ def test_an_approval_shows_the_tool_and_all_its_arguments() -> None:
     )
     question = asked.question
 
+    assert asked.kind == "approval"
     assert question.name == "approve"
     assert question.reason == {"tool": "transfer", "arguments": ARGUMENTS}
     assert question.prompt == (
@@ -234,8 +235,10 @@ def test_an_answer_that_cannot_be_read_rejects(answer: Any) -> None:
 
 def test_a_person_says_what_became_of_a_call_that_was_lost() -> None:
     tool_ = gated(requested_capability="money:send")
-    question = outcome_question(tool_, ARGUMENTS).question
+    asked = outcome_question(tool_, ARGUMENTS)
+    question = asked.question
 
+    assert asked.kind == "outcome"
     assert question.name == "outcome"
     assert question.reason == {"tool": "transfer", "arguments": ARGUMENTS}
     assert question.requested_capability == "money:send"

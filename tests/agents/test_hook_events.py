@@ -81,10 +81,25 @@ async def test_after_the_model_has_answered_a_hook_may_ask_and_remember() -> Non
                 event.agent_state["asked"] = event.turn
 
     given = AfterModelCall(response=object(), usage={"tokens": 9}, turn=1)
-    assert keys(await run_hooks([Watch()], given)) == ["Watch/go-on"]
-    done = await run_hooks([Watch()], given, {"Watch/go-on": True})
+    assert keys(await run_hooks([Watch()], given)) == ["Watch.after/go-on"]
+    done = await run_hooks([Watch()], given, {"Watch.after/go-on": True})
     assert done.event.agent_state.changes() == {"tokens": 9, "asked": 1}
     assert done.event.response is given.response
+
+
+async def test_a_hook_may_ask_the_same_before_and_after_and_gets_an_answer_for_each() -> None:
+    class Twice:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            await event.interrupt("sure")
+
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            event.result = await event.interrupt("sure")
+
+    given = AfterToolCall(tool="pay", args={}, call_id="c1", result=1)
+    assert keys(await run_hooks([Twice()], call())) == ["Twice/sure"]
+    assert keys(await run_hooks([Twice()], given, {"Twice/sure": "y"})) == ["Twice.after/sure"]
+    done = await run_hooks([Twice()], given, {"Twice/sure": "y", "Twice.after/sure": "n"})
+    assert done.event.result == "n"
 
 
 async def test_before_a_node_a_hook_may_ask_and_cancel() -> None:
@@ -95,9 +110,9 @@ async def test_before_a_node_a_hook_may_ask_and_cancel() -> None:
 
     values = {"x": [1]}
     given = BeforeNode(node="pay", address="graph:g;node:pay", values=values)
-    assert keys(await run_hooks([Gate()], given)) == ["Gate/run-it"]
-    assert (await run_hooks([Gate()], given, {"Gate/run-it": "no"})).cancelled == "not today"
-    assert (await run_hooks([Gate()], given, {"Gate/run-it": "yes"})).cancelled is None
+    assert keys(await run_hooks([Gate()], given)) == ["Gate.node/run-it"]
+    assert (await run_hooks([Gate()], given, {"Gate.node/run-it": "no"})).cancelled == "not today"
+    assert (await run_hooks([Gate()], given, {"Gate.node/run-it": "yes"})).cancelled is None
 
 
 async def test_a_hook_runs_only_at_the_events_that_it_listens_to() -> None:

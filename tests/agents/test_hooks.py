@@ -214,6 +214,14 @@ def test_a_hook_has_async_methods_that_take_an_event() -> None:
     ]
 
 
+def test_a_name_of_a_hook_cannot_be_that_of_another_ones_questions() -> None:
+    async def nothing(event: BeforeToolCall) -> None: ...
+
+    assert hook_faults(Named("x", nothing)) == []
+    assert "does not end with .after or .node" in hook_faults(Named("x.after", nothing))[0]
+    assert "a name is a text" in hook_faults(Named("", nothing))[0]
+
+
 def test_what_has_no_method_of_a_hook_is_none() -> None:
     assert hook_faults(ApprovalHook) == [
         "ApprovalHook is a class; a hook is an object: write ApprovalHook()"
