@@ -89,9 +89,12 @@ class Notebook:
         """The mark that an attempt at this visit has written; None if there is none."""
         return self.steps.get(f"/{name}")
 
-    def unmark(self, name: str) -> None:
-        """Take a mark away from what the visit ends with."""
-        self.steps.pop(f"/{name}", None)
+    def unmark(self, name: str, to: Json = None) -> None:
+        """Take a mark away from what the visit ends with, or put back the one that was there before."""
+        if to is None:
+            self.steps.pop(f"/{name}", None)
+        else:
+            self.steps[f"/{name}"] = to
 
     def ask(self, key: str) -> None:
         """Note that a question is asked in this pass. Raises Fatal if it was before."""

@@ -11,7 +11,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Agent, BeforeToolCall, ToolContext, tool, wire
+from abeyance import AfterToolCall, Agent, BeforeToolCall, ToolContext, tool, wire
 from abeyance.feed import Feed
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
@@ -63,6 +63,10 @@ class Bank:
             return f"moved {amount:g} to {to}"
 
         self.transfer = transfer
+
+
+async def reached(bank: Bank, count: int) -> None:
+    await eventually(lambda: len(bank.moved) == count)
 
 
 async def test_turns_and_calls_are_activities_named_like_the_agent_with_addresses_as_summaries(
@@ -195,7 +199,7 @@ async def test_of_three_calls_the_open_one_runs_at_once_and_the_gated_ones_in_an
         for number, index in enumerate(order):
             answer = {asked[index].id: {"approved": True}}
             await site.client.respond(run_id, answer, principal=ANYBODY)
-            await eventually(lambda done=number + 2: len(bank.moved) == done)
+            await reached(bank, number + 2)
             assert (await site.client.view(run_id)).status != "completed" or number == 1
         ended = await site.ended(run_id)
         activities = await scheduled(site, run_id)
@@ -337,3 +341,42 @@ async def test_calls_of_a_sequence_are_made_one_after_the_other_and_an_approval_
     assert ended.values["report"] == "; ".join(
         f"transfer: success: moved {amount} to {to}" for to, amount in people
     )
+
+
+class Auditor:
+    """Has a person confirm what a tool gave, when it gave it."""
+
+    async def after_tool_call(self, event: AfterToolCall) -> None:
+        event.result = f"{event.result}, {await event.interrupt('confirmed')}"
+
+
+async def test_a_tool_whose_result_a_hook_asks_about_is_not_run_again_and_keeps_its_memory(
+    temporal: TemporalClient,
+) -> None:
+    made: list[int] = []
+
+    @tool(approve=True)
+    async def count(ctx: ToolContext) -> str:
+        """Count up."""
+        made.append(1)
+        ctx.agent_state["count"] = ctx.agent_state.get("count", 0) + 1
+        return f"{ctx.agent_state['count']}"
+
+    clerk = Agent(
+        "clerk",
+        model=scripted([("count", {})], [("count", {})], told),
+        tools=[count],
+        hooks=[Auditor()],
+    )
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        for _ in range(2):
+            for answer in ({"approved": True}, "says ada"):
+                await site.until(run_id, "awaiting-input")
+                await site.client.respond(run_id, response=answer, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert len(made) == 2
+    assert ended.values["report"] == "count: success: 2, says ada"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
@@ -68,6 +67,10 @@ async def kept(site: Site, run_id: str) -> list[ModelMessage]:
             (report,) = await site.temporal.data_converter.decode(payloads)
             heads.append((report["outcome"].get("patch") or {}).get("transcript"))
     return await transcript.read(site.blobs, next(head for head in reversed(heads) if head))
+
+
+async def reached(entries: Sequence[object], count: int) -> None:
+    await eventually(lambda: len(entries) == count)
 
 
 async def types(site: Site, run_id: str) -> list[str]:
@@ -283,7 +286,7 @@ async def test_an_agent_that_is_written_to_for_ever_is_let_end_and_the_rest_is_r
     async with site.worker():
         run_id = await site.start(limits=Limits(max_guard_turns=2))
         for number in range(3):
-            await eventually(lambda said=number: len(turns) == said + 1)
+            await reached(turns, number + 1)
             text = wire.SteerMessage(message_id=f"m{number}", text="And?")
             await site.client.send_message(run_id, text)
             more.set()
