@@ -1,8 +1,8 @@
 """One call of a tool: hooks that asked, the approval, the tool itself, and what the model is told.
 
 An approval is for one attempt. Before an approved tool begins, that it begins is written down, and when
-it has ended, its result; an attempt that finds the one written and not the other knows that another was
-lost in the middle, and asks a person what became of it, unless the tool says otherwise (Strands and others
+it has ended, its result. An attempt that finds the one and not the other knows that a worker was lost in
+the middle, and asks a person what became of the call, unless the tool says otherwise (Strands and others
 run such a call again).
 """
 
@@ -46,6 +46,7 @@ from abeyance.toolcall import Tool, ToolContext
 
 _BEGUN: Final = "begun"
 _MADE: Final = "made"
+_SHOWN: Final = "shown"
 _APPROVAL: Final = key_of("approval", APPROVE)
 _OUTCOMES: Final = key_of("outcome", "")
 _RESULT: Final = "/result"
@@ -64,11 +65,11 @@ class ToolVisit:
     async def run(self, state: AgentValues, ctx: Context) -> Returned:
         """Make the call that a visit is about."""
         name = str(ctx.item["tool"])
-        tool = self._agent.tool_named(name)
-        if tool is None:
-            result = agentresults.error(f"There is no tool {name!r} any more.")
-            return Returned(result=result)
-        return await _Call(self._agent, tool, state, ctx).make()
+        server = self._agent.servers.get(self._node)
+        tools = self._agent.tools if server is None else await server.offered()
+        if name not in tools:
+            return Returned(result=agentresults.error(f"There is no tool {name!r} any more."))
+        return await _Call(self._agent, tools[name], state, ctx).make()
 
 
 class _Call:
@@ -131,14 +132,16 @@ class _Call:
     def _refused(self) -> dict[str, Json] | None:
         """Ask for the approval, or take it: the arguments are then those that were approved."""
         ctx, tool = self._ctx, self._tool
-        shown = ctx.item.get("digest", call_digest(tool.name, self._arguments))
-        if shown != call_digest(tool.name, self._arguments):
-            return agentresults.error("denied: what was approved is another call", is_denied=True)
+        digest = call_digest(tool.name, self._arguments)
         if _APPROVAL not in ctx.targets:
             try:
-                raise Suspended([replace(approval(tool, self._arguments), kind="approval")])
+                asked = approval(tool, self._arguments)
             except CallError as wrong:
                 return agentresults.error(wrong.text)
+            ctx.notebook.leave(_SHOWN, digest)
+            raise Suspended([asked])
+        if digest != ctx.item.get("digest", ctx.notebook.marked(_SHOWN)):
+            return agentresults.error("denied: what was approved is another call", is_denied=True)
         approved = approved_arguments(tool, ctx.targets[_APPROVAL], self._arguments)
         if isinstance(approved, Rejected):
             return agentresults.error(approved.text, is_denied=True)
@@ -154,8 +157,7 @@ class _Call:
                 case "ask":
                     asked = outcome_question(tool, self._arguments)
                     name = OUTCOME if not told else f"{OUTCOME}.{len(told) + 1}"
-                    question = replace(asked.question, name=name)
-                    raise Suspended([replace(asked, question=question, kind="outcome")])
+                    raise Suspended([replace(asked, question=replace(asked.question, name=name))])
                 case "retry":
                     pass
                 case _:
@@ -178,7 +180,7 @@ class _Call:
             result = await self._run()
         except Suspended:
             # It waits for people in good order, and begins anew when they have answered.
-            book.unmark(_BEGUN, begun)
+            book.leave(_BEGUN, begun)
             raise
         await self._note(result)
         return result

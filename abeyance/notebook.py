@@ -85,16 +85,17 @@ class Notebook:
         """Write a mark down as a step that is done. No author's step has its name: it begins with `/`."""
         await self._keep(f"/{name}", value)
 
+    def leave(self, name: str, value: Json) -> None:
+        """Leave a mark for the next re-entry; it is written down with what the visit ends with."""
+        self.steps[f"/{name}"] = value
+
     def marked(self, name: str) -> Json:
         """The mark that an attempt at this visit has written; None if there is none."""
         return self.steps.get(f"/{name}")
 
-    def unmark(self, name: str, to: Json = None) -> None:
-        """Take a mark away from what the visit ends with, or put back the one that was there before."""
-        if to is None:
-            self.steps.pop(f"/{name}", None)
-        else:
-            self.steps[f"/{name}"] = to
+    def unmark(self, name: str) -> None:
+        """Take a mark away from what the visit ends with."""
+        self.steps.pop(f"/{name}", None)
 
     def ask(self, key: str) -> None:
         """Note that a question is asked in this pass. Raises Fatal if it was before."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
-from scripted_agents import desk, prompts, scripted, told
+from scripted_agents import Call, desk, prompts, scripted, told
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
@@ -89,10 +89,8 @@ async def test_approvals_that_are_open_three_levels_deep_are_the_same_after_hand
     ledger = Ledger()
 
     def paying(name: str, *more: Agent) -> Agent:
-        calls: list[tuple[str, dict[str, object]]] = [
-            ("pay", {"to": f"{name}'s", "amount": 5000}),
-            *((each.name, {"task": f"go on, {each.name}"}) for each in more),
-        ]
+        calls: list[Call] = [("pay", {"to": f"{name}'s", "amount": 5000})]
+        calls += [(each.name, {"task": "Go on."}) for each in more]
         below = [each.as_tool(description="Goes on.") for each in more]
         return Agent(name, model=scripted(calls, told), tools=[ledger.pay, *below])
 
