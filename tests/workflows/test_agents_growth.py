@@ -128,4 +128,3 @@ async def test_a_turn_late_in_a_long_conversation_adds_to_the_history_what_an_ea
     # What is handed over grows neither; the last is that of some ninety turns, the first of twenty.
     first, *_, last = (size(events[:1]) for events in filled[1:])
     assert last == pytest.approx(first, rel=0.1)
-    print(first, last, len(whole), median(map(size, late)), median(map(size, early)))
