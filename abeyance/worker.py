@@ -93,7 +93,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Run a worker until `stop` is set."""
     graphs = load_graphs(settings.app)
     traces.begin("abeyance-worker")
-    temporal = await connect_temporal(metrics_address=settings.metrics_address)
+    temporal = await connect_temporal(metrics_address=settings.metrics_address, settings=settings)
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")
     )
