@@ -1,0 +1,383 @@
+"""Runs whose payloads are encrypted, or kept in storage: everything that reads them reads them right."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+
+from abeyance import END, START, Context, Fatal, Graph, append, wire
+from abeyance.blobs import BlobMissing, FolderBlobs
+from abeyance.converter import data_converter
+from abeyance.core.canonical import sha256
+from abeyance.core.state import Limits
+from abeyance.errors import Code, Refusal
+from abeyance.feed import Feed
+from abeyance.inbox import InboxFilter
+from abeyance.keyring import WrongKey
+from abeyance.listing import RunFilter
+from abeyance.settings import Settings
+from abeyance.workflows.run import AgentRun
+
+SECRET = "the-recipe-of-the-soup"
+LARGE = SECRET + "".join(chr(97 + n * n % 26) for n in range(200_000))
+SHOWN = 50_000
+LOGGED = ["collect", "stamp", "look True", "look True", "approve True", "done True"]
+SMALL = Limits(continue_as_new_after=14)
+WAYS = ["stored", "encrypted", "both"]
+
+
+class State(BaseModel):
+    text: str = ""
+    given: str = ""
+    log: Annotated[list[str], append] = []
+
+
+def letters(name: str = "letters") -> Graph:
+    """collect -> stamp -> look, twice -> approve -> done, where collect brings a large value."""
+    graph = Graph(name, state=State)
+
+    @graph.node
+    async def collect(state: State, ctx: Context) -> dict[str, Any]:
+        ctx.emit("collected", {"size": len(LARGE)})
+        return {"text": LARGE, "log": ["collect"]}
+
+    @graph.node(local=True)
+    async def stamp(state: State) -> dict[str, Any]:
+        return {"log": ["stamp"]}
+
+    async def look(state: State) -> dict[str, Any]:
+        return {"log": [f"look {state.text == LARGE}"]}
+
+    graph.node(name="look1")(look)
+    graph.node(name="look2")(look)
+
+    @graph.node
+    async def approve(state: State, ctx: Context) -> dict[str, Any]:
+        answer = await ctx.interrupt(
+            "approve", prompt=f"Send {SECRET}?", payload={"text": state.text[:SHOWN]}
+        )
+        return {"log": [f"approve {answer['note'] == LARGE}"]}
+
+    @graph.node
+    async def done(state: State) -> dict[str, Any]:
+        return {"log": [f"done {state.text == LARGE}"]}
+
+    path = [START, "collect", "stamp", "look1", "look2", "approve", "done", END]
+    for source, target in pairwise(path):
+        graph.edge(source, target)
+    return graph
+
+
+def broken() -> Graph:
+    """A node that fails for good, saying what nobody else should read."""
+    graph = Graph("broken", state=State)
+
+    @graph.node
+    async def fails(state: State) -> dict[str, Any]:
+        raise Fatal(f"no {SECRET}")
+
+    graph.edge(START, "fails")
+    return graph
+
+
+def settings_for(way: str, folder: Path, keys: str) -> Settings:
+    return Settings(
+        storage=None if way == "encrypted" else str(folder),
+        encryption_keys=None if way == "stored" else keys,
+    )
+
+
+def connected(temporal: TemporalClient, settings: Settings) -> TemporalClient:
+    """The same server, as a process with these settings would be connected to it."""
+    config = temporal.config()
+    config["data_converter"] = data_converter(settings)
+    return TemporalClient(**config)
+
+
+async def histories(site: Site, run_id: str) -> Sequence[str]:
+    """All histories of a run, the newest first, as JSON."""
+    found: list[str] = []
+    execution: str | None = None
+    while True:
+        handle = site.temporal.get_workflow_handle(run_id, run_id=execution)
+        history = await handle.fetch_history()
+        found.append(history.to_json())
+        started = history.events[0].workflow_execution_started_event_attributes
+        execution = started.continued_execution_run_id
+        if not execution:
+            return found
+
+
+async def replays(site: Site, run_id: str) -> None:
+    replayer = Replayer(
+        workflows=[AgentRun],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        data_converter=site.temporal.data_converter,
+    )
+    await replayer.replay_workflow(await site.history(run_id))
+
+
+async def told(temporal: TemporalClient, run_id: str) -> list[wire.Event]:
+    return (await Feed(temporal).page(run_id, None, 10_000))[0]
+
+
+def shows(text: str, word: str) -> bool:
+    """Whether a history in JSON shows a word, be it in one of its payloads."""
+    datas: list[str] = []
+
+    def look(found: Any) -> None:
+        match found:
+            case dict():
+                for key, value in found.items():
+                    if key == "data" and isinstance(value, str):
+                        datas.append(value)
+                    look(value)
+            case list():
+                for value in found:
+                    look(value)
+            case _:
+                pass
+
+    look(json.loads(text))
+
+    plain = text.encode() + b"".join(base64.b64decode(data) for data in datas)
+    return word.encode() in plain
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_everywhere(
+    temporal: TemporalClient, tmp_path: Path, keys: str, way: str
+) -> None:
+    settings = settings_for(way, tmp_path, keys)
+    site = Site(connected(temporal, settings), letters(way))
+    async with site.worker():
+        run_id = await site.start(
+            {"given": LARGE}, limits=SMALL, labels={"kind": way}, started_by="bea"
+        )
+        waiting = await site.until(run_id, "awaiting-input")
+        (question,) = await site.client.interrupts(run_id)
+        assert question.payload == {"text": LARGE[:SHOWN]}
+        assert waiting.values["text"] == LARGE
+
+        async def is_listed() -> bool:
+            rows, _ = await site.client.runs(RunFilter(labels=(f"kind={way}",)))
+            asked, _ = await site.client.inbox(InboxFilter(graph=way))
+            return any(row.run_id == run_id for row in rows) and any(
+                row.run_id == run_id and SECRET in row.prompt for row in asked
+            )
+
+        await eventually(is_listed)
+        following = asyncio.create_task(followed(site.temporal, run_id))
+        answer = {"note": LARGE}
+        (receipt,) = await site.client.respond(
+            run_id, {question.id: answer}, principal=ANYBODY, key="once"
+        )
+        ended = await site.ended(run_id)
+        await replays(site, run_id)
+    # No worker from here on.
+    view = await site.client.view(run_id)
+    record = await site.client.result(run_id)
+    events = await told(site.temporal, run_id)
+    texts = await histories(site, run_id)
+
+    for values in (ended.values, view.values, record.values):
+        assert values["text"] == values["given"] == LARGE
+        assert values["log"] == LOGGED
+    assert [entry.answer_sha256 for entry in record.interrupts] == [sha256(answer)]
+    (again,) = await site.client.respond(
+        run_id, {question.id: answer}, principal=ANYBODY, key="once"
+    )
+    assert again == replace(receipt, replayed=True)
+    types = [event.type for event in events]
+    assert types[0] == "run.started"
+    assert events[0].actor == "bea"
+    assert types.count("node.finished") == len(LOGGED)
+    assert [event.data for event in events if event.type == "user.collected"] == [
+        {"data": {"size": len(LARGE)}}
+    ]
+    assert types[-1] == "run.completed"
+    assert await following == events
+    assert len(texts) > 1, "it was not handed over"
+    if way != "encrypted":
+        assert sum(map(len, texts)) < len(LARGE)
+    for text in texts:
+        assert shows(text, f"{way}."), "names of activities are not encrypted"
+        if way != "stored":
+            assert not shows(text, SECRET)
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert (SECRET.encode() in kept) == (way == "stored")
+    assert (kept == b"") == (way == "encrypted")
+
+
+async def followed(temporal: TemporalClient, run_id: str) -> list[wire.Event]:
+    return [event async for event in Feed(temporal).follow(run_id, None)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_why_a_run_failed_is_told_and_is_not_in_its_history_if_that_is_encrypted(
+    temporal: TemporalClient, tmp_path: Path, keys: str, way: str
+) -> None:
+    site = Site(connected(temporal, settings_for(way, tmp_path, keys)), broken())
+    async with site.worker():
+        run_id = await site.start()
+        await site.ended(run_id)
+    view = await site.client.view(run_id)
+    events = await told(site.temporal, run_id)
+
+    assert view.status == "failed"
+    assert view.error is not None
+    assert SECRET in view.error.message
+    assert [SECRET in str(event.data["message"]) for event in events[-2:]] == [True, True]
+    (text,) = await histories(site, run_id)
+    assert shows(text, SECRET) == (way == "stored")
+
+
+async def test_what_a_cancelled_run_leaves_in_its_memo_is_read(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    graph = Graph("cancelled", state=State)
+    graph.interrupt("approve", prompt="Send it?")
+    graph.edge(START, "approve")
+    settings = Settings(storage=str(tmp_path), encryption_keys=keys, max_payload=1_024)
+    site = Site(connected(temporal, settings), graph)
+    given = LARGE[:5_000]
+    async with site.worker():
+        run_id = await site.start({"given": given})
+        await site.until(run_id, "awaiting-input")
+        # As Temporal's own tools do it, which leaves no result.
+        await site.temporal.get_workflow_handle(run_id).cancel()
+        await site.ended(run_id)
+    record = await site.client.result(run_id)
+
+    assert (record.outcome, record.values["given"]) == ("cancelled", given)
+    assert (await told(site.temporal, run_id))[-1].type == "run.cancelled"
+
+    async def is_listed() -> bool:
+        wanted = RunFilter(graph="cancelled", statuses=frozenset({"cancelled"}))
+        return [row.run_id for row in (await site.client.runs(wanted))[0]] == [run_id]
+
+    await eventually(is_listed)
+
+
+async def test_a_node_that_nobody_has_the_code_of_is_told_with_its_name(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    site = Site(connected(temporal, settings_for("both", tmp_path, keys)), letters())
+    async with site.worker(broken()):
+        run_id = await site.start()
+
+        async def blocked() -> list[dict[str, Any]]:
+            return (await site.client.view(run_id)).blocked
+
+        (found,) = await eventually(blocked)
+        await site.temporal.get_workflow_handle(run_id).terminate()
+
+    assert found["code"] == "code_missing"
+    assert "has no graph 'letters'" in found["message"]
+
+
+async def test_a_key_that_is_used_again_for_another_answer_is_refused(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    graph = Graph("twice", state=State)
+    for name in ("one", "two"):
+        graph.interrupt(name, prompt=name)
+        graph.edge(START, name)
+    site = Site(connected(temporal, settings_for("both", tmp_path, keys)), graph)
+    async with site.worker():
+        run_id = await site.start()
+        (one, two) = (await site.until(run_id, "awaiting-input")).interrupts
+        order = wire.Respond(responses={one.id: LARGE}, principal=ANYBODY)
+        await site.client.respond_to(run_id, order, key="k")
+
+        await site.client._line.check_same(run_id, "respond", order, key="k")
+        other = wire.Respond(responses={two.id: LARGE}, principal=ANYBODY)
+        with pytest.raises(Refusal) as caught:
+            await site.client._line.check_same(run_id, "respond", other, key="k")
+        assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
+        await site.client.cancel(run_id)
+        await site.ended(run_id)
+
+
+async def test_keys_are_rotated_while_a_run_waits(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    before = Site(connected(temporal, settings_for("both", tmp_path, keys)), letters())
+    async with before.worker():
+        run_id = await before.start()
+        await before.until(run_id, "awaiting-input")
+    second = keys.replace("first:", "second:")[:-4] + "AAA="
+    rotated = connected(temporal, settings_for("both", tmp_path, f"{second},{keys}"))
+    site = Site(rotated, letters())
+    site.settings, site.client.task_queue = before.settings, before.client.task_queue
+    async with site.worker():
+        await site.client.respond(run_id, response={"note": LARGE}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert ended.values["log"] == LOGGED
+        await replays(site, run_id)
+    # Who has only the new key cannot read what the old one has sealed, and is told which.
+    late = Site(connected(temporal, settings_for("both", tmp_path, second)))
+    with pytest.raises(WrongKey, match="key 'first'"):
+        await late.client.view(run_id)
+    with pytest.raises(WrongKey, match="key 'first'"):
+        await told(late.temporal, run_id)
+    without = Site(connected(temporal, Settings(storage=str(tmp_path))))
+    with pytest.raises(
+        WrongKey, match=r"by the key '\w+', which this process has not \(it has none"
+    ):
+        await without.client.view(run_id)
+
+
+async def test_after_its_blobs_are_deleted_a_run_says_that_they_are_missing(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    site = Site(connected(temporal, settings_for("stored", tmp_path, keys)), letters())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response={"note": LARGE}, principal=ANYBODY)
+        await site.ended(run_id)
+    await FolderBlobs(tmp_path).delete_run(run_id)
+
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    with pytest.raises(BlobMissing, match="ABEYANCE_STORAGE"):
+        await site.client.view(run_id)
+
+
+async def test_an_unchanged_large_value_is_kept_once_however_often_it_travels(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    graph = Graph("steps", state=State)
+
+    async def look(state: State) -> dict[str, Any]:
+        return {"log": [str(len(state.text))]}
+
+    names = [f"look{number}" for number in range(6)]
+    for name in names:
+        graph.node(name=name)(look)
+    for source, target in pairwise([START, *names]):
+        graph.edge(source, target)
+    site = Site(connected(temporal, settings_for("both", tmp_path, keys)), graph)
+    async with site.worker():
+        run_id = await site.start({"text": LARGE})
+        ended = await site.ended(run_id)
+
+    assert ended.values["log"] == [str(len(LARGE))] * 6
+    sizes = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
+    # Its input, the values of each order (which differ by a line of the log), the end.
+    assert sum(size > 150_000 for size in sizes) <= 10
+    assert len(gzip.compress((await histories(site, run_id))[0].encode())) < 30_000
