@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import gzip
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from stored import LARGE, LOGGED, SECRET, SHOWN, State, connected, letters, shows
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from abeyance import END, START, Context, Fatal, Graph, append, wire
+from abeyance import START, Fatal, Graph, wire
 from abeyance.blobs import BlobMissing, FolderBlobs
-from abeyance.converter import data_converter
 from abeyance.core.canonical import sha256
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
@@ -31,54 +28,8 @@ from abeyance.listing import RunFilter
 from abeyance.settings import Settings
 from abeyance.workflows.run import AgentRun
 
-SECRET = "the-recipe-of-the-soup"
-LARGE = SECRET + "".join(chr(97 + n * n % 26) for n in range(200_000))
-SHOWN = 50_000
-LOGGED = ["collect", "stamp", "look True", "look True", "approve True", "done True"]
 SMALL = Limits(continue_as_new_after=14)
 WAYS = ["stored", "encrypted", "both"]
-
-
-class State(BaseModel):
-    text: str = ""
-    given: str = ""
-    log: Annotated[list[str], append] = []
-
-
-def letters(name: str = "letters") -> Graph:
-    """collect -> stamp -> look, twice -> approve -> done, where collect brings a large value."""
-    graph = Graph(name, state=State)
-
-    @graph.node
-    async def collect(state: State, ctx: Context) -> dict[str, Any]:
-        ctx.emit("collected", {"size": len(LARGE)})
-        return {"text": LARGE, "log": ["collect"]}
-
-    @graph.node(local=True)
-    async def stamp(state: State) -> dict[str, Any]:
-        return {"log": ["stamp"]}
-
-    async def look(state: State) -> dict[str, Any]:
-        return {"log": [f"look {state.text == LARGE}"]}
-
-    graph.node(name="look1")(look)
-    graph.node(name="look2")(look)
-
-    @graph.node
-    async def approve(state: State, ctx: Context) -> dict[str, Any]:
-        answer = await ctx.interrupt(
-            "approve", prompt=f"Send {SECRET}?", payload={"text": state.text[:SHOWN]}
-        )
-        return {"log": [f"approve {answer['note'] == LARGE}"]}
-
-    @graph.node
-    async def done(state: State) -> dict[str, Any]:
-        return {"log": [f"done {state.text == LARGE}"]}
-
-    path = [START, "collect", "stamp", "look1", "look2", "approve", "done", END]
-    for source, target in pairwise(path):
-        graph.edge(source, target)
-    return graph
 
 
 def broken() -> Graph:
@@ -98,13 +49,6 @@ def settings_for(way: str, folder: Path, keys: str) -> Settings:
         storage=None if way == "encrypted" else str(folder),
         encryption_keys=None if way == "stored" else keys,
     )
-
-
-def connected(temporal: TemporalClient, settings: Settings) -> TemporalClient:
-    """The same server, as a process with these settings would be connected to it."""
-    config = temporal.config()
-    config["data_converter"] = data_converter(settings)
-    return TemporalClient(**config)
 
 
 async def histories(site: Site, run_id: str) -> Sequence[str]:
@@ -132,29 +76,6 @@ async def replays(site: Site, run_id: str) -> None:
 
 async def told(temporal: TemporalClient, run_id: str) -> list[wire.Event]:
     return (await Feed(temporal).page(run_id, None, 10_000))[0]
-
-
-def shows(text: str, word: str) -> bool:
-    """Whether a history in JSON shows a word, be it in one of its payloads."""
-    datas: list[str] = []
-
-    def look(found: Any) -> None:
-        match found:
-            case dict():
-                for key, value in found.items():
-                    if key == "data" and isinstance(value, str):
-                        datas.append(value)
-                    look(value)
-            case list():
-                for value in found:
-                    look(value)
-            case _:
-                pass
-
-    look(json.loads(text))
-
-    plain = text.encode() + b"".join(base64.b64decode(data) for data in datas)
-    return word.encode() in plain
 
 
 @pytest.mark.parametrize("way", WAYS)
