@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final, Never
 
+from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import PydanticPayloadConverter
@@ -26,6 +27,7 @@ from temporalio.converter import (
     StorageDriverClaim,
     StorageDriverRetrieveContext,
     StorageDriverStoreContext,
+    StorageDriverWorkflowInfo,
 )
 
 from abeyance.blobs import Blobs, FolderBlobs
@@ -80,7 +82,7 @@ class PayloadBlobs(StorageDriver):
     async def store(
         self, context: StorageDriverStoreContext, payloads: Sequence[Payload]
     ) -> list[StorageDriverClaim]:
-        run_id = (context.target and context.target.id) or ""
+        run_id = _run_of(context)
         refs = await asyncio.gather(
             *(
                 self._blobs.put(run_id, each.SerializeToString(deterministic=True))
@@ -99,6 +101,13 @@ class PayloadBlobs(StorageDriver):
             Payload.FromString(data)
             for data in await asyncio.gather(*(self._blobs.get(ref) for ref in refs))
         ]
+
+
+def _run_of(context: StorageDriverStoreContext) -> str:
+    if isinstance(context.target, StorageDriverWorkflowInfo):
+        return context.target.id or ""
+    # Of what a visit writes down while it goes on, the SDK tells the activity at best.
+    return (activity.info().workflow_id or "") if activity.in_activity() else ""
 
 
 def data_converter(

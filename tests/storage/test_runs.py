@@ -16,7 +16,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from abeyance import START, Fatal, Graph, wire
+from abeyance import START, Context, Fatal, Graph, wire
 from abeyance.blobs import BlobMissing, FolderBlobs
 from abeyance.core.canonical import sha256
 from abeyance.core.state import Limits
@@ -302,3 +302,34 @@ async def test_an_unchanged_large_value_is_kept_once_however_often_it_travels(
     # Its input, the values of each order (which differ by a line of the log), the end.
     assert sum(size > 150_000 for size in sizes) <= 10
     assert len(gzip.compress((await histories(site, run_id))[0].encode())) < 30_000
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_step_with_a_large_result_is_done_once_and_is_kept_with_its_run(
+    temporal: TemporalClient, tmp_path: Path, keys: str, way: str
+) -> None:
+    graph = Graph("stepping", state=State)
+    done: list[str] = []
+
+    @graph.node(retries=2)
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        async def fetch() -> str:
+            done.append("fetch")
+            return LARGE[:50_000]
+
+        text = await ctx.step("fetch", fetch)
+        done.append("attempt")
+        if done.count("attempt") == 1:
+            raise RuntimeError("try again")
+        return {"given": text}
+
+    graph.edge(START, "work")
+    site = Site(connected(temporal, settings_for(way, tmp_path, keys)), graph)
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+
+    assert ended.values["given"] == LARGE[:50_000]
+    assert done == ["fetch", "attempt", "attempt"]
+    await FolderBlobs(tmp_path).delete_run(run_id)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
