@@ -333,3 +333,36 @@ async def test_a_step_with_a_large_result_is_done_once_and_is_kept_with_its_run(
     assert done == ["fetch", "attempt", "attempt"]
     await FolderBlobs(tmp_path).delete_run(run_id)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("lacking", ["key", "storage"])
+async def test_a_worker_that_cannot_read_a_run_breaks_nothing_and_another_goes_on(
+    temporal: TemporalClient, tmp_path: Path, keys: str, lacking: str
+) -> None:
+    right = settings_for("both", tmp_path / "blobs", keys)
+    wrong = {
+        "key": right.model_copy(update={"encryption_keys": keys.replace("first", "other")}),
+        "storage": settings_for("both", tmp_path / "elsewhere", keys),
+    }[lacking]
+    # Settings remember their keyring.
+    wrong = Settings(**wrong.model_dump())
+    site = Site(connected(temporal, right), letters())
+    poor = Site(connected(temporal, wrong), letters())
+    poor.settings = site.settings
+    run_id = await site.start({"given": LARGE})
+    async with poor.worker():
+
+        async def failed() -> list[str]:
+            return [
+                event.workflow_task_failed_event_attributes.failure.message
+                for event in (await site.history(run_id)).events
+                if event.HasField("workflow_task_failed_event_attributes")
+            ]
+
+        await eventually(failed)
+    async with site.worker():
+        await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response={"note": LARGE}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+    assert ended.values["log"] == LOGGED
