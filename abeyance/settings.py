@@ -7,7 +7,6 @@ How to reach Temporal is not among them: that is Temporal's own environment conf
 from __future__ import annotations
 
 import os
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -134,7 +133,7 @@ class Settings(BaseSettings):
                 raise ValueError(f"{origin!r} is no origin; write http://host:port, with no path")
         return given
 
-    @cached_property
+    @property
     def keyring(self) -> Keyring:
         """The keys of encryption; none where it is off."""
         return Keyring({}) if self.encryption_keys is None else Keyring.parse(self.encryption_keys)

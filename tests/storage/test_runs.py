@@ -229,6 +229,10 @@ async def test_a_key_that_is_used_again_for_another_answer_is_refused(
         with pytest.raises(Refusal) as caught:
             await site.client._line.check_same(run_id, "respond", other, key="k")
         assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
+        # What is refused by the run comes back with its code, text and details.
+        with pytest.raises(Refusal, match="'one' was answered by 'ada'") as caught:
+            await site.client.respond(run_id, {one.id: "other"}, principal=ANYBODY)
+        assert caught.value.code is Code.ALREADY_ANSWERED
         await site.client.cancel(run_id)
         await site.ended(run_id)
 
@@ -344,8 +348,6 @@ async def test_a_worker_that_cannot_read_a_run_breaks_nothing_and_another_goes_o
         "key": right.model_copy(update={"encryption_keys": keys.replace("first", "other")}),
         "storage": settings_for("both", tmp_path / "elsewhere", keys),
     }[lacking]
-    # Settings remember their keyring.
-    wrong = Settings(**wrong.model_dump())
     site = Site(connected(temporal, right), letters())
     poor = Site(connected(temporal, wrong), letters())
     poor.settings = site.settings
