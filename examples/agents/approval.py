@@ -30,13 +30,11 @@ async def book_ticket(ctx: ToolContext, destination: str, day: date, passenger: 
 
 def script(messages: Messages, info: Info) -> Answer:
     """What a model would say."""
-    match results(messages):
-        case []:
-            return call("book_ticket", destination="Beijing", day="2026-12-01", passenger="Martin")
-        case [*_, booked] if booked.outcome == "success":
-            return say(f"Done: {booked.content}.")
-        case [*_, refused]:
-            return say(f"I have booked nothing. {refused.content}")
+    if not (found := results(messages)):
+        return call("book_ticket", destination="Beijing", day="2026-12-01", passenger="Martin")
+    if found[-1].went_well:
+        return say(f"Done: {found[-1].content}.")
+    return say(f"I have booked nothing. {found[-1].content}")
 
 
 booker = Agent(

@@ -40,15 +40,10 @@ def order(piece: Piece) -> str:
 
 def script(messages: Messages, info: Info) -> Answer:
     """What a model would say."""
-    match told(messages):
-        case [_]:
-            return say(
-                "The board says ten, the clock says noon;\nthe train, they say, is coming soon."
-            )
-        case [_, *wishes]:
-            return say(f"Soon, says the train, at noon.\n(draft {len(wishes) + 1}: {wishes[-1]})")
-        case _:
-            return say("What shall I write about?")
+    _, *wishes = told(messages)
+    if not wishes:
+        return say("The board says ten, the clock says noon;\nthe train, they say, is coming soon.")
+    return say(f"Soon, says the train, at noon.\n(draft {len(wishes) + 1}: {wishes[-1]})")
 
 
 writer = Agent(

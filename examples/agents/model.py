@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from pydantic_ai.messages import (
@@ -29,6 +30,15 @@ Messages: TypeAlias = list[ModelMessage]
 Info: TypeAlias = AgentInfo
 Answer: TypeAlias = ModelResponse
 Script: TypeAlias = Callable[[Messages, Info], Answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a call came to. `content` is a text that says why, where it was not run or failed."""
+
+    tool: str
+    content: Any
+    went_well: bool
 
 
 def model(script: Script) -> str | Script:
@@ -62,9 +72,13 @@ def give(**output: Any) -> Answer:
     return call(FINAL_RESULT, **output)
 
 
-def results(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
-    """What tools gave so far, oldest first. `outcome` says whether they were run."""
-    return [part for part in _asked(messages) if isinstance(part, ToolReturnPart)]
+def results(messages: Sequence[ModelMessage]) -> list[Result]:
+    """What the calls of tools came to so far, oldest first."""
+    return [
+        Result(tool=part.tool_name, content=part.content, went_well=part.went_well)
+        for part in _asked(messages)
+        if isinstance(part, ToolReturnPart)
+    ]
 
 
 def told(messages: Sequence[ModelMessage]) -> list[str]:

@@ -3,8 +3,8 @@
     abeyance run review_and_edit --run-id refund --wait
     abeyance respond refund '{"approved": true, "arguments": {"order": "A-7", "amount": 90}}'
 
-Edited arguments are held against the types of the tool, before the answer is accepted and again before the
-call. Small amounts go through: `approve=` may be a function of the arguments.
+Edited arguments are held against the types of the tool before the answer is accepted. Small amounts go
+through unasked: `approve=` may be a function of the arguments.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ async def refund(order: str, amount: Amount) -> dict[str, Any]:
 
 def script(messages: Messages, info: Info) -> Answer:
     """What a model would say."""
-    asked = 120 if "120" in told(messages)[0] else 20
-    match results(messages):
-        case []:
-            return call("refund", order="A-7", amount=asked)
-        case [*_, paid] if paid.outcome == "success":
-            return say(f"We are sorry. {paid.content['refunded']:g} euros are on their way to you.")
+    if not (found := results(messages)):
+        return call("refund", order="A-7", amount=120 if "120" in told(messages)[0] else 20)
+    match found[-1].content:
+        case {"refunded": paid}:
+            return say(f"We are sorry. {paid:g} euros are on their way to you.")
         case _:
             return say("We are sorry. A colleague will write to you about your money.")
 
