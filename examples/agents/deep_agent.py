@@ -4,8 +4,8 @@
     abeyance respond brief '{"period": "last winter", "reader": "the board"}'
 
 The questions are the model's own, so the form of the answer is made of them: one interrupt, a field for
-each question, none of which may be left out. The list of what is to do is in the agent's state: small, and
-kept from turn to turn.
+each question, none of which may be left out. The list of what is to do is in the agent's state, which is
+small and kept from turn to turn.
 """
 
 from __future__ import annotations

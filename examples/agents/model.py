@@ -75,7 +75,7 @@ def give(**output: Any) -> Answer:
 def results(messages: Sequence[ModelMessage]) -> list[Result]:
     """What the calls of tools came to so far, oldest first."""
     return [
-        Result(tool=part.tool_name, content=part.content, went_well=part.went_well)
+        Result(tool=part.tool_name, content=part.content, went_well=part.outcome == "success")
         for part in _asked(messages)
         if isinstance(part, ToolReturnPart)
     ]

@@ -4,7 +4,7 @@ import pytest
 
 from abeyance import Refusal
 from abeyance.testing import InMemoryRun
-from examples.agents import approval, feedback_loop, review_and_edit
+from examples.agents import approval, feedback_loop, follow_up, review_and_edit
 
 
 async def test_a_ticket_is_booked_when_a_person_has_approved_it() -> None:
@@ -93,3 +93,19 @@ async def test_a_text_is_written_again_with_what_a_person_says_until_they_are_co
 
     await run.respond("review", {"content": True})
     assert (run.status, run.values["draft"]) == ("completed", drafts[2])
+
+
+async def test_an_agent_asks_one_thing_after_the_other_and_each_question_is_its_own() -> None:
+    run = InMemoryRun(follow_up.graph)
+    await run.start()
+    (where,) = run.interrupts
+    assert where.prompt == "Where would you like to go?"
+
+    await run.respond("answer", "the mountains")
+    (nights,) = run.interrupts
+    assert nights.prompt == "For how many nights?"
+    assert nights.id != where.id
+    with pytest.raises(Refusal, match="three"):
+        await run.respond("answer", "three")
+    await run.respond("answer", 3)
+    assert run.values["plan"] == "Your trip: Hotel Edelweiss, the mountains, 3 nights."
