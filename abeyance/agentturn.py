@@ -182,7 +182,7 @@ class Turn:
             return await request(
                 agent.model,
                 messages,
-                tools=await agent.tool_specs(),
+                tools=[each.spec for each in (await agent.offered()).values()],
                 output=agent.output.tool,
                 instructions="\n\n".join(filter(None, (agent.instructions, NOTE))),
                 settings=agent.model_settings,
