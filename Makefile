@@ -13,11 +13,11 @@ venv: $(VENV)/installed  ## make the virtual environment, if what it depends on 
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e ".[dev,test]"
+	$(PIP) -e ".[agents,dev,test]"
 	@touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed
-	$(PIP) -e ".[dev,test,bench]"
+	$(PIP) -e ".[agents,dev,test,bench]"
 	@touch $@
 
 demo: venv  ## run the example on a stack of its own (ANSWER=approve answers for you)

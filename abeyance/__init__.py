@@ -23,13 +23,30 @@ from abeyance.reducers import add, append, merge, union
 
 if TYPE_CHECKING:
     from abeyance import testing
+    from abeyance.agent import Agent
     from abeyance.client import Client
+    from abeyance.hooks import (
+        AfterModelCall,
+        AfterToolCall,
+        BeforeModelCall,
+        BeforeNode,
+        BeforeToolCall,
+    )
+    from abeyance.mcpserver import McpServer
+    from abeyance.toolcall import Tool, ToolContext
+    from abeyance.toolform import tool
     from abeyance.yaml import load
 
 __all__ = [
     "END",
     "START",
     "AbeyanceError",
+    "AfterModelCall",
+    "AfterToolCall",
+    "Agent",
+    "BeforeModelCall",
+    "BeforeNode",
+    "BeforeToolCall",
     "Client",
     "CompositeInterrupt",
     "Context",
@@ -38,28 +55,46 @@ __all__ = [
     "Graph",
     "GraphError",
     "Interrupt",
+    "McpServer",
     "NodeError",
     "Principal",
     "Refusal",
     "Send",
     "SettingsError",
+    "Tool",
+    "ToolContext",
     "Unavailable",
     "add",
     "append",
     "load",
     "merge",
     "testing",
+    "tool",
     "union",
 ]
 
 
+# Who only writes graphs, and the workflow sandbox, should not pay for these imports.
+_LATE = {
+    "AfterModelCall": "hooks",
+    "AfterToolCall": "hooks",
+    "Agent": "agent",
+    "BeforeModelCall": "hooks",
+    "BeforeNode": "hooks",
+    "BeforeToolCall": "hooks",
+    "Client": "client",
+    "McpServer": "mcpserver",
+    "Tool": "toolcall",
+    "ToolContext": "toolcall",
+    "load": "yaml",
+    "testing": "testing",
+    "tool": "toolform",
+}
+
+
 def __getattr__(name: str) -> Any:
-    # Who only writes graphs, and the workflow sandbox, should not pay for these imports.
-    if name == "Client":
-        return import_module("abeyance.client").Client
-    if name == "load":
-        return import_module("abeyance.yaml").load
-    if name == "testing":
-        return import_module("abeyance.testing")
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    if name not in _LATE:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    module = import_module(f"abeyance.{_LATE[name]}")
+    return module if name == "testing" else getattr(module, name)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import EventType, HistoryEventFilterType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Execution
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import UpdateRef
 from temporalio.api.workflowservice.v1 import (
@@ -36,6 +37,13 @@ from abeyance.patience import Again, NotFound
 
 # The SDK's own enumeration lacks the status of a natively paused workflow, and fails on it.
 PAUSED_NATIVELY: Final = 8
+_BLOCKING: Final = frozenset(
+    {
+        FailureCode.CODE_MISSING,
+        FailureCode.MODEL_UNAVAILABLE,
+        FailureCode.TOOLS_UNAVAILABLE,
+    }
+)
 ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
 """The statuses of a run that has ended."""
 _FIRST_WORDS: Final = {
@@ -84,16 +92,17 @@ class Described:
 
     @property
     def blocked(self) -> list[dict[str, Any]]:
-        """The nodes that no worker has the code of, and that Temporal goes on trying."""
+        """The nodes that cannot run now, through no fault of theirs, and that Temporal goes on trying."""
         return [
             {
-                "code": str(FailureCode.CODE_MISSING),
+                "code": why.application_failure_info.type,
                 "node": pending.activity_type.name,
-                "message": pending.last_failure.message,
+                "message": why.message,
                 "attempt": pending.attempt,
             }
             for pending in self._pending
-            if pending.last_failure.application_failure_info.type == FailureCode.CODE_MISSING
+            if (why := _own_failure(pending.last_failure)).application_failure_info.type
+            in _BLOCKING
         ]
 
     def degraded_view(self, reason: str | None = None) -> wire.RunView:
@@ -341,6 +350,12 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
             "ended_at": view.ended_at and view.ended_at.isoformat(),
         }
         raise Refusal(refusal.code, refusal.message, **{**ended, **refusal.details}) from refusal
+
+
+def _own_failure(failure: Failure) -> Failure:
+    # What is too large for the server, it cuts, and wraps in a failure of its own.
+    is_wrapped = failure.HasField("server_failure_info") and failure.HasField("cause")
+    return failure.cause if is_wrapped else failure
 
 
 def _settled(entry: wire.InterruptView) -> Settled:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from pydantic import TypeAdapter, ValidationError
-
+from abeyance.blobs import Blobs
 from abeyance.core.canonical import Json
-from abeyance.core.events import Message
+from abeyance.core.events import Call, Message
 from abeyance.duration import Duration, seconds
-from abeyance.interrupts import Interrupt, OnTimeout, Suspended, lowered
+from abeyance.interrupts import Interrupt, OnTimeout, Suspended, lowered, typed_answer
 from abeyance.notebook import Notebook
-from abeyance.statemodel import ValuesError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +78,8 @@ class Context:
     `saved_state` is what it kept when it asked.
 
     `inbox` are the messages that were there for it when it started, if its function has a parameter of
-    that name; `guidance` is what a person said who had the visit done again.
+    that name; `guidance` is what a person said who had the visit done again. `blobs` is where large
+    things are kept outside the history, and `call` says of which tool call the visit is.
     """
 
     run_id: str
@@ -105,6 +103,8 @@ class Context:
     saved_state: Any = None
     inbox: Sequence[Message] = ()
     guidance: str | None = None
+    blobs: Blobs | None = None
+    call: Call | None = None
 
     @property
     def cancelled(self) -> bool:
@@ -184,7 +184,7 @@ class Context:
         if open_:
             kept = next((each.state for each in asked if each.state is not None), None)
             raise Suspended(open_, state if state is not None else kept)
-        return {each.key: _typed(each, self.targets[each.key]) for each in asked}
+        return {each.key: typed_answer(each, self.targets[each.key]) for each in asked}
 
     async def gather(self, *processes: Awaitable[Any]) -> list[Any]:
         """Run processes side by side, and return what they return, in order.
@@ -234,13 +234,3 @@ async def _settled(process: Awaitable[Any]) -> tuple[Any, BaseException | None]:
         return await process, None
     except (Exception, Suspended) as error:  # noqa: BLE001 the caller raises it, when all have ended
         return None, error
-
-
-def _typed(asked: Interrupt, answer: Json) -> Any:
-    if asked.response is None or isinstance(asked.response, Mapping):
-        return answer
-    try:
-        return TypeAdapter(asked.response).validate_json(json.dumps(answer))
-    except ValidationError as error:
-        message = f"the answer to {asked.name!r} does not fit its type: {error}"
-        raise ValuesError(message) from error

@@ -5,7 +5,9 @@ AbeyanceError
 ├── SettingsError    a setting has a value that cannot be used; the text names it
 ├── Refusal          a request is not allowed now; nothing has changed; `code` says why
 ├── Unavailable      Temporal or a worker cannot be reached; the same call may be repeated later
+├── Blocked          a visit cannot run here and now; it is tried until it can
 └── NodeError        raised by a node's author
+    ├── AgentFailed  an agent cannot go on
     └── Fatal        this visit must not be tried again
 
 A refusal's code is part of the contract: it is the type of the error in Temporal, the `code` of the
@@ -70,6 +72,8 @@ class FailureCode(StrEnum):
     MAX_VISITS = "max_visits"
     MAX_TURNS = "max_turns"
     CODE_MISSING = "code_missing"
+    MODEL_UNAVAILABLE = "model_unavailable"
+    TOOLS_UNAVAILABLE = "tools_unavailable"
     VALUES_INCOMPATIBLE = "values_incompatible"
     UNKNOWN_NODE = "unknown_node"
 
@@ -137,3 +141,25 @@ class NodeError(AbeyanceError):
 
 class Fatal(NodeError):
     """Raised by a node's author: the visit failed, and another attempt would be wrong."""
+
+
+class AgentFailed(NodeError):
+    """An agent cannot go on; an agent that called it as a tool is told so, any other graph fails."""
+
+    def __init__(self, code: FailureCode, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class Blocked(AbeyanceError):
+    """A visit cannot run here and now, through no fault of its own: it is tried until it can.
+
+    `code` is shown with it; `retry_after`, in seconds, is when it is worth trying again, where known.
+    """
+
+    def __init__(
+        self, message: str, *, code: FailureCode, retry_after: float | None = None
+    ) -> None:
+        self.code = code
+        self.retry_after = retry_after
+        super().__init__(message)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel
 
-from abeyance import inherited, ruleform, statefaults, subgraph
+from abeyance import building, ruleform
 from abeyance.core.canonical import Json
-from abeyance.core.faults import faults_of
 from abeyance.core.model import (
     Always,
     Condition,
@@ -34,10 +33,13 @@ from abeyance.core.model import (
 )
 from abeyance.duration import Duration
 from abeyance.errors import GraphError
-from abeyance.intake import Intake, unreadable
+from abeyance.intake import Intake
 from abeyance.nodecode import NodeCode, reads_inbox
 from abeyance.question import question_of
 from abeyance.statemodel import StateModel
+
+if TYPE_CHECKING:
+    from abeyance.agent import Agent
 
 NodeFunction = TypeVar("NodeFunction", bound=Callable[..., Any])
 
@@ -228,6 +230,39 @@ class Graph:
             )
         )
 
+    def agent(
+        self,
+        name: str,
+        agent: Agent,
+        *,
+        input: str | Callable[..., Any],  # noqa: A002 the contract's own word
+        output: str | None = None,
+    ) -> None:
+        """Declare a node that is an agent: a model that works with tools until it has an output.
+
+        `input` is what it is told first: a field of the state, or a function of the state. Its result is
+        written to the field `output`. What is asked in it is listed with the run's own questions.
+        """
+        from abeyance import agentgraph
+
+        inner = agentgraph.lowered(agent, agentgraph.prompt_of(self.states, input))
+        self._by_default.add(name)
+        self.declare(agentgraph.node_of(name, agent, output), inner=inner)
+
+    def declare(
+        self, node: Node, code: NodeCode | None = None, *, inner: Graph | None = None
+    ) -> None:
+        """Declare a node as the core knows it, with its code or the graph in it."""
+        if code is not None:
+            self.code[node.id] = code
+        if inner is not None:
+            self.subgraphs[node.id] = inner
+        self._add(node)
+
+    def note(self, fault: str) -> None:
+        """Note what is wrong with something declared, for `build()` to tell."""
+        self._intake.note(fault)
+
     def edge(
         self,
         source: str | Sequence[str],
@@ -356,28 +391,24 @@ class Graph:
     def _built(
         self, default: OnError, before: tuple[str, ...], after: tuple[str, ...]
     ) -> GraphSpec:
-        late = Intake(self.states)
-        own = subgraph.nested_in(self, self._nodes, late)
-        nodes, rules = ruleform.settled(own, self._rules, self.states, late)
-        faults = [*self._intake.faults, *late.faults, *statefaults.faults_of(self.states)]
-        spec = GraphSpec(
+        declared = GraphSpec(
             name=self.name,
             description=self.description,
-            fields=self.states.field_specs(),
-            open_values=self.states.is_open,
-            input_schema=None if faults else self.states.input_schema(),
-            nodes=inherited.settled(nodes, default, self._by_default, self._finally),
+            nodes=self._nodes,
             edges=tuple(self._edges),
             routes=tuple(self._routes),
-            rules=rules,
             finally_nodes=tuple(self._finally),
-            interrupt_before=inherited.looked_at(before, nodes, self._finally),
-            interrupt_after=inherited.looked_at(after, nodes, self._finally),
+            interrupt_before=before,
+            interrupt_after=after,
         )
-        faults += [*unreadable(spec)] or faults_of(spec)
-        if faults:
-            raise GraphError(self.name, faults)
-        return spec
+        return building.built(
+            self,
+            declared,
+            rules=self._rules,
+            by_default=self._by_default,
+            default=default,
+            noted=self._intake.faults,
+        )
 
     def _add(self, node: Node) -> None:
         if node.id in self._nodes:

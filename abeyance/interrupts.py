@@ -7,10 +7,13 @@ re-entered when people have answered. `Interrupt` may be raised anywhere in a no
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
 
 from abeyance import wire
 from abeyance.core.canonical import Json, size
@@ -19,7 +22,7 @@ from abeyance.duration import Duration
 from abeyance.errors import Fatal
 from abeyance.intake import Intake
 from abeyance.question import question_of
-from abeyance.statemodel import StateModel
+from abeyance.statemodel import StateModel, ValuesError
 
 OnTimeout: TypeAlias = str | Mapping[Literal["default"], Json]
 
@@ -150,6 +153,17 @@ def lowered(interrupt: Interrupt) -> Asked:
         raise Fatal("; ".join(faults))
     deadline = None if interrupt.deadline is None else interrupt.deadline.astimezone(UTC)
     return Asked(question=question, process=interrupt.process, deadline=deadline)
+
+
+def typed_answer(asked: Interrupt, answer: Json) -> Any:
+    """An answer as the type that its question named. Raises ValuesError if it does not fit that."""
+    if asked.response is None or isinstance(asked.response, Mapping):
+        return answer
+    try:
+        return TypeAdapter(asked.response).validate_json(json.dumps(answer))
+    except ValidationError as error:
+        message = f"the answer to {asked.name!r} does not fit its type: {error}"
+        raise ValuesError(message) from error
 
 
 def _time_faults(interrupt: Interrupt, told: str) -> Iterator[str]:

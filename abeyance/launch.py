@@ -25,6 +25,7 @@ _LARGEST_ATTRIBUTE: Final = 1_500
 _LEAST: Final = {
     "max_queue_size": 1,
     "max_visits": 1,
+    "max_guard_turns": 0,
     "max_parallel_visits": 1,
     "grace": 0,
     "finally_timeout": 0,

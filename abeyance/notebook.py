@@ -35,7 +35,8 @@ _MOST_EVENT_BYTES: Final = 200_000
 
 class Notebook:
     """`steps` are those that earlier attempts finished; `messages` counts those read in this pass.
-    `write` None: nothing can be kept here.
+    `partial` is the patch with which the visit ends if it is stopped for good. `write` None: nothing can
+    be kept here.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Notebook:
         self.steps: dict[str, Json] = dict(steps)
         self.emitted: list[wire.Emitted] = []
         self.messages = 0
+        self.partial: dict[str, Json] = {}
         self._emitted_bytes = 0
         self._write = write
         self._now = now
@@ -78,6 +80,22 @@ class Notebook:
             assert self._write is not None  # noqa: S101 demanded before the step began
             await self._write(steps)
             self.steps = steps
+
+    async def mark(self, name: str, value: Json) -> None:
+        """Write a mark down as a step that is done. No author's step has its name: it begins with `/`."""
+        await self._keep(f"/{name}", value)
+
+    def leave(self, name: str, value: Json) -> None:
+        """Leave a mark for the next re-entry; it is written down with what the visit ends with."""
+        self.steps[f"/{name}"] = value
+
+    def marked(self, name: str) -> Json:
+        """The mark that an attempt at this visit has written; None if there is none."""
+        return self.steps.get(f"/{name}")
+
+    def unmark(self, name: str) -> None:
+        """Take a mark away from what the visit ends with."""
+        self.steps.pop(f"/{name}", None)
 
     def ask(self, key: str) -> None:
         """Note that a question is asked in this pass. Raises Fatal if it was before."""

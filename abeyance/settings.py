@@ -89,6 +89,7 @@ class Settings(BaseSettings):
     allowed_media_hosts: Hosts = ()
     max_body_size: int = Field(default=1_000_000, ge=1_000)
     max_visits: int = Field(default=1_000, ge=1)
+    max_guard_turns: int = Field(default=10, ge=0)
     max_parallel_visits: int = Field(default=50, ge=1, le=1_000)
     pause_timeout: OptionalSeconds = Field(default=None, gt=0)
     grace: Seconds = Field(default=30.0, ge=0)
@@ -147,6 +148,7 @@ class Settings(BaseSettings):
             allowed_actions=self.allowed_actions,
             allowed_media_hosts=self.allowed_media_hosts,
             max_visits=self.max_visits,
+            max_guard_turns=self.max_guard_turns,
             max_parallel_visits=self.max_parallel_visits,
             pause_timeout=self.pause_timeout,
             grace=self.grace,

@@ -7,7 +7,7 @@ or API be, and would look for a blob in vain: then a folder has to be said to be
 from __future__ import annotations
 
 import ipaddress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -58,6 +58,28 @@ def blobs_of(settings: Settings) -> Blobs:
         storage = str(DEFAULT_FOLDER)
     check_reach(settings, address)
     return EncryptedBlobs(blobs_at(storage), settings.keyring)
+
+
+class ConfiguredBlobs:
+    """The blobs that the settings name, looked for when they are first needed: runs without agents and
+    large values need none. Each method raises SettingsError where there are none.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @cached_property
+    def _found(self) -> Blobs:
+        return blobs_of(self._settings)
+
+    async def put(self, run_id: str, data: bytes) -> str:
+        return await self._found.put(run_id, data)
+
+    async def get(self, ref: str) -> bytes:
+        return await self._found.get(ref)
+
+    async def delete_run(self, run_id: str) -> None:
+        await self._found.delete_run(run_id)
 
 
 def check_reach(settings: Settings, address: str | None = None) -> None:

@@ -18,17 +18,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, assert_never
 
-from abeyance import schema, wire
-from abeyance.core import effects, events, machine
+from abeyance import schema, transcript, wire
+from abeyance.blobs import MemoryBlobs
+from abeyance.core import effects, events, machine, recall
+from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState, Status
+from abeyance.dialogue import TranscriptItem, shown
 from abeyance.duration import Duration, seconds
-from abeyance.errors import FailureCode
+from abeyance.errors import Blocked, FailureCode
 from abeyance.graph import Graph
 from abeyance.notebook import Notebook
-from abeyance.visit import CodeMissing, context_of, describe, graph_for, run_visit
+from abeyance.outcome import visit_ended
+from abeyance.visit import context_of, describe, graph_for, run_visit
 
 _BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _MOST_STEPS: Final = 100_000
@@ -67,6 +71,7 @@ class InMemoryRun:
         self._now = now
         self._wanted: deque[effects.Effect] = deque()
         self._sent = 0
+        self._blobs = MemoryBlobs()
         self._state = machine.new_run(
             run_id=run_id,
             spec=graph.build_for(
@@ -109,6 +114,19 @@ class InMemoryRun:
     def state(self) -> RunState:
         """All that is true of the run."""
         return self._state
+
+    async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
+        """What the agent at an address was told, said and did, oldest first; without one, the only agent.
+
+        Raises LookupError, with the addresses that there are, if none or several could be meant.
+        """
+        heads = recall.transcripts(self._state)
+        if address is None and len(heads) == 1:
+            (address,) = heads
+        if address is None or address not in heads:
+            message = f"no conversation of {address!r}; there are those of {', '.join(heads) or 'nobody'}"
+            raise LookupError(message)
+        return shown(await transcript.read(self._blobs, heads[address]))
 
     async def start(self) -> None:
         """Begin, and go on until nothing can happen without an answer or the passing of time."""
@@ -209,7 +227,7 @@ class InMemoryRun:
                 assert_never(effect)
 
     async def _visit(self, effect: effects.RunNode) -> None:
-        self._tell("node.started", effect.visit)
+        self._tell(f"{_what(effect.visit)}.started", effect.visit)
         order = self._order(
             "visit",
             effect,
@@ -263,11 +281,12 @@ class InMemoryRun:
                 logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
                 is_cancelled=lambda: False,
                 beat=lambda: None,
+                blobs=self._blobs,
             )
             try:
                 graph = graph_for(order, {self._graph.name: self._graph})
                 outcome = await run_visit(graph, order, context)
-            except CodeMissing:
+            except Blocked:
                 raise
             except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
                 outcome = wire.Failed(
@@ -280,45 +299,21 @@ class InMemoryRun:
         self._visit_ended(order, outcome)
 
     def _visit_ended(self, order: wire.VisitOrder, outcome: wire.VisitOutcome) -> None:
-        now, address = self._now, order.address
-        match outcome:
-            case wire.Finished():
-                self._tell_emitted(address, outcome.emitted)
-                if order.kind == "visit":
-                    self._tell("node.finished", address)
-                self._apply(
-                    events.NodeFinished(
-                        now=now,
-                        visit=address,
-                        patch=outcome.patch,
-                        goto=outcome.goto,
-                        routed=outcome.routed,
-                        sends=outcome.sends,
-                        fired=outcome.fired,
-                    )
-                )
-            case wire.Interrupted():
-                self._tell_emitted(address, outcome.emitted)
-                self._apply(
-                    events.NodeInterrupted(
-                        now=now,
-                        visit=address,
-                        asked=outcome.asked,
-                        journal=outcome.journal,
-                        saved=outcome.saved,
-                        composite=outcome.composite,
-                        reason=outcome.reason,
-                    )
-                )
-            case wire.Failed(code=code, message=message, journal=journal):
-                self._tell("node.failed", address, code=code, message=message)
-                self._apply(
-                    events.NodeFailed(
-                        now=now, visit=address, code=code, message=message, journal=journal
-                    )
-                )
-            case wire.Stopped(journal=journal):
-                self._apply(events.NodeStopped(now=now, visit=address, journal=journal))
+        address = order.address
+        if isinstance(outcome, wire.Finished | wire.Interrupted):
+            self._tell_emitted(address, outcome.emitted)
+        if isinstance(outcome, wire.Finished) and order.kind == "visit":
+            self._tell(f"{_what(address)}.finished", address)
+            if outcome.turn is not None:
+                self._tell("model.turn", address, data=outcome.turn)
+        if isinstance(outcome, wire.Failed):
+            self._tell(
+                f"{_what(address)}.failed",
+                address,
+                code=outcome.code,
+                message=outcome.message,
+            )
+        self._apply(visit_ended(address, outcome, self._now))
 
     def _tell_emitted(self, address: str, emitted: tuple[wire.Emitted, ...]) -> None:
         for each in emitted:
@@ -336,6 +331,10 @@ class InMemoryRun:
         self.events.append(
             Happened(time=self._now, type=type_, address=address, actor=actor, data=told)
         )
+
+
+def _what(address: str) -> str:
+    return "tool" if Address.parse(address).is_call else "node"
 
 
 class _MemoryMail:

@@ -20,17 +20,19 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from abeyance import clips, wire
+from abeyance.blobs import Blobs
 from abeyance.clipsengine import ClipsError, ClipsMissing, library
 from abeyance.context import Context, Goto, Mail, Send
 from abeyance.core import events
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.model import END, Clips
 from abeyance.core.patch import PatchError, merged
-from abeyance.errors import FailureCode, Fatal
+from abeyance.errors import AgentFailed, Blocked, FailureCode, Fatal
 from abeyance.graph import Graph
 from abeyance.interrupts import suspended_by
 from abeyance.nodecode import INBOX, call
 from abeyance.notebook import Notebook
+from abeyance.returned import Returned
 from abeyance.statemodel import ValuesError
 
 _LONGEST_MESSAGE: Final = 2_000
@@ -43,8 +45,11 @@ Deciders: TypeAlias = Sequence[tuple[str, Callable[..., Any]]]
 """The route functions of a node, with the names of their routes."""
 
 
-class CodeMissing(Exception):
+class CodeMissing(Blocked):
     """This process does not have the code that a run needs; another, or a later one, may."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=FailureCode.CODE_MISSING)
 
 
 def graph_for(order: wire.VisitOrder, graphs: Mapping[str, Graph]) -> Graph:
@@ -77,6 +82,7 @@ def context_of(
     logger: logging.LoggerAdapter[logging.Logger],
     is_cancelled: Callable[[], bool],
     beat: Callable[[], None],
+    blobs: Blobs,
 ) -> Context:
     """What the code of a visit is handed."""
     by_name = {key.rpartition("/")[2]: answer for key, answer in order.own.items()}
@@ -102,6 +108,8 @@ def context_of(
         inbox=order.inbox,
         guidance=order.guidance,
         mail=mail,
+        blobs=blobs,
+        call=order.call,
     )
 
 
@@ -118,7 +126,9 @@ async def run_visit(graph: Graph, order: wire.VisitOrder, context: Context) -> w
     except ValuesError as error:
         outcome = _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
     except Fatal as error:
-        outcome = _failed(FailureCode.NODE_FAILED, describe(error))
+        outcome = _failed(FailureCode.NODE_FAILED, describe(error), fatal=True)
+    except AgentFailed as error:
+        outcome = _failed(error.code, str(error))
     except ClipsError as error:
         message = f"the rules cannot be evaluated after {order.node!r}: {error}"
         outcome = _failed(FailureCode.NODE_FAILED, message)
@@ -129,9 +139,15 @@ def _with_notes(outcome: wire.VisitOutcome, context: Context) -> wire.VisitOutco
     book = context.notebook
     match outcome:
         case wire.Finished():
-            return outcome.model_copy(update={"emitted": tuple(book.emitted)})
+            return outcome.model_copy(
+                update={"emitted": tuple(book.emitted), "read": book.messages}
+            )
         case wire.Interrupted():
-            notes = {"emitted": tuple(book.emitted), "journal": book.steps or None}
+            notes = {
+                "emitted": tuple(book.emitted),
+                "journal": book.steps or None,
+                "read": book.messages,
+            }
             return outcome.model_copy(update=notes)
         case _:
             return outcome.model_copy(update={"journal": book.steps or None})
@@ -178,7 +194,11 @@ async def _run_code(
     goto: str | None = None
     sends: tuple[events.Send, ...] | None = None
     changes: Any = returned
-    if isinstance(returned, Goto):
+    more: dict[str, Any] = {}
+    if isinstance(returned, Returned):
+        goto, sends, changes = returned.goto, returned.sends, returned.patch
+        more = {"result": returned.result, "turn": returned.turn}
+    elif isinstance(returned, Goto):
         chosen, changes = returned.node, returned.patch
         if isinstance(chosen, str):
             goto = chosen
@@ -215,7 +235,7 @@ async def _run_code(
     is_decided = goto is not None or sends is not None
     routed = () if is_decided else await _routed(graph, order.node, deciders, after)
     fired = await _fired(order, after)
-    return wire.Finished(patch=patch, goto=goto, sends=sends, routed=routed, fired=fired)
+    return wire.Finished(patch=patch, goto=goto, sends=sends, routed=routed, fired=fired, **more)
 
 
 def _are_sends(returned: Any) -> bool:
@@ -298,8 +318,8 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _failed(code: FailureCode, message: str) -> wire.Failed:
-    return wire.Failed(code=code, message=_cut(message))
+def _failed(code: FailureCode, message: str, *, fatal: bool = False) -> wire.Failed:
+    return wire.Failed(code=code, message=_cut(message), fatal=fatal)
 
 
 def _cut(text: str) -> str:

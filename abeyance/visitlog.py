@@ -2,7 +2,8 @@
 
 A visit that was stopped (by a pause, a hand-over, or the end of the run) is told as such, so that each
 `node.started` is followed by exactly one of `node.finished`, `node.failed` and `node.stopped`, unless
-the run ended first. The same visit may start again afterwards, under the same address.
+the run ended first. The same visit may start again afterwards, under the same address. The call of a
+tool is told in the same way, as `tool.started` and so on, and a turn of a model also as `model.turn`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
@@ -30,27 +31,47 @@ def is_visit(activity: str, address: Any) -> bool:
     The others decide a node's routes, or work for a node in another way.
     """
     try:
-        segments = Address.parse(str(address)).segments
+        place = Address.parse(str(address))
     except ValueError:
         return False
-    graphs = (segment.id for segment in segments if segment.type == "graph")
-    node = segments[-1]
-    return node.type == "node" and any(activity == f"{graph}.{node.id}" for graph in graphs)
+    return place.segments[-1].type in {"node", "tool"} and activity == place.label
 
 
 def started(address: str, time: datetime | None = None) -> Told:
     """The code of a visit was sent off, or has begun where it ran locally."""
-    return Told(type="node.started", address=address, time=time)
+    return Told(type=f"{what(address)}.started", address=address, time=time)
 
 
 def stopped(address: str) -> Told:
     """The run stopped the code."""
-    return Told(type="node.stopped", address=address)
+    return Told(type=f"{what(address)}.stopped", address=address)
 
 
 def failed(address: str, code: str, message: str) -> Told:
     """The code failed for good."""
-    return Told(type="node.failed", address=address, data={"code": code, "message": message})
+    return Told(
+        type=f"{what(address)}.failed", address=address, data={"code": code, "message": message}
+    )
+
+
+def turned(address: str, turn: Mapping[str, Any]) -> Told:
+    """A model answered."""
+    return Told(
+        type="model.turn",
+        address=address,
+        data={
+            "turn": turn.get("turn"),
+            "model": turn.get("model"),
+            "calls": turn.get("calls"),
+            "usage": turn.get("usage"),
+            "finish_reason": turn.get("finish_reason"),
+        },
+    )
+
+
+def what(address: str) -> Literal["node", "tool"]:
+    """What a visit is that of."""
+    return "tool" if Address.parse(address).is_call else "node"
 
 
 def reported(address: str, report: Mapping[str, Any]) -> Iterator[Told]:
@@ -64,7 +85,9 @@ def reported(address: str, report: Mapping[str, Any]) -> Iterator[Told]:
                 )
             # What interrupted is told by its questions: the visit is not over.
             if kind == "finished":
-                yield Told(type="node.finished", address=address)
+                yield Told(type=f"{what(address)}.finished", address=address)
+                if (turn := outcome.get("turn")) is not None:
+                    yield turned(address, turn)
         case "stopped":
             yield stopped(address)
         case "failed":

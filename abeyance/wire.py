@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from abeyance.core.events import Asked, Message, Send
+from abeyance.core.events import Asked, Call, Message, Send
 from abeyance.core.ledger import Receipt
 from abeyance.core.model import Rule
 from abeyance.core.policy import Principal
@@ -155,6 +155,7 @@ class VisitOrder(Record):
     guidance: str | None = None
     local: bool = False
     rules: tuple[Rule, ...] = ()
+    call: Call | None = None
 
 
 class Emitted(Record):
@@ -167,7 +168,8 @@ class Emitted(Record):
 
 class Finished(Record):
     """The code returned. `routed` are the targets that route functions chose, `fired` the rules with
-    CLIPS text that fired.
+    CLIPS text that fired. `read` counts the messages that it was given when it asked for them. `result`
+    is that of a tool call; `turn` tells of a turn of a model.
     """
 
     kind: Literal["finished"] = "finished"
@@ -177,6 +179,9 @@ class Finished(Record):
     sends: tuple[Send, ...] | None = None
     fired: tuple[str, ...] = ()
     emitted: tuple[Emitted, ...] = ()
+    read: int | None = None
+    result: Any = None
+    turn: dict[str, Any] | None = None
 
 
 class Interrupted(Record):
@@ -189,22 +194,25 @@ class Interrupted(Record):
     composite: bool = False
     reason: Any = None
     emitted: tuple[Emitted, ...] = ()
+    read: int | None = None
 
 
 class Stopped(Record):
-    """The code was stopped because the run asked for it."""
+    """The code was stopped because the run asked for it. `patch` is what it had done by then."""
 
     kind: Literal["stopped"] = "stopped"
     journal: Any = None
+    patch: dict[str, Any] = Field(default_factory=dict)
 
 
 class Failed(Record):
-    """The code failed for good."""
+    """The code failed for good; `fatal` if it said so itself."""
 
     kind: Literal["failed"] = "failed"
     code: str
     message: str
     journal: Any = None
+    fatal: bool = False
 
 
 VisitOutcome: TypeAlias = Annotated[

@@ -21,12 +21,15 @@ from abeyance.activities.eviction import EvictionActivities
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
+from abeyance.blobs import Blobs
 from abeyance.client import Client
 from abeyance.connection import connect_temporal
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
 from abeyance.exit import leave
 from abeyance.graph import Graph
+from abeyance.mcpserver import close_servers
 from abeyance.settings import Settings, load_settings
+from abeyance.storage import ConfiguredBlobs
 from abeyance.telemetry import quiet_the_sdk
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.janitor import Janitor
@@ -51,6 +54,7 @@ def make_worker(
     graphs: Mapping[str, Graph],
     settings: Settings,
     *,
+    blobs: Blobs | None = None,
     strict_sandbox: bool = False,
 ) -> Worker:
     """A worker for these graphs, not yet running.
@@ -63,6 +67,7 @@ def make_worker(
     nodes = NodeActivities(
         graphs,
         client,
+        ConfiguredBlobs(settings) if blobs is None else blobs,
         default_timeout=settings.default_timeout,
         enable_metrics=settings.enable_metrics,
     )
@@ -100,6 +105,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     async with make_worker(temporal, graphs, settings):
         _logger.info("serving %s on the task queue %s", ", ".join(graphs), settings.task_queue)
         await stop.wait()
+    if "abeyance.mcppool" in sys.modules:
+        await close_servers()
 
 
 async def _serve_until_signalled(settings: Settings) -> None:

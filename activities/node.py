@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, MutableMapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from temporalio import activity
@@ -22,13 +22,14 @@ from abeyance import wire
 from abeyance.activities.checkpoint import Checkpoints
 from abeyance.activities.post import Post
 from abeyance.activities.pulse import Pulse, Superseded
+from abeyance.blobs import Blobs
 from abeyance.client import Client
 from abeyance.context import Context
 from abeyance.core.canonical import Json
-from abeyance.errors import FailureCode
+from abeyance.errors import Blocked, FailureCode
 from abeyance.graph import Graph
 from abeyance.notebook import Notebook
-from abeyance.visit import CodeMissing, context_of, describe, graph_for, run_visit
+from abeyance.visit import context_of, describe, graph_for, run_visit
 
 _logger = logging.getLogger("abeyance.node")
 
@@ -51,12 +52,14 @@ class NodeActivities:
         self,
         graphs: Mapping[str, Graph],
         client: Client,
+        blobs: Blobs,
         *,
         default_timeout: float = 300.0,
         enable_metrics: bool = True,
     ) -> None:
         self._graphs = graphs
         self._client = client
+        self._blobs = blobs
         self._default_timeout = default_timeout
         self._enable_metrics = enable_metrics
 
@@ -68,7 +71,7 @@ class NodeActivities:
         )
         post = Post(self._client, order, self._default_timeout)
         meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop
-        attempt = Attempt(order, self._graphs, post, Checkpoints(meter))
+        attempt = Attempt(order, self._graphs, post, Checkpoints(meter), self._blobs)
         return wire.VisitReport(outcome=await attempt.run())
 
 
@@ -81,8 +84,10 @@ class Attempt:
         graphs: Mapping[str, Graph],
         post: Post,
         checkpoints: Checkpoints,
+        blobs: Blobs,
     ) -> None:
         self._order = order
+        self._blobs = blobs
         self._post = post
         self._graphs = graphs
         self._info = activity.info()
@@ -110,14 +115,17 @@ class Attempt:
             graph = graph_for(order, self._graphs)
             async with self._pulse.beating():
                 return await self._run_in_time(graph)
-        except CodeMissing as error:
-            raise await self._excused(str(error), FailureCode.CODE_MISSING) from error
+        except Blocked as error:
+            # Without its cause: Temporal cuts a failure that is large, and then its code is hard to find.
+            raise await self._excused(str(error), error.code, error.retry_after) from None
         except Superseded as error:
             message = "the visit was given to another worker"
             raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
         except asyncio.CancelledError:
             if _run_asked_to_stop():
-                return wire.Stopped(journal=self._notebook.steps or order.journal)
+                return wire.Stopped(
+                    journal=self._notebook.steps or order.journal, patch=self._notebook.partial
+                )
             # A worker that shuts down, or an operator who paused or reset the activity: not the
             # node's fault, and the visit goes on elsewhere.
             await self._excused("the worker is shutting down", FailureCode.NODE_FAILED)
@@ -155,9 +163,12 @@ class Attempt:
         await self._remember(failures=failures)
         raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
 
-    async def _excused(self, message: str, code: FailureCode) -> ApplicationError:
+    async def _excused(
+        self, message: str, code: FailureCode, retry_after: float | None = None
+    ) -> ApplicationError:
         await self._remember(excused=self._pulse.journal.excused + 1)
-        return ApplicationError(message, type=code)
+        delay = None if retry_after is None else timedelta(seconds=retry_after)
+        return ApplicationError(message, type=code, next_retry_delay=delay)
 
     async def _remember(self, **changes: int) -> None:
         if not self._info.is_local:
@@ -192,6 +203,7 @@ class Attempt:
             logger=VisitLog(_logger, {"run_id": order.run_id, "address": order.address}),
             is_cancelled=activity.is_cancelled,
             beat=say,
+            blobs=self._blobs,
         )
 
 

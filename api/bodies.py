@@ -69,6 +69,7 @@ class LimitsBody(wire.Request):
         default=(), max_length=100, description="Hosts whose media a message may name by a url."
     )
     max_visits: int = Field(default=1000, ge=1, strict=True)
+    max_guard_turns: int = Field(default=10, ge=0, strict=True)
     max_parallel_visits: int = Field(default=50, ge=1, strict=True)
     pause_timeout: OptionalSeconds = Field(default=None, gt=0)
     grace: Seconds = Field(default=30.0, ge=0)

@@ -141,39 +141,6 @@ def deadline_edited(order: wire.EditDeadline, now: datetime) -> events.DeadlineE
     )
 
 
-def visit_ended(
-    visit: str, outcome: wire.VisitOutcome, now: datetime
-) -> events.NodeFinished | events.NodeInterrupted | events.NodeStopped | events.NodeFailed:
-    """How a visit's code ended."""
-    match outcome:
-        case wire.Finished():
-            return events.NodeFinished(
-                now=now,
-                visit=visit,
-                patch=outcome.patch,
-                goto=outcome.goto,
-                routed=outcome.routed,
-                sends=outcome.sends,
-                fired=outcome.fired,
-            )
-        case wire.Interrupted():
-            return events.NodeInterrupted(
-                now=now,
-                visit=visit,
-                asked=outcome.asked,
-                journal=outcome.journal,
-                saved=outcome.saved,
-                composite=outcome.composite,
-                reason=outcome.reason,
-            )
-        case wire.Stopped(journal=journal):
-            return events.NodeStopped(now=now, visit=visit, journal=journal)
-        case wire.Failed(code=code, message=message, journal=journal):
-            return events.NodeFailed(
-                now=now, visit=visit, code=code, message=message, journal=journal
-            )
-
-
 def _on_pause_timeout(text: str) -> OnPauseTimeout:
     return ResumeRun() if text == "resume" else _on_timeout(text)
 

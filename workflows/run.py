@@ -31,6 +31,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.model import GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
+    from abeyance.outcome import visit_ended
     from abeyance.workflows import arrivals, closing, surface, visits
     from abeyance.workflows.history import History
     from abeyance.workflows.leaving import leave_conversation
@@ -377,7 +378,7 @@ class AgentRun:
     async def _follow(self, visit: str, handle: visits.VisitHandle, *, is_local: bool) -> None:
         outcome = await visits.outcome_of(handle)
         self._running.pop(visit, None)
-        event = arrivals.visit_ended(visit, outcome, workflow.now())
+        event = visit_ended(visit, outcome, workflow.now())
         self._feed(event, is_local=is_local)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:

@@ -17,6 +17,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
     from abeyance.core import effects
+    from abeyance.core.address import Address
     from abeyance.core.model import GraphSpec, Rule
     from abeyance.errors import FailureCode
 
@@ -59,14 +60,16 @@ def start_node(effect: effects.RunNode, run_id: str, root: str) -> VisitHandle:
         guidance=effect.guidance,
         outcome=effect.outcome,
         local=node.local,
+        call=effect.call,
         routes=_routes(graph, node.id),
         rules=_clips_rules(graph, node.id),
     )
+    name = Address.parse(effect.visit).label
     if node.local:
-        return _start_locally(f"{graph.name}.{node.id}", order)
+        return _start_locally(name, order)
     timeout = None if node.timeout is None else timedelta(seconds=node.timeout)
     return workflow.start_activity(
-        f"{graph.name}.{node.id}",
+        name,
         order,
         result_type=wire.VisitReport,
         # A finally node may not hold up the end, however often it is tried.

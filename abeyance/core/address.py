@@ -49,6 +49,26 @@ class Address:
         segment = Segment(type, id, None if ordinal == 1 else str(ordinal))
         return Address((*self.segments, segment))
 
+    def call(self, tool: str, id: str) -> Address:  # noqa: A002
+        """The address of one call of a tool, directly below."""
+        return Address((*self.segments, Segment("tool", tool, id)))
+
+    @property
+    def is_call(self) -> bool:
+        """Whether this is the call of a tool."""
+        return self.segments[-1].type == "tool"
+
+    @property
+    def label(self) -> str:
+        """A visit's short name: `<graph>.<node>`, and of an agent `<run's graph>.<agent>.<tool>`."""
+        last = self.segments[-1].id
+        for segment in reversed(self.segments[:-1]):
+            if segment.type == "agent":
+                return f"{self.segments[0].id}.{segment.id}.{last}"
+            if segment.type == "graph":
+                return f"{segment.id}.{last}"
+        return last
+
     @property
     def parent(self) -> Address | None:
         """The address around this one, or None for the outermost."""

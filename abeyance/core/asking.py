@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Final
 
 from abeyance.core import flow, gate
 from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.events import Asked, NodeInterrupted
+from abeyance.core.events import Asked, Call, NodeInterrupted, key_of
 from abeyance.core.ledger import Parent
 from abeyance.core.model import END, Default, GoTo, GraphSpec
 from abeyance.core.state import Failure, Phase, Visit
 from abeyance.errors import FailureCode
+
+_APPROVALS: Final = key_of("approval", "")
 
 
 def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
@@ -35,6 +38,7 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
         saved=event.saved,
         interrupted=True,
         composite=event.composite,
+        read=max(visit.read, len(visit.taken) if event.read is None else event.read),
         stopping=False,
     )
     draft.put_visit(visit)
@@ -56,6 +60,27 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
     has_news = any(key not in visit.given for key in visit.answers)
     if not waits or (event.composite and has_news):
         draft.put_visit(replace(draft.state.visits[visit.address], phase=Phase.READY))
+
+
+def before(draft: Draft, visit: Visit, call: Call) -> None:
+    """Ask what has to be answered before the code of a tool call runs for the first time."""
+    asked = call.asked
+    visit = replace(visit, call=replace(call, asked=()))
+    event = NodeInterrupted(now=draft.now, visit=visit.address, asked=asked)
+    if (failure := _fault(draft.graph(visit.scope), visit, event)) is not None:
+        flow.fail(draft, visit, failure)
+        return
+    draft.put_visit(replace(visit, phase=Phase.WAITING, started_at=draft.now))
+    for each in asked:
+        gate.ask(draft, draft.state.visits[visit.address], each)
+
+
+def refusal(visit: Visit) -> Json:
+    """The result of a tool call that a person did not approve; None if none was refused."""
+    for key, answer in visit.answers.items():
+        if key.startswith(_APPROVALS) and answer.get("approved") is not True:
+            return {"rejected": answer.get("reason")}
+    return None
 
 
 def _fault(graph: GraphSpec, visit: Visit, event: NodeInterrupted) -> Failure | None:

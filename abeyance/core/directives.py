@@ -164,6 +164,11 @@ def _skip(draft: Draft, message: Message, visit: Visit) -> None:
     node = draft.graph(visit.scope).nodes[visit.node]
     if isinstance(node, InterruptNode) or visit.phase is Phase.WAITING:
         raise _Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
+    if visit.call is not None and (visit.call.once or visit.call.asked):
+        raise _Impossible(
+            "not_skippable",
+            f"{visit.call.tool!r} is called only with somebody's approval, and cannot be skipped",
+        )
     if isinstance(node, SubgraphNode):
         # Who skips a graph passes all that it would ask.
         _demand(message, node.graph.questions)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
-from abeyance.core.events import Message
+from abeyance.core.events import Call, Message
 from abeyance.core.model import FunctionNode, GraphSpec, Node
 
 StopReason: TypeAlias = Literal["pause", "rotation", "ending"]
@@ -27,7 +27,7 @@ class RunNode:
     those to the visit's own questions by their keys; `interrupted`: it has asked before, and kept
     `saved`. `item` is that of a fan-out, `results` what came together at the join before the node.
     `inbox` are the messages that the visit has taken, `guidance` what somebody said who had it run again.
-    `outcome` is the run's, for a finally node.
+    `outcome` is the run's, for a finally node. `call` says of which tool call it is.
     """
 
     visit: str
@@ -46,6 +46,7 @@ class RunNode:
     inbox: tuple[Message, ...]
     guidance: str | None
     outcome: str | None
+    call: Call | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
-from abeyance.core.model import OnPauseTimeout, OnTimeout, Question, ResumeRun
+from abeyance.core.model import Kind, OnPauseTimeout, OnTimeout, Question, ResumeRun
 from abeyance.core.policy import Principal
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
@@ -53,29 +53,12 @@ class RotationDue(_Event):
     hard: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
-    """One item of a fan-out: a visit of `node` that reads `item`."""
+def key_of(kind: Kind, key: str) -> str:
+    """The key of an answer in its visit: those that code did not ask for are told apart by kind.
 
-    node: str
-    item: Json = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFinished(_Event):
-    """A visit's code returned.
-
-    `patch` is what it changes; `goto` or `sends` replace its edges (no sends at all is None, and an
-    empty fan-out is one without items); `routed` are the targets that its route functions chose (None
-    where they have not been asked); `fired` are the ids of the rules with CLIPS text that fired.
+    No key of code's begins with a slash: neither a name nor a process has one in it.
     """
-
-    visit: str
-    patch: Mapping[str, Json] = field(default_factory=dict)
-    goto: str | None = None
-    routed: tuple[str, ...] | None = None
-    sends: tuple[Send, ...] | None = None
-    fired: tuple[str, ...] = ()
+    return key if kind == "question" else f"/{kind}/{key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +71,57 @@ class Asked:
     question: Question
     process: str | None = None
     deadline: datetime | None = None
+    kind: Kind = "question"
 
     @property
     def key(self) -> str:
         """What tells it from the other questions of its visit, and finds its answer again."""
-        return (
-            self.question.name if self.process is None else f"{self.process}/{self.question.name}"
-        )
+        name = self.question.name
+        return key_of(self.kind, name if self.process is None else f"{self.process}/{name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """That a visit is the call of a tool. `id` is the call's, unique among those of its agent.
+
+    What is `asked` has to be answered before its code runs for the first time. `once`: nobody may stop
+    the code to run it again, and what became of it when its worker died a person has to say.
+    """
+
+    tool: str
+    id: str
+    asked: tuple[Asked, ...] = ()
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """One item of a fan-out: a visit of `node` that reads `item`."""
+
+    node: str
+    item: Json = None
+    call: Call | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFinished(_Event):
+    """A visit's code returned.
+
+    `patch` is what it changes; `goto` or `sends` replace its edges (no sends at all is None, and an
+    empty fan-out is one without items); `routed` are the targets that its route functions chose (None
+    where they have not been asked); `fired` are the ids of the rules with CLIPS text that fired. `read`
+    counts the messages that it was given when it asked for them; None is all that the visit has taken.
+    `result` is that of a tool call.
+    """
+
+    visit: str
+    patch: Mapping[str, Json] = field(default_factory=dict)
+    goto: str | None = None
+    routed: tuple[str, ...] | None = None
+    sends: tuple[Send, ...] | None = None
+    fired: tuple[str, ...] = ()
+    read: int | None = None
+    result: Json = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +129,8 @@ class NodeInterrupted(_Event):
     """A visit's code asks people, and has ended until they answer.
 
     `composite`: it runs several processes, so every answer re-enters it, not only the last. `reason`
-    is then what it says of itself. `saved` is the visit's private state.
+    is then what it says of itself. `saved` is the visit's private state. `read` counts the messages that
+    it was given; None is all that it has taken.
     """
 
     visit: str
@@ -111,24 +139,32 @@ class NodeInterrupted(_Event):
     saved: Json = None
     composite: bool = False
     reason: Json = None
+    read: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStopped(_Event):
-    """A visit's code was stopped, because of a pause, a rotation or an ending."""
+    """A visit's code was stopped, because of a pause, a rotation or an ending.
+
+    `patch` is what it had done by then: it counts only if the visit does not begin again.
+    """
 
     visit: str
     journal: Json = None
+    patch: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFailed(_Event):
-    """A visit's code failed for good: its retries are used up, or it said that none would help."""
+    """A visit's code failed for good: its retries are used up, or it said (`fatal`) that none would
+    help.
+    """
 
     visit: str
     code: str
     message: str
     journal: Json = None
+    fatal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

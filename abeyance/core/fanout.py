@@ -37,7 +37,7 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...]) -> None:
             return
     for index, each in enumerate(sends):
         member = Member(fan=visit.address, index=index)
-        flow.enter(draft, visit.scope, each.node, members=(*visit.members, member))
+        flow.enter(draft, visit.scope, each.node, members=(*visit.members, member), call=each.call)
 
 
 def reach(draft: Draft, visit: Visit, edge: Edge) -> None:
@@ -88,7 +88,11 @@ def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
                 flow.fail_scope(draft, scope_address, failure)
                 return
             _tell_answers(draft, scope_address, fan, item)
-    results: Json = [{"item": item.item, "status": _status(item)} for item in fan.items]
+    results: Json = [
+        {"item": item.item, "status": _status(item)}
+        | ({} if item.result is None else {"result": item.result})
+        for item in fan.items
+    ]
     graph = draft.graph(scope_address)
     keys = reached or set(fan.joins)
     for target in dict.fromkeys(edge.target for edge in graph.edges if edge.key in keys):

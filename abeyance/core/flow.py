@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from abeyance.core import ending, gate, items, recourse
+from abeyance.core import ending, gate, items, recall, recourse
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
+from abeyance.core.events import Call
 from abeyance.core.gathering import gathering
-from abeyance.core.model import END, AskOperator, Edge, GoTo, InterruptNode
+from abeyance.core.model import END, AskOperator, Edge, GoTo, InterruptNode, TellCaller
 from abeyance.core.state import Failure, Member, Phase, Scope, Visit
 from abeyance.errors import FailureCode
 
@@ -34,6 +35,7 @@ def enter(
     results: Json = None,
     guidance: str | None = None,
     is_finally: bool = False,
+    call: Call | None = None,
 ) -> None:
     """Make a visit of a node, ready to start. Too many of one node fail the graph."""
     if scope_address not in draft.state.scopes:
@@ -41,7 +43,7 @@ def enter(
         return
     scope = draft.state.scopes[scope_address]
     ordinal = scope.ordinals.get(node, 0) + 1
-    address = str(Address.parse(scope_address).child("node", node, ordinal))
+    address = _address(draft, scope_address, node, ordinal, call)
     if not is_finally and not count(draft, scope_address, node, members, address):
         return
     scope = draft.state.scopes[scope_address]
@@ -56,9 +58,20 @@ def enter(
             members=members,
             results=results,
             guidance=guidance,
+            call=call,
         )
     )
     draft.count(visits=1)
+
+
+def _address(draft: Draft, scope: str, node: str, ordinal: int, call: Call | None) -> str:
+    around = Address.parse(scope)
+    if call is None:
+        return str(around.child("node", node, ordinal))
+    address = str(around.call(call.tool, call.id))
+    # Two calls of one id would be one visit.
+    taken = address in draft.state.visits
+    return str(around.call(call.tool, f"{call.id}~{ordinal}")) if taken else address
 
 
 def count(
@@ -90,8 +103,11 @@ def count(
     return False
 
 
-def fail(draft: Draft, visit: Visit, failure: Failure) -> None:
-    """A visit failed: do what its node's `on_error` says, else fail the graph that it is in."""
+def fail(draft: Draft, visit: Visit, failure: Failure, *, fatal: bool = False) -> None:
+    """A visit failed: do what its node's `on_error` says, else fail the graph that it is in.
+
+    `fatal`: its code said that there is nothing to be done about it, which no model is told.
+    """
     if failure.address is None:
         failure = replace(failure, address=visit.address)
     graph = draft.graph(visit.scope)
@@ -106,17 +122,22 @@ def fail(draft: Draft, visit: Visit, failure: Failure) -> None:
             go_instead(draft, visit, target)
         case AskOperator():
             recourse.ask(draft, visit, failure)
+        case TellCaller() if not fatal:
+            told = {"error": failure.message, "code": failure.code}
+            draft.put_visit(
+                replace(visit, phase=Phase.READY, stage="body", returned={}, result=told)
+            )
         case _:
-            fail_scope(draft, visit.scope, failure)
+            fail_scope(draft, visit.scope, failure, fatal=fatal)
 
 
-def fail_scope(draft: Draft, scope_address: str, failure: Failure) -> None:
+def fail_scope(draft: Draft, scope_address: str, failure: Failure, *, fatal: bool = False) -> None:
     """A graph cannot go on: the visit that it is walked for fails, or, at the root, the run."""
     scope = draft.state.scopes[scope_address]
     if scope.visit is None:
         ending.begin(draft, "failed", failure.message, error=failure)
         return
-    fail(draft, draft.state.visits[scope.visit], failure)
+    fail(draft, draft.state.visits[scope.visit], failure, fatal=fatal)
 
 
 def leave_unit(draft: Draft, visit: Visit, reason: str, *, by: str | None = None) -> None:
@@ -135,6 +156,7 @@ def drop_unit(draft: Draft, visit: Visit, reason: str, *, by: str | None = None)
         return
     for each in [v for v in draft.state.visits.values() if v.scope == inner.address]:
         leave_unit(draft, each, reason, by=by)
+    recall.keep(draft, visit, inner)
     draft.drop_scope(inner.address)
 
 

@@ -13,9 +13,9 @@ from abeyance.core import items, ledger, template
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
-from abeyance.core.events import Asked
-from abeyance.core.ledger import Interrupt, Kind, Parent, SettledStatus
-from abeyance.core.model import Question
+from abeyance.core.events import Asked, key_of
+from abeyance.core.ledger import Interrupt, Parent, SettledStatus
+from abeyance.core.model import Kind, Question
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Phase, Visit
 
@@ -39,7 +39,7 @@ def open_question(
         prompt=template.fill(question.prompt, values),
         reason=template.fill_all(question.reason, values),
     )
-    ask(draft, visit, Asked(question=shown), kind)
+    ask(draft, visit, Asked(question=shown, kind=kind))
     draft.put_visit(
         replace(draft.state.visits[visit.address], phase=Phase.WAITING, started_at=draft.now)
     )
@@ -49,7 +49,6 @@ def ask(
     draft: Draft,
     visit: Visit,
     asked: Asked,
-    kind: Kind = "question",
     *,
     parents: tuple[Parent, ...] = (),
 ) -> None:
@@ -59,7 +58,7 @@ def ask(
     another question, with an id of its own.
     """
     state = draft.state
-    question = asked.question
+    question, kind = asked.question, asked.kind
     address = visit.address
     if asked.process is not None:
         address = str(Address.parse(address).child("process", asked.process))
@@ -67,10 +66,9 @@ def ask(
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
         deadline = draft.after(question.timeout)
-    key = ledger.key_of(kind, asked.key)
-    ordinal = visit.asked.get(key, 0) + 1
+    ordinal = visit.asked.get(asked.key, 0) + 1
     id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind)
-    draft.put_visit(replace(visit, asked={**visit.asked, key: ordinal}))
+    draft.put_visit(replace(visit, asked={**visit.asked, asked.key: ordinal}))
     number = draft.tell(
         "interrupt.opened",
         address,
@@ -99,7 +97,7 @@ def ask(
             question.name, address, prompt, question.reason, question.response_schema
         ),
         number=number,
-        key=key,
+        key=asked.key,
         parents=(*parents, *_units_around(draft, visit.scope)),
     )
     draft.change(ledger=draft.state.ledger.with_opened(opened))
@@ -135,13 +133,13 @@ def answer(
     )
     visit = draft.state.visits[interrupt.visit]
     # What a person says about a visit that failed, or before it runs, is no answer of the graph's.
-    if interrupt.kind not in {"static", "error"}:
+    if interrupt.kind not in {"static", "error", "outcome"}:
         items.put_answer(draft, visit, interrupt.name, value)
     if by != TIMEOUT:
         # A loop that a person steers is no runaway loop.
         items.forget_counts(draft, visit)
     # A snapshot that was written before questions had keys has none.
-    key = interrupt.key or ledger.key_of(interrupt.kind, interrupt.name)
+    key = interrupt.key or key_of(interrupt.kind, interrupt.name)
     visit = replace(visit, answers={**visit.answers, key: value})
     waits = any(entry.visit == visit.address for entry in draft.state.ledger.open.values())
     if visit.phase is Phase.WAITING and (visit.composite or not waits):

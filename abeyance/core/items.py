@@ -109,6 +109,13 @@ def set_fields(draft: Draft, visit: Visit, fields: Mapping[str, Json]) -> None:
     )
 
 
+def put_result(draft: Draft, visit: Visit, result: Json) -> None:
+    """Set what the call of a tool has come to."""
+    if result is not None and visit.members:
+        item = item_of(draft.state, visit.scope, visit.members[-1])
+        put_item(draft, visit.scope, visit.members[-1], replace(item, result=result))
+
+
 def unreachable(state: RunState, visit: Visit, fields: Mapping[str, Json]) -> list[str]:
     """Those of the fields that cannot be set so: an item can only add to what is gathered by adding."""
     if not visit.members:

@@ -12,12 +12,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from abeyance.core import ending, fanout, flow, gate, items, looks, patch, rules, trail
+from abeyance.core import (
+    ending,
+    fanout,
+    flow,
+    gate,
+    items,
+    looks,
+    messages,
+    patch,
+    rules,
+    trail,
+)
 from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import DecideRoutes
-from abeyance.core.events import NodeFinished
-from abeyance.core.ledger import key_of
+from abeyance.core.events import NodeFinished, key_of
 from abeyance.core.model import (
     END,
     Always,
@@ -77,12 +87,36 @@ def finish(draft: Draft, visit: Visit, event: NodeFinished) -> None:
         "the visit finished without it",
         status="superseded",
     )
+    items.put_result(draft, visit, visit.result if event.result is None else event.result)
+    if _is_held_back(draft, visit, event):
+        return
     way = Way(goto=event.goto, routed=event.routed or (), sends=event.sends, fired=event.fired)
     done = replace(visit, way=way, journal=None, saved=None, composite=False, stopping=False)
     if visit.node in graph.interrupt_after and not visit.is_finally:
         looks.ask(draft, replace(done, stage="after"))
     else:
         _judge(draft, done, way)
+
+
+def _is_held_back(draft: Draft, visit: Visit, event: NodeFinished) -> bool:
+    """Whether a visit is run again rather than left, because messages for it are unread.
+
+    So that what somebody was told is in, an agent hears before it ends (netherbrain's guard).
+    """
+    node = draft.graph(visit.scope).nodes[visit.node]
+    if not isinstance(node, FunctionNode) or not node.guarded:
+        return False
+    unread = tuple(messages.for_visit(draft.state, visit))
+    if event.goto is not None or event.sends is not None or not unread:
+        return False
+    scope = draft.state.scopes[visit.scope]
+    if scope.guards >= draft.state.limits.max_guard_turns:
+        messages.report(draft, unread, "guard")
+        return False
+    draft.put_scope(replace(scope, guards=scope.guards + 1))
+    _drop(draft, visit)
+    flow.enter(draft, visit.scope, visit.node, members=visit.members)
+    return True
 
 
 def go_on(draft: Draft, visit: Visit, way: Way) -> None:

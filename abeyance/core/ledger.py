@@ -18,13 +18,10 @@ from typing import Literal, TypeAlias, assert_never
 
 from abeyance.core.canonical import Json, canonical, sha256, size, why_not_json
 from abeyance.core.events import Responded
-from abeyance.core.model import OnTimeout
+from abeyance.core.model import Kind, OnTimeout
 from abeyance.core.policy import TIMEOUT
 from abeyance.errors import Code, Refusal
 
-Kind: TypeAlias = Literal[
-    "question", "approval", "static", "error", "outcome", "rule", "elicitation"
-]
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
 
 _KEPT_ANSWER_BYTES = 512
@@ -123,19 +120,11 @@ def interrupt_id(
 ) -> str:
     """`<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
 
-    What the run itself asks about a visit is told apart from what its code asks under the same name.
+    What is asked about a visit is told apart from what its code asks under the same name.
     """
-    own = [kind] if kind in {"static", "error"} else []
+    own = [] if kind in {"question", "rule"} else [kind]
     place = canonical([address, name, ordinal, *own])
     return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"
-
-
-def key_of(kind: Kind, key: str) -> str:
-    """The key of an answer in its visit: those that code did not ask for are told apart by kind.
-
-    No key of code's begins with a slash: neither a name nor a process has one in it.
-    """
-    return key if kind == "question" else f"/{kind}/{key}"
 
 
 def digest_of(name: str, address: str, prompt: str, reason: Json, response_schema: Json) -> str:

@@ -39,7 +39,7 @@ def ask(draft: Draft, visit: Visit) -> None:
         response_schema=_answers(draft.graph(visit.scope)),
     )
     waiting = replace(visit, phase=Phase.WAITING, started_at=draft.now)
-    gate.ask(draft, waiting, Asked(question=question), "static")
+    gate.ask(draft, waiting, Asked(question=question, kind="static"))
 
 
 def take(draft: Draft, interrupt: ledger.Interrupt, answer: Json, by: str) -> None:
@@ -65,7 +65,7 @@ def take(draft: Draft, interrupt: ledger.Interrupt, answer: Json, by: str) -> No
 
 def passed(visit: Visit) -> Visit:
     """The visit after somebody has looked: how they let it go on is no answer of the graph's."""
-    key = ledger.key_of("static", _NAMES[visit.stage])
+    key = events.key_of("static", _NAMES[visit.stage])
     rest = {name: answer for name, answer in visit.answers.items() if name != key}
     return replace(visit, answers=rest)
 

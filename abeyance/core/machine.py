@@ -204,15 +204,18 @@ def _visit_ended(
         case events.NodeFinished() if visit.way is not None:
             leaving.decided(draft, visit, visit.way, event)
         case events.NodeFinished():
+            messages.give_back(draft, visit, event.read)
             if visit.returned is not None or isinstance(_node(draft, visit), InterruptNode):
                 # It was code of routes and rules; the answer itself was merged before it was asked.
                 event = replace(event, patch={})
             leaving.finish(draft, visit, event)
         case events.NodeInterrupted():
             asking.interrupted(draft, visit, event)
-        case events.NodeStopped(journal=journal):
+        case events.NodeStopped(journal=journal, patch=changes):
             if draft.state.ending is not None:
-                draft.drop_visit(visit.address)
+                # What it had done by then is a part of what the run leaves.
+                if leaving.merge(draft, visit, changes) is not None:
+                    draft.drop_visit(visit.address)
                 return
             # Code that was stopped before it began brings no journal, and must not erase the last.
             kept = visit.journal if journal is None else journal
@@ -220,7 +223,7 @@ def _visit_ended(
         case events.NodeFailed(code=code, message=message, journal=journal):
             kept = visit.journal if journal is None else journal
             failed = replace(visit, journal=kept)
-            flow.fail(draft, failed, Failure(code=code, message=message))
+            flow.fail(draft, failed, Failure(code=code, message=message), fatal=event.fatal)
         case _:
             assert_never(event)
 
@@ -270,7 +273,9 @@ def _paused(draft: Draft, event: events.Paused) -> None:
 
 def _stop_running(draft: Draft, reason: Literal["pause", "rotation"]) -> None:
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
-        if not visit.stopping and not visit.is_finally:
+        # A call that may run only once is waited for.
+        is_once = visit.call is not None and visit.call.once
+        if not visit.stopping and not visit.is_finally and not is_once:
             draft.want(StopNode(visit=visit.address, reason=reason))
             draft.put_visit(replace(visit, stopping=True))
 

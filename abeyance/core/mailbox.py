@@ -120,6 +120,11 @@ class Mailbox:
         queue = (*before, message, *self.queue[len(before) :])
         return replace(self, queue=queue, seen=seen, rejected=rejected)
 
+    def with_returned(self, messages: tuple[Message, ...]) -> Mailbox:
+        """The box with messages put back that were taken and not read, before all of their priority."""
+        queue = sorted((*messages, *self.queue), key=lambda message: _RANK[message.priority])
+        return replace(self, queue=tuple(queue))
+
     def with_rejected(self, message: Message, code: str) -> Mailbox:
         """The box with a note that a message came to nothing; the last hundred notes are kept."""
         note = Rejected(message_id=message.message_id, code=code, preview=preview(message))

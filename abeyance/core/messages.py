@@ -2,8 +2,9 @@
 
 A message is for the visit that its `target` names, by address or by node; without one for the first that
 reads. A visit reads when its function takes an `inbox`, at its start, or asks while it runs. What a visit
-has taken belongs to it: tried again, it gets the same messages, and nobody else does. Directives are
-taken by the run itself (`directives`).
+has taken belongs to it: tried again, it gets the same messages, and nobody else does. What it took and
+was never given goes back into the box when it ends. Directives are taken by the run itself
+(`directives`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import items
+from abeyance.core import items, recall
 from abeyance.core.address import Address
 from abeyance.core.canonical import size, why_not_json
 from abeyance.core.draft import Draft
@@ -90,11 +91,30 @@ def reject(draft: Draft, message: Message, code: str, reason: str) -> None:
 
 def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
     """The unread messages that a visit may take, in the order of reading."""
+    names = _names(state, visit)
     for message in state.mailbox.queue:
         if message.action in DIRECTIVES:
             continue
-        if message.target in (None, visit.address, visit.node, visit.scope):
+        target = message.target
+        if target is None or target in names or _is_turn_beside(visit, target):
             yield message
+
+
+def _names(state: RunState, visit: Visit) -> set[str]:
+    names = {visit.address, visit.node, visit.scope}
+    around = state.scopes[visit.scope].visit
+    if around is not None and recall.is_agent(visit.scope):
+        # Who writes to an agent names it, or the node that it is.
+        names |= {around, state.visits[around].node, state.graph_of(visit.scope).name}
+    return names
+
+
+def _is_turn_beside(visit: Visit, target: str) -> bool:
+    """Whether a target is another turn of the agent: the one that its writer saw running."""
+    if not recall.is_agent(visit.scope) or not target.startswith(f"{visit.scope};"):
+        return False
+    place = Address.parse(target)
+    return str(place.parent) == visit.scope and place.segments[-1].id == visit.node
 
 
 def read_at_start(draft: Draft, visit: Visit) -> Visit:
@@ -114,6 +134,20 @@ def taken(draft: Draft, event: MessagesTaken) -> None:
     if found:
         _deliver(draft, visit, found)
         draft.put_visit(replace(visit, taken=(*visit.taken, *found)))
+
+
+def give_back(draft: Draft, visit: Visit, read: int | None) -> None:
+    """Put back what a visit has taken and its code was never given, because the answer was lost.
+
+    The attempt that asked for it died, or nobody could tell it, and the one that finished did not ask.
+    """
+    known = len(visit.taken) if read is None else max(read, visit.read)
+    unread = visit.taken[known:]
+    if unread:
+        draft.change(mailbox=draft.state.mailbox.with_returned(unread))
+        draft.count(messages_delivered=-len(unread))
+        for message in unread:
+            draft.tell("message.returned", visit.address, message_id=message.message_id)
 
 
 def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> None:
@@ -232,7 +266,12 @@ def _refuse_foreign_media(state: RunState, message: Message) -> None:
 
 def _nodes(spec: GraphSpec) -> set[str]:
     inner = [node.graph for node in spec.nodes.values() if isinstance(node, SubgraphNode)]
-    return {*spec.nodes, *(name for graph in inner for name in _nodes(graph))}
+    agents = [
+        node.graph.name
+        for node in spec.nodes.values()
+        if isinstance(node, SubgraphNode) and node.agent
+    ]
+    return {*spec.nodes, *agents, *(name for graph in inner for name in _nodes(graph))}
 
 
 def _graphs(spec: GraphSpec) -> set[str]:

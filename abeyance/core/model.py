@@ -13,6 +13,18 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias, assert_never
 
 from abeyance.core.canonical import Json, sha256
+from abeyance.core.question import AskOperator as AskOperator
+from abeyance.core.question import Default as Default
+from abeyance.core.question import Fail as Fail
+from abeyance.core.question import GoTo as GoTo
+from abeyance.core.question import Halt as Halt
+from abeyance.core.question import Kind as Kind
+from abeyance.core.question import OnError as OnError
+from abeyance.core.question import OnPauseTimeout as OnPauseTimeout
+from abeyance.core.question import OnTimeout as OnTimeout
+from abeyance.core.question import Question as Question
+from abeyance.core.question import ResumeRun as ResumeRun
+from abeyance.core.question import TellCaller as TellCaller
 
 START = "START"
 """The source of the edges by which a run enters its graph."""
@@ -32,77 +44,12 @@ class FieldSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Halt:
-    """When a deadline passes: the run ends `halted`."""
-
-    kind: Literal["halt"] = "halt"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoTo:
-    """Run this node of the same scope with the values as they are, in place of what would follow."""
-
-    kind: Literal["goto"] = "goto"
-    node: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Default:
-    """When a deadline passes: this answer is given, by `timeout`."""
-
-    kind: Literal["default"] = "default"
-    answer: Json
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fail:
-    """When a visit fails: the run fails."""
-
-    kind: Literal["fail"] = "fail"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeRun:
-    """When a pause's deadline passes: the run goes on."""
-
-    kind: Literal["resume"] = "resume"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskOperator:
-    """When a visit fails: a person says whether to try again, to skip it with a patch, or to fail."""
-
-    kind: Literal["interrupt"] = "interrupt"
-
-
-OnTimeout: TypeAlias = Halt | GoTo | Default
-OnPauseTimeout: TypeAlias = ResumeRun | Halt | GoTo
-OnError: TypeAlias = Fail | GoTo | AskOperator
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a person is asked, before it is filled with values and opened.
-
-    `timeout` is in seconds; None waits for ever. `response_schema` None accepts any JSON value.
-    """
-
-    name: str
-    prompt: str
-    reason: Json = None
-    payload: Json = None
-    response_schema: Json = None
-    requested_capability: str | None = None
-    timeout: float | None = None
-    on_timeout: OnTimeout = field(default_factory=Halt)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionNode:
     """A node that is a Python function. Times are in seconds.
 
     `retries` counts the attempts after the first. `to` names the targets that a returned `Goto` or
-    `Send` may have. `reads_inbox`: it is handed the messages that are there when it starts.
+    `Send` may have. `reads_inbox`: it is handed the messages that are there when it starts. `guarded`: it
+    is run again, rather than left, while messages for it are unread.
     """
 
     kind: Literal["function"] = "function"
@@ -115,6 +62,7 @@ class FunctionNode:
     on_error: OnError = field(default_factory=Fail)
     to: tuple[str, ...] = ()
     reads_inbox: bool = False
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +81,10 @@ class SubgraphNode:
 
     `input` and `output` map fields of the target to fields of the source; None means all that both
     have. `defaults` are the values with which the nested graph begins where `input` says nothing.
+
+    `agent`: the graph is that of an agent. It is then handed all values around it, with the item of a
+    fan-out and what a person said, in its field `input`. `result` is the field of it that is the result
+    of a tool call. The fields that `remembers` names begin as the last visit of the node left them.
     """
 
     kind: Literal["subgraph"] = "subgraph"
@@ -143,6 +95,9 @@ class SubgraphNode:
     output: Mapping[str, str] | None = None
     defaults: Mapping[str, Json] = field(default_factory=dict)
     on_error: OnError = field(default_factory=Fail)
+    agent: bool = False
+    result: str | None = None
+    remembers: tuple[str, ...] = ()
 
 
 Node: TypeAlias = FunctionNode | InterruptNode | SubgraphNode

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from abeyance.core import flow, leaving, patch
+from abeyance.core import flow, items, leaving, patch, recall
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.draft import Draft
-from abeyance.core.items import values_of
 from abeyance.core.model import START, GraphSpec, SubgraphNode
 from abeyance.core.state import Phase, Scope, Visit
 
@@ -23,14 +22,20 @@ from abeyance.core.state import Phase, Scope, Visit
 def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
     """Walk a node's graph for a visit."""
     outer = draft.state.scopes[visit.scope]
-    values = values_of(draft.state, visit)
+    values = items.values_of(draft.state, visit)
     given = {
         target: values[source]
         for target, source in _inputs(draft.graph(visit.scope), node, values).items()
         if source in values
     }
-    address = str(Address.parse(visit.address).child("graph", node.graph.name))
-    initial = {**node.defaults, **given}
+    kind = "agent" if node.agent else "graph"
+    address = str(Address.parse(visit.address).child(kind, node.graph.name))
+    initial = {**node.defaults, **given, **recall.remembered(draft.state, visit)}
+    if node.agent:
+        item = None
+        for member in visit.members[-1:]:
+            item = items.item_of(draft.state, visit.scope, member).item
+        initial["input"] = {"values": dict(values), "item": item, "guidance": visit.guidance}
     draft.put_visit(
         replace(visit, phase=Phase.NESTED, started_at=draft.now, starts=visit.starts + 1)
     )
@@ -57,6 +62,10 @@ def close(draft: Draft) -> bool:
             return True
         visit = draft.state.visits[scope.visit]
         changed = _changed(draft, visit, scope)
+        node = draft.graph(visit.scope).nodes[visit.node]
+        if isinstance(node, SubgraphNode) and node.result is not None:
+            visit = replace(visit, result={"content": scope.values.get(node.result)})
+        recall.keep(draft, visit, scope)
         draft.drop_scope(scope.address)
         draft.put_visit(replace(visit, phase=Phase.READY, returned=changed))
         return True
@@ -67,7 +76,7 @@ def _changed(draft: Draft, visit: Visit, scope: Scope) -> Mapping[str, Json]:
     graph = draft.graph(visit.scope)
     node = graph.nodes[visit.node]
     assert isinstance(node, SubgraphNode)  # noqa: S101 no other node has a scope
-    inputs = _inputs(graph, node, values_of(draft.state, visit))
+    inputs = _inputs(graph, node, items.values_of(draft.state, visit))
     outputs = node.output
     if outputs is None:
         outputs = {name: name for name in scope.values if graph.open_values or name in graph.fields}
@@ -76,6 +85,9 @@ def _changed(draft: Draft, visit: Visit, scope: Scope) -> Mapping[str, Json]:
         if source not in scope.values:
             continue
         now = scope.values[source]
+        if node.agent and now is None:
+            # An agent that a hook did not let begin has no output, and what was there stays.
+            continue
         if inputs.get(source) == target and source in scope.given:
             before = scope.given[source]
             if canonical(now) != canonical(before):

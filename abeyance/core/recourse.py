@@ -39,7 +39,7 @@ def ask(draft: Draft, visit: Visit, failure: Failure) -> None:
         reason={"code": failure.code, "message": failure.message, "address": failure.address},
         response_schema=_answers(draft.graph(visit.scope)),
     )
-    gate.ask(draft, visit, Asked(question=question), "error")
+    gate.ask(draft, visit, Asked(question=question, kind="error"))
 
 
 def fields_schema(graph: GraphSpec) -> tuple[Json, Json]:

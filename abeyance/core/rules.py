@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from abeyance.core.canonical import Json, canonical
-from abeyance.core.ledger import key_of
+from abeyance.core.events import key_of
 from abeyance.core.model import (
     Ask,
     Assert,

@@ -11,12 +11,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from abeyance.core import flow, gate, items, leaving, looks, messages, nesting, recourse
+from abeyance.core import (
+    asking,
+    flow,
+    gate,
+    items,
+    leaving,
+    looks,
+    messages,
+    nesting,
+    recourse,
+)
 from abeyance.core.canonical import Json, size
 from abeyance.core.draft import Draft
 from abeyance.core.effects import RunNode, Yield
-from abeyance.core.events import NodeFinished
-from abeyance.core.ledger import key_of
+from abeyance.core.events import NodeFinished, key_of
 from abeyance.core.model import FunctionNode, InterruptNode, SubgraphNode
 from abeyance.core.state import Phase, RunState, Visit
 
@@ -74,6 +83,14 @@ def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
 
 
 def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
+    if visit.call is not None and visit.returned is None:
+        if visit.call.asked:
+            asking.before(draft, visit, visit.call)
+            return True
+        if (refused := asking.refusal(visit)) is not None:
+            event = NodeFinished(now=draft.now, visit=visit.address, result=refused)
+            leaving.finish(draft, visit, event)
+            return True
     match draft.graph(visit.scope).nodes[visit.node]:
         case _ if visit.returned is not None:
             return _go_out(draft, visit, visit.returned, has_place=has_place)
@@ -163,6 +180,7 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
             results=visit.results,
             inbox=visit.inbox,
             guidance=visit.guidance,
+            call=visit.call,
             outcome=None if draft.state.ending is None else draft.state.ending.outcome,
         )
     )

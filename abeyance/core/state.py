@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
-from abeyance.core.events import CancelMode, Message, PauseMode, Send
+from abeyance.core.events import Call, CancelMode, Message, PauseMode, Send
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
 from abeyance.core.model import Decision, GraphSpec, OnPauseTimeout, SubgraphNode
@@ -73,6 +73,7 @@ class Limits:
     allowed_actions: tuple[str, ...] = ()
     allowed_media_hosts: tuple[str, ...] = ()
     max_visits: int = 1000
+    max_guard_turns: int = 10
     max_parallel_visits: int = 50
     pause_timeout: float | None = None
     grace: float = 30.0
@@ -120,7 +121,8 @@ class Item:
     """One item of a fan-out: what its visits changed, said and reached so far.
 
     `reached` are the joins that it came to; `left`: a goto led out of the fan-out; `skipped`: a person
-    skipped a visit that had failed. `changes` counts how often its values were changed.
+    skipped a visit that had failed. `changes` counts how often its values were changed. `result` is that
+    of a tool call.
     """
 
     item: Json
@@ -131,6 +133,7 @@ class Item:
     changes: int = 0
     answers: Mapping[str, Json] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
+    result: Json = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +166,7 @@ class Visit:
     merged. `failure` is what an operator is asked about. A visit that has finished has in `way` where
     it leads. `inbox` are the messages that it was handed at its start, `taken` those that it asked for
     since; `guidance` is what a person said who had it run again, and `undo` takes back what it has
-    changed so far.
+    changed so far. `call` says that it is the call of a tool, and `result` is what that has come to.
     """
 
     address: str
@@ -190,8 +193,11 @@ class Visit:
     failure: Failure | None = None
     inbox: tuple[Message, ...] = ()
     taken: tuple[Message, ...] = ()
+    read: int = 0
     guidance: str | None = None
     undo: Undo | None = None
+    call: Call | None = None
+    result: Json = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +229,8 @@ class Scope:
     start anew when a person answers. `size` is that of the values, in bytes. A nested graph's scope
     has the `visit` that it is walked for, the `path` of nodes that leads to it from the root, and the
     values that it was `given`. `fans` are the fan-outs under way, by the address of who sent them.
-    `trail` are its last visits, oldest first, for as long as it has had one branch.
+    `trail` are its last visits, oldest first, for as long as it has had one branch. `guards` counts the
+    visits that were made because messages were unread.
     """
 
     address: str
@@ -239,6 +246,7 @@ class Scope:
     given: Mapping[str, Json] = field(default_factory=dict)
     fans: Mapping[str, Fan] = field(default_factory=dict)
     trail: tuple[Step, ...] = ()
+    guards: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +295,11 @@ Rotation: TypeAlias = Literal["soft", "hard"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """A run. `facts` counts what was published; `task_bytes` what this workflow task has sent."""
+    """A run. `facts` counts what was published; `task_bytes` what this workflow task has sent.
+
+    `transcripts` are the conversations of agents that are over, by their addresses; `remembered` is what
+    the next visit of an agent's node begins with.
+    """
 
     format: int = FORMAT
     run_id: str
@@ -306,6 +318,8 @@ class RunState:
     finished: bool = False
     rotation: Rotation | None = None
     counters: Counters = field(default_factory=Counters)
+    transcripts: Mapping[str, str] = field(default_factory=dict)
+    remembered: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     facts: int = 0
     task_bytes: int = 0
     yielding: bool = False

@@ -12,6 +12,7 @@ from abeyance.core import machine
 from abeyance.core.ledger import Ledger
 from abeyance.core.model import END, START, GoTo, Halt, ResumeRun
 from abeyance.errors import Code, Refusal
+from abeyance.outcome import visit_ended
 from abeyance.workflows import arrivals
 
 BOOL = {"type": "boolean"}
@@ -94,9 +95,9 @@ def test_what_a_pause_does_at_its_deadline_is_read_from_its_text(text: str, poli
 
 
 def test_an_ended_visit_becomes_the_event_of_its_outcome() -> None:
-    finished = arrivals.visit_ended("v", wire.Finished(patch={"x": 1}, routed=("b",)), T0)
-    stopped = arrivals.visit_ended("v", wire.Stopped(journal=[1]), T0)
-    failed = arrivals.visit_ended("v", wire.Failed(code="node_failed", message="odd"), T0)
+    finished = visit_ended("v", wire.Finished(patch={"x": 1}, routed=("b",)), T0)
+    stopped = visit_ended("v", wire.Stopped(journal=[1]), T0)
+    failed = visit_ended("v", wire.Failed(code="node_failed", message="odd"), T0)
 
     assert (type(finished).__name__, type(stopped).__name__, type(failed).__name__) == (
         "NodeFinished",

@@ -70,7 +70,7 @@ async def test_a_node_returns_a_patch_or_nothing(
 ) -> None:
     outcome = await visit(graph_of(function), {"amount": 1})
 
-    assert outcome == wire.Finished(patch=patch)
+    assert outcome == wire.Finished(patch=patch, read=0)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_a_goto_takes_its_patch_with_it_and_asks_no_route(
     asked: list[Any] = []
     outcome = await visit(routed(asked.append, node=lambda: returned))
 
-    assert outcome == wire.Finished(goto=goto, patch=patch)
+    assert outcome == wire.Finished(goto=goto, patch=patch, read=0)
     assert asked == []
 
 
@@ -128,7 +128,7 @@ async def test_a_reducer_is_held_to_the_bounds_of_its_field() -> None:
     graph = graph_of(lambda: {"balance": -5}, state=Ledger)
     enough, too_little = await visit(graph, {"balance": 7}), await visit(graph, {"balance": 3})
 
-    assert enough == wire.Finished(patch={"balance": -5})
+    assert enough == wire.Finished(patch={"balance": -5}, read=0)
     assert too_little.code == "invalid_patch"
     assert "/balance: Input should be greater than or equal to 0" in too_little.message
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from core_drive import ADA, Drive, chain, gate
 
@@ -9,6 +11,7 @@ from abeyance.core import events
 from abeyance.core.canonical import Json
 from abeyance.core.events import Message
 from abeyance.core.mailbox import Mailbox, Undelivered
+from abeyance.core.model import Question
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -251,3 +254,44 @@ def test_a_waiting_run_takes_messages_for_later() -> None:
 
     assert take(run, 1) == ["m"]
     assert ADA.subject == run.settled("ask").by
+
+
+def test_what_a_visit_took_and_was_never_given_is_read_by_the_next() -> None:
+    run = Drive(chain("work", "next"))
+    for number in range(3):
+        run.send(f"m{number}")
+    take(run, 2)
+    run.feed(events.NodeFinished, visit="graph:g;node:work", read=1)
+
+    (fact,) = run.facts("message.returned")
+    assert (fact.address, fact.data) == ("graph:g;node:work", {"message_id": "m1"})
+    assert run.state.counters.messages_delivered == 1
+    assert take(run, 9, visit="graph:g;node:next") == ["m1", "m2"]
+
+
+def test_what_a_visit_read_before_it_asked_stays_read_when_it_does_not_ask_for_it_again() -> None:
+    run = working()
+    run.send("m0")
+    take(run, 1)
+    run.feed(
+        events.NodeInterrupted,
+        visit="graph:g;node:work",
+        asked=(events.Asked(question=Question(name="q", prompt="?")),),
+        read=1,
+    )
+    run.answer("q", "yes")
+    run.feed(events.NodeFinished, visit="graph:g;node:work", read=0)
+
+    assert not run.facts("message.returned")
+    assert run.state.counters.messages_delivered == 1
+
+
+def test_a_message_that_is_put_back_stands_before_all_of_its_priority() -> None:
+    low, normal, high = (
+        Message(message_id=priority, text="x", sender="ada", priority=priority)
+        for priority in ("low", "normal", "high")
+    )
+    back = replace(normal, message_id="back")
+
+    box = Mailbox(queue=(high, normal, low)).with_returned((back,))
+    assert [each.message_id for each in box.queue] == ["high", "back", "normal", "low"]

@@ -60,10 +60,19 @@ def of_visits_and_starts() -> Mapping[tuple[str, str], set[str]]:
     for name in ("runlog", "visitlog"):
         for call in calls_of(_ROOT / "abeyance" / f"{name}.py", "Told"):
             given = {keyword.arg: keyword.value for keyword in call.keywords}
-            if isinstance(given["type"], ast.Constant):
-                data = given.get("data")
-                told[str(given["type"].value), "history"] = set() if data is None else keys_in(data)
+            data = given.get("data")
+            for type_ in types_in(given["type"]):
+                told[type_, "history"] = set() if data is None else keys_in(data)
     return told
+
+
+def types_in(node: ast.expr) -> list[str]:
+    """The types that an expression stands for; what is filled in there says whose visit it is."""
+    if isinstance(node, ast.Constant):
+        return [str(node.value)]
+    if isinstance(node, ast.JoinedStr) and "what(" in ast.unparse(node):
+        return [f"{what}{ast.literal_eval(node.values[1])}" for what in ("node", "tool")]
+    return []
 
 
 def of_ends() -> Mapping[tuple[str, str], set[str]]:

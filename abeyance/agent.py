@@ -1,0 +1,206 @@
+"""Declaring an agent: a model with instructions and tools, that works until it has an output.
+
+An agent is lowered to a nested graph: a node for the turns of its model, and one for each tool. So it has
+the addresses, interrupts, messages and pause boundaries of every other graph (Eino's agents are built on
+its graphs in the same way).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from abeyance.agentmcp import ServerTools
+from abeyance.approvals import Approve, OnApprovalTimeout
+from abeyance.core.canonical import Json
+from abeyance.duration import Duration, seconds
+from abeyance.hooks import hook_faults
+from abeyance.mcpserver import McpServer
+from abeyance.modelcall import ToolSpec
+from abeyance.output import FINAL_RESULT, OutputType
+from abeyance.toolcall import Tool
+from abeyance.toolform import tool
+
+if TYPE_CHECKING:
+    from abeyance.modelcall import ModelLike
+
+MODEL_NODE: Final = "model"
+"""The node of a model's turns. No tool may be named so."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+ToolLike: TypeAlias = "Tool | AgentTool | McpServer | Callable[..., Any]"
+
+
+class Agent:
+    """A model that works with tools until it has an output.
+
+    Args:
+        name: Its name in addresses, events and Temporal's UI.
+        model: `"openai:gpt-5"` or any other name that pydantic-ai knows, one of its `Model` instances, or
+            a function `(messages, info) -> ModelResponse` in its place.
+        instructions: What the model is told above everything else.
+        tools: Functions, tools that `@tool` made, agents `as_tool(...)`, and MCP servers.
+        hooks: Objects that are asked before and after calls; see `hooks`.
+        output: What the result is: text unless given, a pydantic model, or any type it can validate.
+        description: What the agent is for, in one sentence.
+        max_turns: How many times the model may be asked in one visit; more fail it with `max_turns`.
+        max_corrections: How often in a row the model may correct an output that does not fit.
+        tool_execution: `concurrent` runs the calls of a turn together, `sequential` one after the other.
+        memory: `run`: another visit of the same node goes on with the conversation of the last.
+        model_settings: Handed to the model as they are, such as `{"temperature": 0}`.
+        model_timeout: How long one turn of the model may take.
+        model_retries: How often a turn is tried again that failed for another reason than that the model
+            could not be reached, which is tried for as long as it takes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: ModelLike,
+        instructions: str | None = None,
+        tools: Sequence[ToolLike] = (),
+        hooks: Sequence[object] = (),
+        output: Any = None,
+        description: str = "",
+        max_turns: int = 50,
+        max_corrections: int = 3,
+        tool_execution: Literal["concurrent", "sequential"] = "concurrent",
+        memory: Literal["run"] | None = None,
+        model_settings: Mapping[str, Any] | None = None,
+        model_timeout: Duration = 600.0,
+        model_retries: int = 3,
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.instructions = instructions
+        self.hooks = tuple(hooks)
+        self.output = OutputType(output)
+        self.description = description
+        self.max_turns = max_turns
+        self.max_corrections = max_corrections
+        self.is_sequential = tool_execution == "sequential"
+        self.remembers = memory == "run"
+        self.model_settings = dict(model_settings or {})
+        self.model_timeout = seconds(model_timeout)
+        self.model_retries = model_retries
+        found = [
+            each if isinstance(each, Tool | AgentTool | McpServer) else tool(each) for each in tools
+        ]
+        self.tools = {each.name: each for each in found if isinstance(each, Tool)}
+        self.agents = {each.name: each for each in found if isinstance(each, AgentTool)}
+        self.servers = {
+            each.title: ServerTools(each) for each in found if isinstance(each, McpServer)
+        }
+        self._names = [each.title if isinstance(each, McpServer) else each.name for each in found]
+        self._given = (tool_execution, memory)
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong with the declaration, a sentence for each thing."""
+        return list(self._faults())
+
+    def _faults(self) -> Iterator[str]:
+        execution, memory = self._given
+        if not _NAME.fullmatch(self.name):
+            yield f"an agent is named {self.name!r}; letters, digits, '_' and '-' make a name, up to 64"
+        for name in sorted({each for each in self._names if self._names.count(each) > 1}):
+            yield f"two tools are named {name!r}"
+        for name in sorted({MODEL_NODE, FINAL_RESULT} & {*self._names}):
+            yield f"a tool is named {name!r}, which is taken: give it another name"
+        for what, value, least in (
+            ("max_turns", self.max_turns, 1),
+            ("max_corrections", self.max_corrections, 0),
+            ("model_retries", self.model_retries, 0),
+        ):
+            if value < least:
+                yield f"{what} is {value}, and is at least {least}"
+        if execution not in {"concurrent", "sequential"}:
+            yield f"tool_execution is {execution!r}, and is 'concurrent' or 'sequential'"
+        if memory not in {None, "run"}:
+            yield f"memory is {memory!r}, and is 'run' or None"
+        for hook in self.hooks:
+            yield from hook_faults(hook)
+
+    async def offered(self) -> dict[str, Offer]:
+        """The tools that the model may call now, by name. Raises Blocked while a server is not there."""
+        found = {each.name: Offer(tool=each, node=each.name) for each in self.tools.values()}
+        found |= {name: Offer(tool=each.tool, node=name) for name, each in self.agents.items()}
+        for title, server in self.servers.items():
+            for name, each in (await server.offered()).items():
+                # What the author declares goes before what a server calls the same.
+                found.setdefault(name, Offer(tool=each, node=title))
+        return found
+
+    def as_tool(
+        self,
+        *,
+        description: str,
+        name: str | None = None,
+        approve: Approve = False,
+        requested_capability: str | None = None,
+        approval_timeout: Duration | None = None,
+        on_timeout: OnApprovalTimeout = "halt",
+    ) -> AgentTool:
+        """This agent as a tool of another, which calls it with one argument: `task`, a text.
+
+        What is asked inside it is asked of people like everything else, at its own address. `description`
+        is what the other model is told. `approve` and what follows are as for `@tool`.
+        """
+        called = tool(
+            name=self.name if name is None else name,
+            schema=_TASK,
+            description=description,
+            approve=approve,
+            requested_capability=requested_capability,
+            approval_timeout=approval_timeout,
+            on_timeout=on_timeout,
+        )(_never_called)
+        return AgentTool(agent=self, tool=called)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Offer:
+    """A tool, and the node of the agent's graph that makes its calls."""
+
+    tool: Tool
+    node: str
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What the model is told of it."""
+        told = self.tool
+        return ToolSpec(name=told.name, description=told.description, parameters=told.schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AgentTool:
+    """An agent that another one may call."""
+
+    agent: Agent
+    tool: Tool
+
+    @property
+    def name(self) -> str:
+        """What the model calls it."""
+        return self.tool.name
+
+
+_TASK: Final[dict[str, Json]] = {
+    "type": "object",
+    "properties": {
+        "task": {
+            "type": "string",
+            "description": "What is to be done, with all that it takes to do it.",
+        }
+    },
+    "required": ["task"],
+    "additionalProperties": False,
+}
+
+
+def _never_called(context: object, arguments: Mapping[str, Json]) -> None:
+    raise NotImplementedError(context, arguments)

@@ -1,0 +1,244 @@
+"""One call of a tool: hooks that asked, the approval, the tool itself, and what the model is told.
+
+An approval is for one attempt. Before an approved tool begins, that it begins is written down, and when
+it has ended, its result. An attempt that finds the one and not the other knows that a worker was lost in
+the middle, and asks a person what became of the call, unless the tool says otherwise (Strands and others
+run such a call again).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from abeyance import agentresults
+from abeyance.agent import Agent
+from abeyance.agentstate import AgentState
+from abeyance.agentturn import blobs_of
+from abeyance.agentvalues import AgentValues
+from abeyance.approvals import (
+    APPROVE,
+    OUTCOME,
+    DoAgain,
+    Done,
+    GiveUp,
+    Rejected,
+    approval,
+    approved_arguments,
+    call_digest,
+    needs_approval,
+    outcome_of,
+    outcome_question,
+)
+from abeyance.callerror import CallError, ToolFailed
+from abeyance.context import Context
+from abeyance.core.canonical import Json, size
+from abeyance.core.events import key_of
+from abeyance.errors import Blocked, FailureCode, Unavailable
+from abeyance.hookrun import run_hooks
+from abeyance.hooks import AfterToolCall, BeforeToolCall
+from abeyance.interrupts import Suspended
+from abeyance.returned import Returned
+from abeyance.toolcall import Tool, ToolContext
+
+_BEGUN: Final = "begun"
+_MADE: Final = "made"
+_SHOWN: Final = "shown"
+_APPROVAL: Final = key_of("approval", APPROVE)
+_OUTCOMES: Final = key_of("outcome", "")
+_RESULT: Final = "/result"
+_LARGEST_NOTE: Final = 200_000
+"""In bytes: a larger result is not written down before it is reported."""
+_logger = logging.getLogger("abeyance.agent")
+
+
+class ToolVisit:
+    """The visits of one tool of an agent."""
+
+    def __init__(self, agent: Agent, node: str) -> None:
+        self._agent = agent
+        self._node = node
+
+    async def run(self, state: AgentValues, ctx: Context) -> Returned:
+        """Make the call that a visit is about."""
+        name = str(ctx.item["tool"])
+        server = self._agent.servers.get(self._node)
+        tools = self._agent.tools if server is None else await server.offered()
+        if name not in tools:
+            return Returned(result=agentresults.error(f"There is no tool {name!r} any more."))
+        return await _Call(self._agent, tools[name], state, ctx).make()
+
+
+class _Call:
+    def __init__(self, agent: Agent, tool: Tool, state: AgentValues, ctx: Context) -> None:
+        self._agent = agent
+        self._tool = tool
+        self._ctx = ctx
+        self._id = str(ctx.item["call_id"])
+        self._arguments: dict[str, Json] = dict(ctx.item["args"])
+        self._memory = AgentState(state.agent_state)
+
+    async def make(self) -> Returned:
+        """Make the call, and let the hooks look at what it came to."""
+        ctx, saved, made = self._ctx, self._ctx.saved_state, self._ctx.notebook.marked(_MADE)
+        result: dict[str, Json] | None = ctx.item.get("known")
+        try:
+            if isinstance(saved, Mapping) and _RESULT in saved:
+                # The tool has run, and a hook asked about what it gave.
+                self._memory.update(saved["state"])
+                result = await agentresults.opened(blobs_of(ctx), saved[_RESULT])
+            elif made is not None:
+                self._memory.update(made["state"])
+                result = made["result"]
+            elif result is None:
+                result = await self._result()
+            return await self._after(result)
+        except Unavailable as error:
+            if result is not None:
+                await self._note(result)
+            message = f"the result of the tool {self._tool.name!r} cannot be read or kept: {error}"
+            raise Blocked(message, code=FailureCode.MODEL_UNAVAILABLE) from error
+
+    async def _note(self, result: dict[str, Json]) -> None:
+        """Write down what the tool has come to, so that it is not run again to be told."""
+        made = {"result": result, "state": self._memory.changes()}
+        if size(made) <= _LARGEST_NOTE:
+            await self._ctx.notebook.mark(_MADE, made)
+
+    async def _result(self) -> dict[str, Json]:
+        ctx, tool = self._ctx, self._tool
+        is_approved = "digest" in ctx.item
+        if ctx.item.get("hooked"):
+            event = BeforeToolCall(
+                tool=tool.name, args=self._arguments, call_id=self._id, agent_state=self._memory
+            )
+            outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.read)
+            if outcome.denied is not None:
+                return agentresults.error(outcome.denied, is_denied=True)
+            if outcome.asked:
+                raise Suspended(outcome.asked)
+            self._memory = outcome.event.agent_state
+            self._arguments = outcome.event.args
+            if outcome.cancelled is not None:
+                return agentresults.error(outcome.cancelled, is_denied=True)
+            is_approved = await needs_approval(tool, self._arguments)
+        if is_approved and (refused := self._refused()) is not None:
+            return refused
+        return await self._once() if is_approved else await self._run()
+
+    def _refused(self) -> dict[str, Json] | None:
+        """Ask for the approval, or take it: the arguments are then those that were approved."""
+        ctx, tool = self._ctx, self._tool
+        digest = call_digest(tool.name, self._arguments)
+        if _APPROVAL not in ctx.targets:
+            try:
+                asked = approval(tool, self._arguments)
+            except CallError as wrong:
+                return agentresults.error(wrong.text)
+            ctx.notebook.leave(_SHOWN, digest)
+            raise Suspended([asked])
+        if digest != ctx.item.get("digest", ctx.notebook.marked(_SHOWN)):
+            return agentresults.error("denied: what was approved is another call", is_denied=True)
+        approved = approved_arguments(tool, ctx.targets[_APPROVAL], self._arguments)
+        if isinstance(approved, Rejected):
+            return agentresults.error(approved.text, is_denied=True)
+        self._arguments = approved
+        return None
+
+    async def _once(self) -> dict[str, Json]:
+        ctx, tool, book = self._ctx, self._tool, self._ctx.notebook
+        begun = int(book.marked(_BEGUN) or 0)
+        told = [answer for key, answer in ctx.targets.items() if key.startswith(_OUTCOMES)]
+        if begun > len(told):
+            match tool.on_unknown:
+                case "ask":
+                    asked = outcome_question(tool, self._arguments)
+                    name = OUTCOME if not told else f"{OUTCOME}.{len(told) + 1}"
+                    raise Suspended([replace(asked, question=replace(asked.question, name=name))])
+                case "retry":
+                    pass
+                case _:
+                    return agentresults.error(
+                        f"The worker that ran {tool.name!r} was lost. The call may have been done."
+                    )
+        elif told:
+            try:
+                match outcome_of(tool, told[-1]):
+                    case Done(result=result):
+                        return agentresults.content(result)
+                    case GiveUp(text=text):
+                        return agentresults.error(text)
+                    case DoAgain():
+                        pass
+            except CallError as wrong:
+                return agentresults.error(wrong.text)
+        await book.mark(_BEGUN, begun + 1)
+        try:
+            result = await self._run()
+        except Suspended:
+            # It waits for people in good order, and begins anew when they have answered.
+            book.leave(_BEGUN, begun)
+            raise
+        await self._note(result)
+        return result
+
+    async def _run(self) -> dict[str, Json]:
+        ctx, tool = self._ctx, self._tool
+        memory = self._memory.fork()
+        context = ToolContext.of(
+            ctx, tool=tool.name, call_id=self._id, agent=self._agent.name, agent_state=memory
+        )
+        try:
+            async with asyncio.timeout(tool.timeout) as bound:
+                found = await tool.run(context, self._arguments)
+        except ToolFailed as failed:
+            is_once = ctx.call is not None and ctx.call.once
+            if ctx.attempt <= tool.retries and not is_once:
+                raise
+            return agentresults.error(failed.text)
+        except CallError as wrong:
+            return agentresults.error(wrong.text)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            return agentresults.error(
+                f"{tool.name!r} took longer than its timeout of {tool.timeout:g} s"
+            )
+        self._memory = memory
+        return agentresults.content(found)
+
+    async def _after(self, result: dict[str, Json]) -> Returned:
+        ctx, tool = self._ctx, self._tool
+        is_error = "error" in result
+        event = AfterToolCall(
+            tool=tool.name,
+            args=self._arguments,
+            call_id=self._id,
+            agent_state=self._memory,
+            result=result.get("error") if is_error else result.get("content"),
+            error=is_error,
+            cancelled=bool(result.get("denied")),
+        )
+        outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.told)
+        blobs = blobs_of(ctx)
+        if outcome.asked:
+            kept = await agentresults.kept(blobs, ctx.run_id, result)
+            ctx.notebook.unmark(_MADE)
+            raise Suspended(outcome.asked, {_RESULT: kept, "state": self._memory.changes()})
+        if outcome.denied is not None:
+            result = agentresults.error(outcome.denied, is_denied=True)
+        else:
+            after = outcome.event
+            self._memory = after.agent_state
+            result = (
+                agentresults.error(str(after.result), is_denied=after.cancelled)
+                if after.error
+                else agentresults.content(after.result)
+            )
+        return Returned(
+            patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
+            result=await agentresults.kept(blobs, ctx.run_id, result),
+        )

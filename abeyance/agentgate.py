@@ -1,0 +1,160 @@
+"""From what a model called to what is run: unknown tools, wrong arguments, hooks, approvals.
+
+All of it happens in the model's turn, so a call that nobody gates costs no activity beside its own, and
+one that somebody gates is not scheduled before they have said yes. Where a hook asks, it is run again,
+with the answer, in the activity of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from abeyance import agentresults
+from abeyance.agent import Agent, Offer
+from abeyance.agentstate import AgentState
+from abeyance.approvals import approval, call_digest, needs_approval
+from abeyance.callerror import CallError
+from abeyance.core.canonical import Json
+from abeyance.core.events import Asked, Call, Send
+from abeyance.hookrun import run_hooks
+from abeyance.hooks import AfterToolCall, BeforeToolCall
+from abeyance.toolcall import Tool
+
+MOST_CALLS: Final = 64
+"""In one turn: what is beyond it is an error that the model sees."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """One call of a turn, as the model wrote it."""
+
+    tool: str
+    call_id: str
+    arguments: Json
+
+
+@dataclass(slots=True, kw_only=True)
+class Admitted:
+    """What becomes of calls: `known` are results that need nothing to be run, `sends` what is run."""
+
+    known: dict[str, dict[str, Json]] = field(default_factory=dict)
+    sends: list[Send] = field(default_factory=list)
+
+
+class Gate:
+    """The way of an agent's calls to their tools. `memory` is the agent's state, which hooks change."""
+
+    def __init__(self, agent: Agent, memory: AgentState) -> None:
+        self._agent = agent
+        self._offered: Mapping[str, Offer] = {}
+        self.memory = memory
+
+    async def admit(self, calls: Sequence[Called]) -> Admitted:
+        """Look at calls, one after the other. Raises Blocked while a server of tools is not there."""
+        self._offered = await self._agent.offered()
+        admitted = Admitted()
+        for number, each in enumerate(calls):
+            if number >= MOST_CALLS:
+                admitted.known[each.call_id] = agentresults.error(
+                    f"Not run: one turn may call {MOST_CALLS} tools. Call this again in the next."
+                )
+                continue
+            found = await self._admit(each)
+            if isinstance(found, Send):
+                admitted.sends.append(found)
+            else:
+                admitted.known[each.call_id] = found
+        return admitted
+
+    async def _admit(self, called: Called) -> Send | dict[str, Json]:
+        offer = self._offered.get(called.tool)
+        if offer is None:
+            return agentresults.error(self._unknown(called.tool))
+        tool = offer.tool
+        try:
+            arguments = tool.read(called.arguments)
+        except CallError as wrong:
+            return agentresults.error(wrong.text)
+        event = BeforeToolCall(
+            tool=tool.name, args=arguments, call_id=called.call_id, agent_state=self.memory
+        )
+        outcome = await run_hooks(self._agent.hooks, event, check=tool.read)
+        if outcome.denied is not None:
+            return agentresults.error(outcome.denied, is_denied=True)
+        if outcome.asked:
+            if called.tool in self._agent.agents:
+                return agentresults.error(
+                    "denied: a hook asks before an agent is called, which has to be declared by "
+                    f"as_tool(approve=...) of {called.tool!r} instead",
+                    is_denied=True,
+                )
+            return self._send(tool, called, arguments, asked=outcome.asked, is_hooked=True)
+        self.memory = outcome.event.agent_state
+        arguments = outcome.event.args
+        if outcome.cancelled is not None:
+            return await self._cancelled(tool, called, arguments, outcome.cancelled)
+        if not await needs_approval(tool, arguments):
+            return self._send(tool, called, arguments)
+        try:
+            asked = approval(tool, arguments)
+        except CallError as wrong:
+            return agentresults.error(wrong.text)
+        digest = call_digest(tool.name, arguments)
+        return self._send(tool, called, arguments, asked=(asked,), digest=digest)
+
+    async def _cancelled(
+        self, tool: Tool, called: Called, arguments: dict[str, Json], text: str
+    ) -> Send | dict[str, Json]:
+        event = AfterToolCall(
+            tool=tool.name,
+            args=arguments,
+            call_id=called.call_id,
+            agent_state=self.memory,
+            result=text,
+            error=True,
+            cancelled=True,
+        )
+        outcome = await run_hooks(self._agent.hooks, event, check=tool.told)
+        if outcome.asked:
+            known = agentresults.error(text, is_denied=True)
+            return self._send(tool, called, arguments, asked=outcome.asked, known=known)
+        if outcome.denied is not None:
+            return agentresults.error(outcome.denied, is_denied=True)
+        self.memory = outcome.event.agent_state
+        if outcome.event.error:
+            return agentresults.error(str(outcome.event.result), is_denied=True)
+        return agentresults.content(outcome.event.result)
+
+    def _send(
+        self,
+        tool: Tool,
+        called: Called,
+        arguments: Mapping[str, Json],
+        *,
+        asked: tuple[Asked, ...] = (),
+        is_hooked: bool = False,
+        digest: str | None = None,
+        known: Json = None,
+    ) -> Send:
+        item: dict[str, Json] = {
+            "tool": tool.name,
+            "call_id": called.call_id,
+            "args": dict(arguments),
+        }
+        if is_hooked:
+            item["hooked"] = True
+        if digest is not None:
+            item["digest"] = digest
+        if known is not None:
+            item["known"] = known
+        once = digest is not None or (is_hooked and tool.approve is not False)
+        call = Call(tool=tool.name, id=called.call_id, asked=asked, once=once)
+        return Send(node=self._offered[tool.name].node, item=item, call=call)
+
+    def _unknown(self, name: str) -> str:
+        there = ", ".join(map(repr, self._offered))
+        return f"There is no tool {name!r}. " + (
+            f"There are {there}." if there else "There is none."
+        )

@@ -1,0 +1,147 @@
+"""The nested graph of an agent: a node for the turns of its model, and one for each of its tools.
+
+A turn sends the calls of its model to the tools as a fan-out, which is gathered at the next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from abeyance.agent import MODEL_NODE, Agent, AgentTool
+from abeyance.agentcall import ToolVisit
+from abeyance.agentturn import Prompt, Turn
+from abeyance.agentvalues import REMEMBERED, AgentValues
+from abeyance.context import Context
+from abeyance.core.canonical import Json, canonical
+from abeyance.core.events import Message
+from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode, TellCaller
+from abeyance.graph import Graph
+from abeyance.nodecode import NodeCode, call
+from abeyance.returned import Returned
+from abeyance.statemodel import StateModel
+from abeyance.toolcall import Tool
+
+_LEAST_ATTEMPTS: Final = 3
+"""A call that nobody had to approve is made again where its worker was lost."""
+_SLACK: Final = 10.0
+"""In seconds: a tool's own timeout is kept inside its activity, where the model can be told."""
+
+
+def prompt_of(states: StateModel, source: str | Callable[..., Any]) -> Prompt:
+    """What an agent is told first, as its node says: the text of a field, or what a function returns."""
+
+    async def prompt(given: Mapping[str, Any]) -> str:
+        values = given["values"]
+        if isinstance(source, str):
+            return _text(values.get(source))
+        return _text(await call(source, states.read(values)))
+
+    return prompt
+
+
+async def _task(given: Mapping[str, Any]) -> str:
+    return str(given["item"]["args"]["task"])
+
+
+def lowered(agent: Agent, prompt: Prompt) -> Graph:
+    """The graph of an agent that begins with this prompt."""
+    graph = Graph(agent.name, state=AgentValues, description=agent.description)
+    turn = Turn(agent, prompt)
+
+    async def model(state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Returned:
+        return await turn.take(state, ctx, inbox)
+
+    nodes = [*agent.tools, *agent.agents, *agent.servers]
+    graph.declare(
+        FunctionNode(
+            id=MODEL_NODE,
+            description="A turn of the model.",
+            timeout=agent.model_timeout,
+            retries=agent.model_retries,
+            to=(*nodes, MODEL_NODE),
+            reads_inbox=True,
+            guarded=True,
+        ),
+        NodeCode(function=model, takes=2, reads_inbox=True),
+    )
+    for tool in agent.tools.values():
+        _declare(graph, agent, tool)
+    for title in agent.servers:
+        _declare_server(graph, agent, title)
+    for each in agent.agents.values():
+        graph.declare(_nested(each), inner=lowered(each.agent, _task))
+    for fault in agent.faults:
+        graph.note(fault)
+    graph.edge(START, MODEL_NODE)
+    if nodes:
+        graph.edge(nodes, MODEL_NODE)
+    return graph
+
+
+def node_of(name: str, agent: Agent, output: str | None) -> SubgraphNode:
+    """The node of a graph that an agent is; it writes its result to the field `output`."""
+    return SubgraphNode(
+        id=name,
+        graph=GraphSpec(name=agent.name),
+        description=agent.description,
+        input={},
+        output={} if output is None else {output: "output"},
+        agent=True,
+        remembers=REMEMBERED if agent.remembers else (),
+    )
+
+
+def _declare(graph: Graph, agent: Agent, tool: Tool) -> None:
+    visit = ToolVisit(agent, tool.name)
+
+    async def run(state: AgentValues, ctx: Context) -> Returned:
+        return await visit.run(state, ctx)
+
+    graph.declare(
+        FunctionNode(
+            id=tool.name,
+            description=tool.description.split("\n\n")[0][:200],
+            timeout=None if tool.timeout is None else tool.timeout + _SLACK,
+            retries=max(tool.retries, _LEAST_ATTEMPTS),
+            heartbeat=tool.heartbeat,
+            on_error=TellCaller(),
+        ),
+        NodeCode(function=run, takes=2),
+    )
+
+
+def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
+    visit = ToolVisit(agent, title)
+
+    async def run(state: AgentValues, ctx: Context) -> Returned:
+        return await visit.run(state, ctx)
+
+    server = agent.servers[title].server
+    graph.declare(
+        FunctionNode(
+            id=title,
+            description="Tools of an MCP server.",
+            retries=max(server.retries, _LEAST_ATTEMPTS),
+            on_error=TellCaller(),
+        ),
+        NodeCode(function=run, takes=2),
+    )
+
+
+def _nested(each: AgentTool) -> SubgraphNode:
+    return SubgraphNode(
+        id=each.name,
+        graph=GraphSpec(name=each.agent.name),
+        description=each.tool.description.split("\n\n")[0][:200],
+        input={},
+        output={},
+        agent=True,
+        result="output",
+        on_error=TellCaller(),
+        remembers=REMEMBERED if each.agent.remembers else (),
+    )
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else canonical(value)

@@ -1,0 +1,50 @@
+"""From what an author declared to the graph that a run is pinned to, or to all that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from abeyance import inherited, ruleform, statefaults, subgraph
+from abeyance.core.faults import faults_of
+from abeyance.core.model import GraphSpec, OnError, Rule
+from abeyance.errors import GraphError
+from abeyance.intake import Intake, unreadable
+
+if TYPE_CHECKING:
+    from abeyance.graph import Graph
+
+
+def built(
+    graph: Graph,
+    declared: GraphSpec,
+    *,
+    rules: Sequence[Rule],
+    by_default: Collection[str],
+    default: OnError,
+    noted: Sequence[str],
+) -> GraphSpec:
+    """The frozen graph. `by_default` are the nodes that deal with failures as `default` says, and `noted`
+    the faults that are known already. Raises GraphError with all faults at once.
+    """
+    states = graph.states
+    late = Intake(states)
+    own = subgraph.nested_in(graph, declared.nodes, late)
+    nodes, settled = ruleform.settled(own, rules, states, late)
+    finally_ = declared.finally_nodes
+    faults = [*noted, *late.faults, *statefaults.faults_of(states)]
+    spec = replace(
+        declared,
+        fields=states.field_specs(),
+        open_values=states.is_open,
+        input_schema=None if faults else states.input_schema(),
+        nodes=inherited.settled(nodes, default, by_default, finally_),
+        rules=settled,
+        interrupt_before=inherited.looked_at(declared.interrupt_before, nodes, finally_),
+        interrupt_after=inherited.looked_at(declared.interrupt_after, nodes, finally_),
+    )
+    faults += [*unreadable(spec)] or faults_of(spec)
+    if faults:
+        raise GraphError(graph.name, faults)
+    return spec

@@ -1,0 +1,69 @@
+"""What is kept of an agent when its graph is over: where its conversation is, and what it remembers.
+
+A conversation is somewhere else, and only a reference to its end is in the run: in the field
+`transcript` of the agent's values, and here once those are gone. An agent that remembers begins its next
+visit with what the last one of the same node, in the same graph, has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from abeyance.core.address import Address
+from abeyance.core.canonical import Json
+from abeyance.core.draft import Draft
+from abeyance.core.model import SubgraphNode
+from abeyance.core.state import RunState, Scope, Visit
+
+FIELD: Final = "transcript"
+"""The field of an agent's values that refers to the end of its conversation."""
+_MOST: Final = 200
+
+
+def is_agent(address: str) -> bool:
+    """Whether a scope is that of an agent."""
+    return Address.parse(address).segments[-1].type == "agent"
+
+
+def keep(draft: Draft, visit: Visit, scope: Scope) -> None:
+    """Keep what is to be kept of a nested graph that goes."""
+    kept = dict(draft.state.remembered)
+    for key in [key for key in kept if key.startswith(f"{scope.address}/")]:
+        # What was inside it will never be entered again.
+        del kept[key]
+    node = draft.graph(visit.scope).nodes[visit.node]
+    if isinstance(node, SubgraphNode) and node.remembers:
+        kept[_key(visit)] = {
+            name: scope.values[name] for name in node.remembers if name in scope.values
+        }
+    if kept != draft.state.remembered:
+        draft.change(remembered=kept)
+    head = scope.values.get(FIELD)
+    if is_agent(scope.address) and isinstance(head, str):
+        known = {**draft.state.transcripts, scope.address: head}
+        while len(known) > _MOST:
+            del known[next(iter(known))]
+        draft.change(transcripts=known)
+
+
+def remembered(state: RunState, visit: Visit) -> Mapping[str, Json]:
+    """What a visit of an agent's node begins with."""
+    return state.remembered.get(_key(visit), {})
+
+
+def transcripts(state: RunState) -> dict[str, str]:
+    """Where the conversations of a run's agents are, by the agents' addresses."""
+    heads = {
+        scope.address: scope.values.get(FIELD)
+        for scope in state.scopes.values()
+        if is_agent(scope.address)
+    }
+    return {
+        **state.transcripts,
+        **{key: head for key, head in heads.items() if isinstance(head, str)},
+    }
+
+
+def _key(visit: Visit) -> str:
+    return f"{visit.scope}/{visit.node}"

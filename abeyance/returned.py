@@ -1,0 +1,21 @@
+"""What the code of an agent's own nodes returns, beyond what an author's may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from abeyance.core.canonical import Json
+from abeyance.core.events import Send
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """A patch and where to go; `result` is that of a tool call, `turn` tells of a model's turn."""
+
+    patch: Mapping[str, Any] = field(default_factory=dict)
+    goto: str | None = None
+    sends: tuple[Send, ...] | None = None
+    result: Json = None
+    turn: Mapping[str, Json] | None = None

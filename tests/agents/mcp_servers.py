@@ -1,0 +1,282 @@
+"""A server of tools for tests, on standard input and output or over HTTP.
+
+    python mcp_servers.py stdio FOLDER
+    python mcp_servers.py http FOLDER [--forgetful] [--token TOKEN] [--port PORT]
+
+What its tools did stands in the file `deeds` of the folder, one deed a line. Over HTTP it takes the
+port, or a free one, and prints it. `--forgetful`: after a new start, it does not take back a state that
+it gave before. What stands in the file `status` of the folder is its answer to every request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import uvicorn
+from mcp import UrlElicitationRequiredError
+from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.resolve import Elicit, Resolve
+from mcp.server.request_state import RequestStateSecurity
+from mcp_types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    InputRequiredResult,
+)
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class Sure(BaseModel):
+    sure: bool
+
+
+class City(BaseModel):
+    city: str
+
+
+class Drink(BaseModel):
+    drink: str
+
+
+async def question() -> Elicit[Sure]:
+    return Elicit("Really?", Sure)
+
+
+def server_of(  # noqa: PLR0915 - one tool after the other
+    folder: Path, security: RequestStateSecurity | None
+) -> MCPServer:
+    server = MCPServer("tools-for-tests", request_state_security=security)
+
+    def deed(text: str) -> None:
+        with (folder / "deeds").open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @server.tool()
+    def who() -> int:
+        """The number of the process."""
+        return os.getpid()
+
+    @server.tool()
+    def variable(name: str) -> str:
+        """A variable of the environment, or where the process runs."""
+        return str(Path.cwd()) if name == "PWD_OF_TEST" else os.environ.get(name, "not set")
+
+    @server.tool()
+    async def slow(seconds: float) -> str:
+        """Take a while."""
+        deed("slow began")
+        try:
+            await anyio.sleep(seconds)
+        except anyio.get_cancelled_exc_class():
+            deed("slow was stopped")
+            raise
+        return "done"
+
+    @server.tool()
+    async def transfer(amount: int, ctx: Context) -> str:
+        """Ask, then act."""
+        answer = await ctx.elicit(f"Transfer {amount}?", Sure)
+        if answer.action != "accept":
+            return f"not transferred: {answer.action}"
+        if not answer.data.sure:
+            return "not transferred: not sure"
+        deed(f"transferred {amount}")
+        return "transferred"
+
+    @server.tool()
+    async def hasty(ctx: Context) -> str:
+        """Act, then ask."""
+        deed("acted")
+        answer = await ctx.elicit("Was that right?", Sure)
+        return answer.action
+
+    @server.tool()
+    async def stubborn(ctx: Context) -> str:
+        """Ask, and hear of nothing but an answer."""
+        with anyio.CancelScope(shield=True):
+            answer = await ctx.elicit("Well?", Sure)
+            deed("went on")
+        return answer.action
+
+    @server.tool()
+    async def dinner(ctx: Context) -> str:
+        """Ask twice, one after the other."""
+        city = await ctx.elicit("Which city?", City)
+        drink = await ctx.elicit("Which drink?", Drink)
+        if city.action != "accept" or drink.action != "accept":
+            return "none"
+        return f"{drink.data.drink} in {city.data.city}"
+
+    @server.tool()
+    async def moody(ctx: Context) -> str:
+        """Ask in words that stand in a file."""
+        words = (folder / "words").read_text(encoding="utf-8")
+        answer = await ctx.elicit(words, Sure)
+        return f"{words} {answer.action}"
+
+    @server.tool()
+    async def sign_in(ctx: Context) -> str:
+        """Send a person somewhere."""
+        answer = await ctx.elicit_url("Sign in", "https://example.org/sign-in", "1")
+        return answer.action
+
+    @server.tool()
+    async def gated() -> str:
+        """Want a person to have been somewhere before."""
+        if not (folder / "been-there").exists():
+            raise UrlElicitationRequiredError(
+                [
+                    ElicitRequestURLParams(
+                        message="Allow it first",
+                        url="https://example.org/allow",
+                        elicitation_id="1",
+                    )
+                ]
+            )
+        return "allowed"
+
+    @server.tool()
+    async def reserve(ctx: Context) -> str | InputRequiredResult:
+        """Act, ask two things at once, act; keeping what was done in the state."""
+        answers = ctx.input_responses
+        if answers is None:
+            deed("reserved")
+            return InputRequiredResult(
+                input_requests={
+                    "seat": ElicitRequest(params=_form("Which seat?", "seat")),
+                    "meal": ElicitRequest(params=_form("Which meal?", "meal")),
+                },
+                request_state="reservation 7",
+            )
+        seat, meal = answers["seat"], answers["meal"]
+        assert isinstance(seat, ElicitResult)
+        assert isinstance(meal, ElicitResult)
+        deed(f"paid for {ctx.request_state}")
+        return f"{seat.content} {meal.content}"
+
+    @server.tool()
+    async def three_times(ctx: Context) -> str | InputRequiredResult:
+        """Ask the same thing three times, one after the other."""
+        heard = ctx.request_state or ""
+        if ctx.input_responses is not None:
+            answer = ctx.input_responses["again"]
+            assert isinstance(answer, ElicitResult)
+            heard += str((answer.content or {}).get("word"))
+        if len(heard) == 3:
+            return heard
+        question = ElicitRequest(params=_form("A letter?", "word"))
+        return InputRequiredResult(input_requests={"again": question}, request_state=heard)
+
+    @server.tool()
+    async def patient(ctx: Context) -> str | InputRequiredResult:
+        """Be asked three times until done."""
+        count = int(ctx.request_state or "0")
+        return "done" if count == 3 else InputRequiredResult(request_state=str(count + 1))
+
+    @server.tool()
+    async def declared(sure: Annotated[Sure, Resolve(question)]) -> str:
+        """Ask in the way of the library."""
+        deed("declared")
+        return f"sure: {sure.sure}"
+
+    @server.tool()
+    def crash() -> str:
+        """End the process."""
+        os._exit(3)
+
+    @server.tool()
+    def picture(size: int) -> Image:
+        """A picture of so many bytes."""
+        return Image(data=b"\x89PNG" + bytes(size - 4), format="png")
+
+    @server.tool()
+    def long(size: int) -> str:
+        """A text of so many bytes."""
+        return "x" * size
+
+    @server.tool()
+    def fail() -> str:
+        """Fail."""
+        message = "there is no money left"
+        raise ValueError(message)
+
+    @server.tool()
+    async def grow(ctx: Context) -> str:
+        """Offer one tool more."""
+        server.add_tool(lambda: "new", name="grown", description="Was not there before.")
+        if ctx.protocol_version == "2026-07-28":
+            await ctx.notify_tools_changed()
+        else:
+            await ctx.session.send_tool_list_changed()
+        return "grown"
+
+    return server
+
+
+def _form(message: str, field: str) -> ElicitRequestFormParams:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {field: {"type": "string"}},
+        "required": [field],
+    }
+    return ElicitRequestFormParams(message=message, requested_schema=schema)
+
+
+class Guarded:
+    def __init__(self, app: ASGIApp, token: str | None, status: Path) -> None:
+        self.app, self.token, self.status = app, token, status
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            if self.status.exists():
+                status = int(self.status.read_text(encoding="utf-8"))
+                await PlainTextResponse("not now", status)(scope, receive, send)
+                return
+            given = Request(scope).headers.get("authorization")
+            if self.token is not None and given != f"Bearer {self.token}":
+                await PlainTextResponse("who are you?", 401)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+async def serve(server: MCPServer, folder: Path, port: int, token: str | None) -> None:
+    app = Guarded(server.streamable_http_app(), token, folder / "status")
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        print(listening.getsockname()[1], flush=True)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+        await uvicorn.Server(config).serve(sockets=[listening])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("way", choices=["stdio", "http"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--forgetful", action="store_true")
+    parser.add_argument("--token")
+    parser.add_argument("--port", type=int, default=0)
+    given = parser.parse_args()
+    security = None if given.forgetful else RequestStateSecurity(keys=["k" * 32])
+    server = server_of(given.folder, security)
+    if given.way == "stdio":
+        server.run()
+    else:
+        asyncio.run(serve(server, given.folder, given.port, given.token))
+
+
+if __name__ == "__main__":
+    main()

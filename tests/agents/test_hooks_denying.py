@@ -1,0 +1,234 @@
+"""Nothing that a hook does wrong lets a call through."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from hooked_calls import Named, call, keys, pay
+
+from abeyance import Interrupt
+from abeyance.hookrun import run_hooks
+from abeyance.hooks import BeforeToolCall
+from abeyance.interrupts import Suspended
+
+
+async def _raises(event: BeforeToolCall) -> None:
+    message = "oops"
+    raise TypeError(message)
+
+
+async def _raises_interrupt(event: BeforeToolCall) -> None:
+    raise Interrupt("sure")
+
+
+async def _exits(event: BeforeToolCall) -> None:
+    raise SystemExit(1)
+
+
+async def _asks_twice(event: BeforeToolCall) -> None:
+    await event.interrupt("known")
+    await event.interrupt("known")
+
+
+async def _asks_twice_and_goes_on(event: BeforeToolCall) -> None:
+    await event.interrupt("known")
+    try:
+        await event.interrupt("known")
+    except Exception:  # noqa: BLE001 as an author may write it
+        return
+
+
+async def _awaits_twice(event: BeforeToolCall) -> None:
+    question = event.interrupt("known")
+    await question
+    await question
+
+
+async def _does_not_wait(event: BeforeToolCall) -> None:
+    event.interrupt("sure")
+
+
+async def _asks_at_once(event: BeforeToolCall) -> None:
+    await asyncio.gather(event.interrupt("a"), event.interrupt("b"), return_exceptions=True)
+
+
+async def _asks_elsewhere(event: BeforeToolCall) -> None:
+    raise Suspended([])
+
+
+async def _goes_to_a_node(event: BeforeToolCall) -> None:
+    await event.interrupt("sure", timeout=1, on_timeout="goto:pay")
+
+
+async def _has_no_name_for_it(event: BeforeToolCall) -> None:
+    await event.interrupt("a/b")
+
+
+async def _wants_another_type(event: BeforeToolCall) -> None:
+    try:
+        await event.interrupt("known", response=int)
+    except Exception:  # noqa: BLE001 the same
+        return
+
+
+async def _takes_args_away(event: BeforeToolCall) -> None:
+    event.args = None  # type: ignore[assignment]
+
+
+async def _spoils_args(event: BeforeToolCall) -> None:
+    event.args["amount"] = "much"
+
+
+async def _adds_what_is_no_json(event: BeforeToolCall) -> None:
+    event.args["to"].append(object())
+
+
+async def _cancels_by_number(event: BeforeToolCall) -> None:
+    event.cancel_tool = 1  # type: ignore[assignment]
+
+
+async def _replaces_the_state(event: BeforeToolCall) -> None:
+    event.agent_state = {"trust": "t"}  # type: ignore[assignment]
+
+
+async def _spoils_the_state(event: BeforeToolCall) -> None:
+    event.agent_state["x"] = []
+    event.agent_state["x"].append(object())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (_raises, "TypeError: oops"),
+        (_raises_interrupt, "it raised Interrupt; a hook asks by `await event.interrupt(...)`"),
+        (_exits, "RuntimeError: the code asked its process to exit"),
+        (_asks_twice, "it asks 'known' twice at one event"),
+        (_asks_twice_and_goes_on, "it asks 'known' twice at one event"),
+        (_awaits_twice, "it asks 'known' twice at one event"),
+        (_does_not_wait, "it called interrupt('sure') without await"),
+        (_asks_at_once, "it asks 'b' while 'a' is not answered"),
+        (_asks_elsewhere, "a question that it did not ask by its event"),
+        (_goes_to_a_node, "there is no node that a hook could go to"),
+        (_has_no_name_for_it, "named 'a/b'"),
+        (_wants_another_type, "the answer to 'known' does not fit its type"),
+        (_takes_args_away, "it set args to a NoneType"),
+        (_spoils_args, "it edited the arguments, and they do not fit any more. 'pay' was not run"),
+        (_adds_what_is_no_json, "they are no JSON any more"),
+        (_cancels_by_number, "it cancels with 1; that is True, or a text"),
+        (_replaces_the_state, "it put a dict in place of the agent's state"),
+        (_spoils_the_state, "what is set as 'x' is none"),
+    ],
+)
+async def test_a_hook_that_goes_wrong_denies_the_call_and_says_why(
+    wrong: Any, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    async def later(event: BeforeToolCall) -> None:
+        ran.append("later")
+        event.agent_state["seen"] = True
+        await event.interrupt("sure")
+
+    answers = {"wrong/known": "yes"}
+    with caplog.at_level(logging.WARNING, "abeyance.hooks"):
+        outcome = await run_hooks(
+            [Named("wrong", wrong), Named("later", later)], call(), answers, check=pay.read
+        )
+
+    assert outcome.denied is not None
+    assert outcome.denied.startswith("denied by hook wrong: ")
+    assert told in outcome.denied
+    assert told in caplog.text
+    assert (outcome.asked, outcome.event, ran) == ((), call(), ["later"])
+
+
+async def test_what_a_model_is_told_of_a_denial_is_bounded() -> None:
+    async def fail(event: BeforeToolCall) -> None:
+        raise ValueError("x" * 10_000)
+
+    denied = (await run_hooks([Named("h", fail)], call())).denied
+    assert denied is not None
+    assert len(denied) < 2_100
+
+
+async def test_a_hook_that_swallows_its_own_question_has_still_asked() -> None:
+    async def swallow(event: BeforeToolCall) -> None:
+        try:
+            await event.interrupt("sure")
+        except BaseException:  # noqa: BLE001 as an author may write it
+            event.args["amount"] = 1_000
+
+    outcome = await run_hooks([Named("h", swallow)], call())
+    assert (keys(outcome), outcome.event.args["amount"]) == (["h/sure"], 5)
+
+
+async def test_a_hook_may_ask_from_a_task_group() -> None:
+    async def grouped(event: BeforeToolCall) -> None:
+        async def ask() -> None:
+            await event.interrupt("sure")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ask())
+
+    assert keys(await run_hooks([Named("h", grouped)], call())) == ["h/sure"]
+    assert keys(await run_hooks([Named("h", grouped)], call(), {"h/sure": 1})) == []
+
+
+async def test_what_ends_the_process_is_no_question() -> None:
+    async def stop(event: BeforeToolCall) -> None:
+        raise BaseExceptionGroup("", [KeyboardInterrupt()])
+
+    with pytest.raises(BaseExceptionGroup):
+        await run_hooks([Named("h", stop)], call())
+
+
+async def test_a_hook_that_ended_can_ask_nobody() -> None:
+    kept: list[BeforeToolCall] = []
+
+    async def keep(event: BeforeToolCall) -> None:
+        kept.append(event)
+
+    outcome = await run_hooks([Named("h", keep)], call())
+    with pytest.raises(Exception, match="after it has ended"):
+        await kept[0].interrupt("late")
+    kept[0].args["amount"] = 1_000
+    kept[0].args["to"].append("Z")
+    assert outcome.event == call()
+
+
+async def test_what_was_edited_cannot_be_edited_after_it_was_checked() -> None:
+    kept: list[BeforeToolCall] = []
+
+    async def edit(event: BeforeToolCall) -> None:
+        event.args["amount"] = 6
+        kept.append(event)
+
+    outcome = await run_hooks([Named("h", edit)], call())
+    kept[0].args["to"].append("Z")
+    assert outcome.event.args == {"amount": 6, "to": ["X"]}
+
+
+async def test_a_method_that_is_not_async_denies() -> None:
+    class Plain:
+        def before_tool_call(self, event: BeforeToolCall) -> None: ...
+
+    assert (await run_hooks([Plain()], call())).denied == (
+        "denied by hook Plain: its before_tool_call is not async"
+    )
+
+
+async def test_a_cancel_stops_the_hooks() -> None:
+    begun = asyncio.Event()
+
+    async def long(event: BeforeToolCall) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(run_hooks([Named("h", long)], call()))
+    await asyncio.wait_for(begun.wait(), 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -1,0 +1,222 @@
+"""Servers that are asked over HTTP, and those that keep nothing between two requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_site import YES, People, Site, deeds, site, started, until
+
+from abeyance.interrupts import Suspended
+from abeyance.mcppool import pool_of
+from abeyance.mcpserver import McpDown, McpServer, McpUnusable, close_servers
+
+SEAT = {"action": "accept", "content": {"seat": "7A"}}
+MEAL = {"action": "accept", "content": {"meal": "soup"}}
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    yield
+    await close_servers()
+
+
+async def _given_up(server: McpServer, tool: str, people: People, saved: Any = None) -> Suspended:
+    with pytest.raises(Suspended) as caught:
+        await server.call(tool, {}, ask=people, saved=saved)
+    return caught.value
+
+
+@pytest.mark.parametrize("handshake", [True, False])
+async def test_tools_are_listed_and_called(tmp_path: Path, handshake: bool) -> None:
+    with site(tmp_path) as remote:
+        server = remote.server(handshake=handshake)
+        assert "add" in {tool.name for tool in await server.list_tools()}
+        assert (await server.call("add", {"a": 2, "b": 3}, ask=People())).text == "5"
+
+
+async def test_a_call_goes_on_where_it_stood_and_not_from_its_beginning(tmp_path: Path) -> None:
+    with site(tmp_path) as remote:
+        first = await _given_up(remote.server(), "reserve", People())
+    assert deeds(tmp_path) == ["reserved"]
+    assert [each.question.name for each in first.asked] == ["elicit", "elicit.2"]
+    assert [each.question.prompt for each in first.asked] == ["Which seat?", "Which meal?"]
+    await close_servers()
+    # Another process of the server, and nothing left of ours but what was saved.
+    saved = json.loads(json.dumps(first.state))
+    with site(tmp_path) as remote:
+        second = await _given_up(remote.server(), "reserve", People(elicit=SEAT), saved)
+        assert [each.question.name for each in second.asked] == ["elicit.2"]
+        people = People(elicit=SEAT, elicit_2=MEAL)
+        found = await remote.server().call("reserve", {}, ask=people, saved=second.state)
+    assert found.text == "{'seat': '7A'} {'meal': 'soup'}"
+    assert deeds(tmp_path) == ["reserved", "paid for reservation 7"]
+
+
+async def test_a_server_that_forgot_its_state_is_called_from_the_beginning(tmp_path: Path) -> None:
+    with site(tmp_path, "--forgetful") as remote:
+        first = await _given_up(remote.server(), "reserve", People())
+    people = People(elicit=SEAT, elicit_2=MEAL)
+    with site(tmp_path, "--forgetful") as remote:
+        found = await remote.server().call("reserve", {}, ask=people, saved=first.state)
+    assert found.text == "{'seat': '7A'} {'meal': 'soup'}"
+    assert deeds(tmp_path) == ["reserved", "reserved", "paid for reservation 7"]
+    assert [each.name for each in people.asked] == ["elicit", "elicit.2"]
+
+
+async def test_equal_questions_keep_their_own_answers(tmp_path: Path) -> None:
+    server = started(tmp_path)
+    people, saved = People(), None
+    for name, letter in (("elicit", "a"), ("elicit.2", "b"), ("elicit.3", "c")):
+        suspended = await _given_up(server, "three_times", people, saved)
+        assert [each.question.name for each in suspended.asked] == [name]
+        saved = suspended.state
+        people.answers[name] = {"action": "accept", "content": {"word": letter}}
+    assert (await server.call("three_times", {}, ask=people, saved=saved)).text == "abc"
+
+
+@pytest.mark.parametrize("handshake", [True, False])
+async def test_a_question_in_the_way_of_the_library_works_in_both_protocols(
+    tmp_path: Path, handshake: bool
+) -> None:
+    with site(tmp_path) as remote:
+        server = remote.server(handshake=handshake)
+        suspended = await _given_up(server, "declared", People())
+        assert suspended.asked[0].question.prompt == "Really?"
+        assert deeds(tmp_path) == []
+        people = People(elicit=YES)
+        found = await server.call("declared", {}, ask=people, saved=suspended.state)
+    assert found.text == "sure: True"
+    assert deeds(tmp_path) == ["declared"]
+
+
+async def test_what_was_saved_serves_a_server_that_speaks_the_older_protocol(
+    tmp_path: Path,
+) -> None:
+    with site(tmp_path) as remote:
+        suspended = await _given_up(remote.server(), "declared", People())
+        older = remote.server(handshake=True)
+        found = await older.call("declared", {}, ask=People(elicit=YES), saved=suspended.state)
+    assert found.text == "sure: True"
+
+
+async def test_a_server_that_is_not_done_is_asked_again(tmp_path: Path) -> None:
+    with site(tmp_path) as remote:
+        assert (await remote.server().call("patient", {}, ask=People())).text == "done"
+
+
+async def test_a_question_of_the_older_protocol_is_asked_over_http(tmp_path: Path) -> None:
+    with site(tmp_path) as remote:
+        server = remote.server(handshake=True)
+        with pytest.raises(Suspended) as caught:
+            await server.call("transfer", {"amount": 3}, ask=People())
+        people, saved = People(elicit=YES), caught.value.state
+        found = await server.call("transfer", {"amount": 3}, ask=people, saved=saved)
+    assert found.text == "transferred"
+    assert deeds(tmp_path) == ["transferred 3"]
+
+
+@pytest.mark.parametrize("handshake", [True, False])
+async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, handshake: bool) -> None:
+    with site(tmp_path) as remote:
+        server = remote.server(handshake=handshake)
+        call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
+        await until(lambda: deeds(tmp_path) == ["slow began"])
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await until(lambda: deeds(tmp_path) == ["slow began", "slow was stopped"])
+
+
+@pytest.mark.parametrize("handshake", [True, False])
+async def test_a_server_that_is_killed_in_the_middle_is_told(
+    tmp_path: Path, handshake: bool
+) -> None:
+    with site(tmp_path) as remote:
+        server = remote.server(handshake=handshake)
+        call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
+        await until(lambda: deeds(tmp_path) == ["slow began"])
+        remote.end()
+        with pytest.raises(McpDown, match="'slow' of remote") as caught:
+            await call
+        assert caught.value.sent
+        with pytest.raises(McpDown, match="remote"):
+            await server.call("add", {"a": 1, "b": 1}, ask=People())
+
+
+@pytest.mark.parametrize("handshake", [True, False])
+async def test_a_server_that_was_started_anew_is_used_without_a_word(
+    tmp_path: Path, handshake: bool
+) -> None:
+    with site(tmp_path) as remote:
+        server = remote.server(handshake=handshake)
+        before = (await server.call("who", {}, ask=People())).text
+        remote.end()
+        again = Site(tmp_path, "--port", str(remote.port))
+        try:
+            assert (await server.call("who", {}, ask=People())).text != before
+        finally:
+            again.end()
+
+
+async def test_calls_beside_each_other_are_bounded(tmp_path: Path) -> None:
+    with site(tmp_path) as remote:
+        server = remote.server(connections=3)
+        calls = [server.call("add", {"a": n, "b": 1}, ask=People()) for n in range(9)]
+        assert [each.text for each in await asyncio.gather(*calls)] == [
+            str(n + 1) for n in range(9)
+        ]
+        assert pool_of(server).connections == 3
+
+
+async def test_a_token_comes_from_the_environment_and_is_shown_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN_OF_TEST", "s3cret")
+    with site(tmp_path, "--token", "s3cret") as remote:
+        server = remote.server(token_from="TOKEN_OF_TEST")
+        assert (await server.call("add", {"a": 1, "b": 1}, ask=People())).text == "2"
+        assert "s3cret" not in repr(server)
+        assert "s3cret" not in server.key
+        other = remote.server(headers_from={"Authorization": "WRONG_OF_TEST"})
+        monkeypatch.setenv("WRONG_OF_TEST", "Bearer n0thing")
+        with pytest.raises(McpUnusable, match="status 401") as caught:
+            await other.list_tools()
+        assert "n0thing" not in str(caught.value)
+
+
+async def test_nobody_there_is_told(tmp_path: Path) -> None:
+    with site(tmp_path) as remote:
+        server = remote.server()
+    with pytest.raises(McpDown, match="cannot be reached"):
+        await server.list_tools()
+
+
+async def test_a_tool_that_is_new_is_seen_when_the_server_tells(tmp_path: Path) -> None:
+    with site(tmp_path) as remote:
+        server = remote.server()
+        await server.list_tools()
+        await server.call("grow", {}, ask=People())
+        async with asyncio.timeout(10):
+            while "grown" not in {tool.name for tool in await server.list_tools()}:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize(("status", "error"), [(503, McpDown), (429, McpDown), (403, McpUnusable)])
+async def test_a_status_says_whether_it_is_worth_trying_again(
+    tmp_path: Path, handshake: bool, status: int, error: type[Exception]
+) -> None:
+    with site(tmp_path) as remote:
+        server = remote.server(handshake=handshake)
+        await server.list_tools()
+        (tmp_path / "status").write_text(str(status), encoding="utf-8")
+        with pytest.raises(error, match=f"status {status}"):
+            await server.call("add", {"a": 1, "b": 1}, ask=People())
+        await close_servers()
+        with pytest.raises(error, match=f"status {status}"):
+            await server.list_tools()

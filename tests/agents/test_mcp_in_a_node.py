@@ -1,0 +1,70 @@
+"""A node of a graph that calls a tool of a server, which asks a person."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_site import deeds, started
+
+from abeyance import START, Context, Graph, testing
+from abeyance.mcpquestion import Answer, Elicitation, elicitation_question
+from abeyance.mcpserver import McpServer, close_servers
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    yield
+    await close_servers()
+
+
+def _graph(server: McpServer, tool: str, arguments: dict[str, Any]) -> Graph:
+    graph = Graph("errand")
+
+    @graph.node
+    async def run(state: dict[str, Any], ctx: Context) -> dict[str, Any]:
+        async def ask(elicitation: Elicitation) -> Answer:
+            question = elicitation_question(elicitation)
+            return Answer.of((await ctx.interrupts([question]))[question.key])
+
+        found = await server.call(tool, arguments, ask=ask, saved=ctx.saved_state)
+        return {"found": found.text}
+
+    graph.edge(START, "run")
+    return graph
+
+
+async def test_a_run_waits_for_the_person_and_goes_on_with_the_answer(tmp_path: Path) -> None:
+    graph = _graph(started(tmp_path, handshake=True), "transfer", {"amount": 9})
+    waiting = await testing.run(graph, {})
+    assert waiting.status == "awaiting-input"
+    assert [each.prompt for each in waiting.interrupts] == ["Transfer 9?"]
+    answers = {"elicit": {"action": "accept", "content": {"sure": True}}}
+    done = await testing.run(graph, {}, answers=answers)
+    assert (done.status, done.values["found"]) == ("completed", "transferred")
+    assert deeds(tmp_path) == ["transferred 9"]
+
+
+async def test_what_is_asked_at_once_is_answered_one_by_one_and_the_tool_acts_once(
+    tmp_path: Path,
+) -> None:
+    graph = _graph(started(tmp_path), "reserve", {})
+    done = await testing.run(
+        graph,
+        {},
+        answers={
+            "elicit": {"action": "accept", "content": {"seat": "7A"}},
+            "elicit.2": {"action": "accept", "content": {"meal": "soup"}},
+        },
+    )
+    assert (done.status, done.values["found"]) == ("completed", "{'seat': '7A'} {'meal': 'soup'}")
+    assert deeds(tmp_path) == ["reserved", "paid for reservation 7"]
+
+
+async def test_who_declines_is_heard(tmp_path: Path) -> None:
+    graph = _graph(started(tmp_path, handshake=True), "transfer", {"amount": 9})
+    done = await testing.run(graph, {}, answers={"elicit": {"action": "decline"}})
+    assert done.values["found"] == "not transferred: decline"
+    assert deeds(tmp_path) == []

@@ -1,0 +1,465 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from model_server import ModelServer, serving
+from pydantic_ai import exceptions as library
+from pydantic_ai.messages import (
+    AudioUrl,
+    DocumentUrl,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+    VideoUrl,
+)
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from abeyance.mediaurl import kept_from_downloading
+from abeyance.modelcall import ToolSpec, name_of, request
+from abeyance.modelfailure import ModelDown, ModelFailure, ModelRefused, ModelUnusable
+
+QUESTION = [ModelRequest(parts=[UserPromptPart("How are you?")])]
+ONCE = {"max_retries": 0}
+
+
+def lookup(name: str = "lookup") -> ToolSpec:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    return ToolSpec(name=name, description="Look a city up.", parameters=schema)
+
+
+def on(server: ModelServer) -> OpenAIChatModel:
+    return OpenAIChatModel("m", provider=OpenAIProvider(base_url=server.url, api_key="made-up"))
+
+
+def well(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    return ModelResponse(parts=[TextPart("Well.")])
+
+
+async def very_well(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    return ModelResponse(parts=[TextPart("Very well.")])
+
+
+async def piece_by_piece(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+    for piece in ("As", " well", " as ever."):
+        yield piece
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("test", "success (no tool calls)"),
+        (TestModel(custom_output_text="Fine."), "Fine."),
+        (WrapperModel(TestModel(custom_output_text="Fine.")), "Fine."),
+        (well, "Well."),
+        (very_well, "Very well."),
+        (piece_by_piece, "As well as ever."),
+        (WrapperModel(FunctionModel(well)), "Well."),
+        (FallbackModel(FunctionModel(well), FunctionModel(very_well)), "Well."),
+    ],
+)
+async def test_a_model_is_a_name_an_instance_or_a_function(model: Any, text: str) -> None:
+    response = await request(model, QUESTION)
+
+    assert response.text == text
+    assert response.state == "complete"
+
+
+async def test_a_model_is_told_its_instructions_its_tools_its_output_and_its_settings() -> None:
+    seen: list[AgentInfo] = []
+
+    def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        seen.append(info)
+        return ModelResponse(parts=[ToolCallPart("final_result", {"city": "Rome"})])
+
+    await request(
+        scripted,
+        QUESTION,
+        tools=[lookup()],
+        output=lookup("final_result"),
+        instructions="Be brief.",
+        settings={"temperature": 0.1},
+    )
+
+    [info] = seen
+    assert info.instructions == "Be brief."
+    [tool] = info.function_tools
+    assert (tool.name, tool.description) == ("lookup", "Look a city up.")
+    assert tool.parameters_json_schema == lookup().parameters
+    assert [tool.name for tool in info.output_tools] == ["final_result"]
+    assert not info.allow_text_output
+    assert info.model_settings == {"temperature": 0.1}
+
+
+async def test_what_a_provider_streams_is_put_together_and_the_provider_can_be_asked_again() -> (
+    None
+):
+    async with serving(ModelServer()) as server:
+        model = on(server)
+
+        first = await request(model, QUESTION, instructions="Be brief.")
+        again = await request(model, QUESTION)
+
+    assert (first.text, again.text) == ("Hello there", "Hello there")
+    assert (first.finish_reason, first.state) == ("stop", "complete")
+    assert [message["role"] for message in server.asked[0]["messages"]] == ["system", "user"]
+
+
+async def test_every_call_has_an_id_of_its_own_in_the_whole_conversation() -> None:
+    def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        calls = [ToolCallPart("lookup", {"city": city}, "call_0") for city in ("Rome", "Oslo")]
+        return ModelResponse(parts=calls)
+
+    first = await request(scripted, QUESTION, tools=[lookup()])
+    second = await request(scripted, [*QUESTION, first], tools=[lookup()])
+
+    ids = [call.tool_call_id for response in (first, second) for call in response.tool_calls]
+    assert ids == ["call_0", "call_0-2", "call_0-3", "call_0-4"]
+
+
+# ------------------------------------------------------------------------------------ stopping it
+
+
+async def cancelled(asking: asyncio.Task[ModelResponse]) -> None:
+    asking.cancel()
+    async with asyncio.timeout(10):
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+
+async def test_what_had_come_when_a_request_was_stopped_is_kept_and_marked_as_interrupted() -> None:
+    was_read = asyncio.Event()
+
+    async def slow(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        yield "The first "
+        yield "and then"
+        was_read.set()
+        await asyncio.Event().wait()
+
+    partials: list[ModelResponse] = []
+    asking = asyncio.create_task(request(slow, QUESTION, on_partial=partials.append))
+    async with asyncio.timeout(10):
+        await was_read.wait()
+    await cancelled(asking)
+
+    [partial] = partials
+    assert partial.text == "The first and then"
+    assert partial.state == "interrupted"
+
+
+async def test_a_call_that_was_being_written_when_a_request_was_stopped_is_not_kept() -> None:
+    was_read = asyncio.Event()
+
+    async def slow(
+        messages: list[ModelMessage], info: AgentInfo
+    ) -> AsyncIterator[dict[int, DeltaToolCall]]:
+        yield {0: DeltaToolCall(name="lookup", json_args='{"ci')}
+        was_read.set()
+        await asyncio.Event().wait()
+        yield {}
+
+    partials: list[ModelResponse] = []
+    asking = asyncio.create_task(
+        request(slow, QUESTION, tools=[lookup()], on_partial=partials.append)
+    )
+    async with asyncio.timeout(10):
+        await was_read.wait()
+    await cancelled(asking)
+
+    assert partials == []
+
+
+@pytest.mark.parametrize("pieces", [[], [{"content": "Hello"}]])
+async def test_stopping_a_request_hangs_up_on_the_provider_at_once(pieces: list[Any]) -> None:
+    async with serving(ModelServer(pieces=pieces, holds=True)) as server:
+        asking = asyncio.create_task(request(on(server), QUESTION))
+        async with asyncio.timeout(10):
+            await server.spoken.wait()
+        await cancelled(asking)
+
+        async with asyncio.timeout(10):
+            await server.abandoned.wait()
+
+
+async def test_a_function_that_does_not_stream_can_be_stopped_too() -> None:
+    began = asyncio.Event()
+
+    async def slow(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        began.set()
+        await asyncio.Event().wait()
+        return ModelResponse(parts=[])
+
+    asking = asyncio.create_task(request(slow, QUESTION))
+    async with asyncio.timeout(10):
+        await began.wait()
+
+    await cancelled(asking)
+
+
+# ------------------------------------------------------------------------------------------ failures
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "text"),
+    [
+        (408, {}, ModelDown, "tries again"),
+        (409, {}, ModelDown, "tries again"),
+        (425, {}, ModelDown, "tries again"),
+        (429, {}, ModelDown, "tries again"),
+        (500, {}, ModelDown, "tries again"),
+        (503, {}, ModelDown, "tries again"),
+        (529, {}, ModelDown, "tries again"),
+        (401, {}, ModelUnusable, "OPENAI_API_KEY"),
+        (403, {}, ModelUnusable, "OPENAI_API_KEY"),
+        (404, {"error": {"code": "model_not_found"}}, ModelUnusable, "does not know it"),
+        (429, {"error": {"code": "insufficient_quota"}}, ModelUnusable, "quota or credit"),
+        (400, {"error": {"message": "Bad thing."}}, ModelRefused, "Bad thing"),
+        (400, {"error": {"code": "context_length_exceeded"}}, ModelRefused, "larger context"),
+        (413, {}, ModelRefused, "too large"),
+        (422, {}, ModelRefused, "would refuse it again"),
+    ],
+)
+async def test_what_a_provider_answers_decides_what_has_to_happen(
+    status: int, body: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    async with serving(ModelServer(status=status, body=body)) as server:
+        with pytest.raises(kind, match=text) as caught:
+            await request(on(server), QUESTION, settings=ONCE)
+
+    assert "'openai:m'" in str(caught.value)
+
+
+async def test_a_provider_that_says_when_to_come_back_is_believed() -> None:
+    busy = ModelServer(status=429, headers={"retry-after": "7"})
+    async with serving(busy) as server:
+        with pytest.raises(ModelDown) as caught:
+            await request(on(server), QUESTION, settings=ONCE)
+
+    assert caught.value.retry_after == 7
+
+
+async def test_a_provider_that_is_not_there_is_down() -> None:
+    async with serving(ModelServer()) as server:
+        pass
+
+    with pytest.raises(ModelDown, match="'openai:m' cannot be reached now"):
+        await request(on(server), QUESTION, settings=ONCE)
+
+
+async def test_a_provider_that_takes_too_long_is_down() -> None:
+    async with serving(ModelServer(pieces=[], holds=True)) as server:
+        with pytest.raises(ModelDown, match=r"timed out after 0\.05 seconds"):
+            await request(on(server), QUESTION, settings={"request_timeout": 0.05})
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [
+        ("openai:gpt-5", "OPENAI_API_KEY"),
+        ("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY"),
+        ("google:gemini-3-pro", "GOOGLE_API_KEY"),
+    ],
+)
+async def test_a_worker_without_a_key_is_told_which_variable_to_set(
+    model: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (variable, "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+    with pytest.raises(ModelUnusable) as caught:
+        await request(model, QUESTION)
+
+    assert str(caught.value) == (
+        f"this worker cannot use the model {model!r}: set {variable} in its environment. When the worker"
+        " is mended and started again, the run goes on by itself."
+    )
+
+
+@pytest.mark.parametrize("model", ["nobody:big", "gpt-5", ""])
+async def test_a_model_that_nobody_provides_cannot_be_used(model: str) -> None:
+    with pytest.raises(ModelUnusable, match=f"{model!r}: Unknown model"):
+        await request(model, QUESTION)
+
+
+async def test_a_provider_whose_package_is_not_installed_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "groq", None)
+
+    with pytest.raises(ModelUnusable, match=r"not installed: Please install the `groq` package"):
+        await request("groq:big", QUESTION)
+
+
+def failing(error: Exception) -> FunctionModel:
+    def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise error
+
+    return FunctionModel(scripted, model_name="scripted")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectionResetError("gone"), ModelDown),
+        (TimeoutError(), ModelDown),
+        (library.ModelAPIError("m", "what?"), ModelDown),
+        (library.UnexpectedModelBehavior("no JSON"), ModelDown),
+        (library.ConcurrencyLimitExceeded("too many"), ModelDown),
+        (library.ContentFilterError("not that"), ModelRefused),
+        (library.ModelHTTPError(418, "m"), ModelRefused),
+        (library.ModelHTTPError(402, "m"), ModelUnusable),
+    ],
+)
+async def test_failures_of_the_model_library_are_told_apart(
+    error: Exception, kind: type[ModelFailure]
+) -> None:
+    with pytest.raises(kind, match="'function:scripted'") as caught:
+        await request(failing(error), QUESTION)
+
+    assert caught.value.__cause__ is error
+
+
+async def test_a_bug_in_a_scripted_model_stays_what_it_is() -> None:
+    with pytest.raises(KeyError, match="city"):
+        await request(failing(KeyError("city")), QUESTION)
+
+
+async def test_one_of_several_models_that_may_still_answer_keeps_the_request_alive() -> None:
+    refused = failing(library.ModelHTTPError(400, "m"))
+    down = failing(library.ModelHTTPError(503, "m", headers={"retry-after": "3"}))
+
+    with pytest.raises(ModelDown) as caught:
+        await request(FallbackModel(refused, down), QUESTION)
+    with pytest.raises(ModelRefused):
+        await request(FallbackModel(refused, refused), QUESTION)
+
+    assert caught.value.retry_after == 3
+
+
+async def test_an_answer_that_was_put_off_is_refused() -> None:
+    def later(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[], state="suspended")
+
+    with pytest.raises(ModelRefused, match="in the background"):
+        await request(later, QUESTION)
+
+
+def test_a_function_is_named_by_what_it_is_called_in_code() -> None:
+    assert name_of(well) == "function:well"
+    assert name_of("openai:gpt-5") == "openai:gpt-5"
+    assert name_of(TestModel()) == "test:test"
+
+
+# ---------------------------------------------------------------------------------------------- media
+
+
+@pytest.mark.parametrize(
+    ("model", "media"),
+    [
+        ("google:gemini-3-pro", ImageUrl("https://media.example/a.png?key=1")),
+        ("google:gemini-3-pro", VideoUrl("https://media.example/a.mp4")),
+        ("openai-chat:gpt-5", AudioUrl("https://media.example/a.mp3")),
+        ("openai-chat:gpt-5", DocumentUrl("https://media.example/a.pdf")),
+        ("anthropic:claude-sonnet-5", DocumentUrl("https://media.example/a.txt")),
+    ],
+)
+async def test_what_a_provider_does_not_take_by_url_is_refused_and_not_fetched(
+    model: str, media: ImageUrl | VideoUrl | AudioUrl | DocumentUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for provider in ("GOOGLE", "OPENAI", "ANTHROPIC"):
+        monkeypatch.setenv(f"{provider}_API_KEY", "made-up")
+        # Nobody listens there: whatever is sent after all goes nowhere.
+        monkeypatch.setenv(f"{provider}_BASE_URL", "http://127.0.0.1:9")
+    messages = [ModelRequest(parts=[UserPromptPart(["Look at this:", media])])]
+
+    with pytest.raises(ModelRefused) as caught:
+        await request(model, messages, settings=ONCE)
+
+    assert str(caught.value) == (
+        f"the model {model!r} does not take this {media.kind.removesuffix('-url')} by url, and a url is"
+        f" never fetched on its behalf ({media.url.partition('?')[0]}): send the data itself"
+    )
+
+
+@pytest.mark.parametrize("force", [False, True, "allow-local"])
+async def test_a_url_is_passed_on_to_a_provider_that_takes_urls(force: Any) -> None:
+    picture = ImageUrl("https://media.example/a.png", force_download=force)
+    messages = [ModelRequest(parts=[UserPromptPart(["Look at this:", picture])])]
+    async with serving(ModelServer()) as server:
+        await request(on(server), messages)
+
+    [_, sent] = server.asked[0]["messages"][0]["content"]
+    assert sent == {"type": "image_url", "image_url": {"url": "https://media.example/a.png"}}
+    assert picture.force_download == force
+
+
+@pytest.mark.parametrize("wrap", [list, lambda media: {"here": media[0]}])
+def test_the_messages_that_are_sent_are_equal_to_those_that_were_given(wrap: Any) -> None:
+    picture = ImageUrl("https://media.example/a.png")
+    messages = [
+        ModelRequest(parts=[UserPromptPart(["Look:", picture])]),
+        ModelRequest(parts=[ToolReturnPart("draw", wrap([picture]), "c1")]),
+    ]
+
+    sent = kept_from_downloading("m", messages)
+
+    assert sent == messages
+    assert sent[1].parts[0] is not messages[1].parts[0]
+
+
+async def test_a_url_in_the_result_of_a_tool_is_not_fetched_either() -> None:
+    sound = AudioUrl("https://media.example/a.mp3")
+    messages: list[ModelMessage] = [
+        *QUESTION,
+        ModelResponse(parts=[ToolCallPart("listen", {}, "c1")]),
+        ModelRequest(parts=[ToolReturnPart("listen", ["Here:", sound], "c1")]),
+    ]
+    async with serving(ModelServer()) as server:
+        with pytest.raises(ModelRefused, match="send the data itself"):
+            await request(on(server), messages)
+
+    assert server.asked == []
+
+
+# --------------------------------------------------------------------------------------- installation
+
+WITHOUT_THE_LIBRARY = """
+import asyncio, sys
+sys.modules["pydantic_ai"] = None
+import abeyance.dialogue, abeyance.injected, abeyance.output, abeyance.transcript
+from abeyance.mediaurl import kept_from_downloading
+from abeyance.modelcall import request
+abeyance.output.OutputType(list[int])
+try:
+    asyncio.run(request("openai:gpt-5", []))
+except abeyance.modelcall.ModelUnusable as error:
+    print(error)
+"""
+
+
+def test_without_the_extra_all_can_be_imported_and_a_request_says_what_to_install() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_LIBRARY],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+
+    assert "pip install 'abeyance[agents]'" in done.stdout

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from abeyance import transcript
+from abeyance.blobs import BlobMissing, MemoryBlobs
+
+
+class Counted(MemoryBlobs):
+    """Blobs that count what is read and how many bytes are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.written: list[int] = []
+
+    async def get(self, ref: str) -> bytes:
+        self.reads += 1
+        return await super().get(ref)
+
+    async def put(self, run_id: str, data: bytes) -> str:
+        self.written.append(len(data))
+        return await super().put(run_id, data)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered() -> Iterator[None]:
+    transcript.forget()
+    yield
+    transcript.forget()
+
+
+def turn(number: int, size: int = 0) -> list[ModelMessage]:
+    return [
+        ModelRequest(parts=[UserPromptPart(f"question {number}\n")]),
+        ModelResponse(parts=[TextPart(f"answer {number}{'.' * size}")]),
+    ]
+
+
+async def held(blobs: MemoryBlobs, turns: Sequence[Sequence[ModelMessage]]) -> list[str]:
+    heads: list[str] = []
+    for messages in turns:
+        heads.append(await transcript.append(blobs, "r1", heads[-1] if heads else None, messages))
+    return heads
+
+
+async def test_a_conversation_is_read_as_it_was_held() -> None:
+    blobs = MemoryBlobs()
+    messages: list[ModelMessage] = [
+        ModelRequest(
+            parts=[UserPromptPart(["Look:", BinaryContent(b"\x00\xff", media_type="a/b")])]
+        ),
+        ModelResponse(
+            parts=[TextPart("line\nend\u2028"), ToolCallPart("t", {"x": [1, None]}, "c1")]
+        ),
+        ModelRequest(parts=[ToolReturnPart("t", {"done": True}, "c1")]),
+    ]
+    first = await transcript.append(blobs, "r1", None, messages[:1])
+    head = await transcript.append(blobs, "r1", first, messages[1:])
+    transcript.forget()
+
+    assert await transcript.read(blobs, head) == messages
+    assert await transcript.read(blobs, first) == messages[:1]
+    assert await transcript.read(blobs, None) == []
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(min_value=1, max_value=200))
+async def test_every_reference_ever_given_out_goes_on_to_mean_the_same(count: int) -> None:
+    blobs = MemoryBlobs()
+    turns = [turn(number) for number in range(count)]
+    heads = await held(blobs, turns)
+    transcript.forget()
+
+    for index in {0, count // 3, count // 2, count - 1}:
+        expected = [message for messages in turns[: index + 1] for message in messages]
+        assert await transcript.read(blobs, heads[index]) == expected
+
+
+async def test_a_hundred_turns_are_read_from_few_blobs_at_any_length() -> None:
+    blobs = Counted()
+    heads = await held(blobs, [turn(number) for number in range(100)])
+
+    for head in heads:
+        transcript.forget()
+        blobs.reads = 0
+        await transcript.read(blobs, head)
+        assert blobs.reads <= 14
+
+
+async def test_what_one_turn_writes_does_not_grow_with_the_conversation() -> None:
+    blobs = Counted()
+    size = 1_000
+    await held(blobs, [turn(number, size) for number in range(300)])
+
+    one = blobs.written[0]
+    assert max(blobs.written) < transcript.MOST_TURNS * one * 1.1
+    assert sum(blobs.written) < 300 * one * 3.1
+
+
+async def test_what_one_turn_reads_does_not_grow_with_the_conversation() -> None:
+    blobs = Counted()
+    head: str | None = None
+    most = 0
+    for number in range(200):
+        transcript.forget()
+        blobs.reads = 0
+        head = await transcript.append(blobs, "r1", head, turn(number))
+        most = max(most, blobs.reads)
+
+    assert most <= 2 * (transcript.FOLD - 1) + 1
+
+
+async def test_large_turns_are_written_once() -> None:
+    blobs = Counted()
+    turns = [turn(number, 200_000) for number in range(20)]
+    heads = await held(blobs, turns)
+
+    assert max(blobs.written) < 202_000
+    transcript.forget()
+    assert len(await transcript.read(blobs, heads[-1])) == 40
+    assert blobs.reads == 20
+
+
+async def test_a_conversation_forks_without_being_copied() -> None:
+    blobs = Counted()
+    heads = await held(blobs, [turn(number) for number in range(20)])
+    before = len(blobs.written)
+
+    left = await transcript.append(blobs, "r1", heads[9], turn(100))
+    right = await transcript.append(blobs, "r2", heads[9], turn(200))
+
+    assert len(blobs.written) == before + 2
+    common = [message for number in range(10) for message in turn(number)]
+    for head, number in ((left, 100), (right, 200)):
+        texts = [text_of(message) for message in await transcript.read(blobs, head)]
+        assert texts == [text_of(message) for message in [*common, *turn(number)]]
+
+
+def text_of(message: ModelMessage) -> str:
+    [part] = message.parts
+    assert isinstance(part, UserPromptPart | TextPart)
+    return str(part.content)
+
+
+async def test_a_turn_that_is_repeated_adds_nothing_twice() -> None:
+    blobs = MemoryBlobs()
+    messages = turn(1)
+    head = await transcript.append(blobs, "r1", None, turn(0))
+
+    first = await transcript.append(blobs, "r1", head, messages)
+    again = await transcript.append(blobs, "r1", head, messages)
+
+    assert again == first
+
+
+async def test_whoever_goes_on_with_a_conversation_fetches_nothing() -> None:
+    blobs = Counted()
+    heads = await held(blobs, [turn(number) for number in range(100)])
+
+    assert len(await transcript.read(blobs, heads[-1])) == 200
+    assert blobs.reads == 0
+
+
+async def test_what_a_reader_changes_is_changed_for_nobody_else() -> None:
+    blobs = MemoryBlobs()
+    head = await transcript.append(blobs, "r1", None, turn(0))
+
+    mine = await transcript.read(blobs, head)
+    mine[0].parts = []
+
+    assert len((await transcript.read(blobs, head))[0].parts) == 1
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcript, "_remembered", transcript._Remembered(3_000))
+    blobs = Counted()
+    heads = await held(blobs, [turn(number, 1_000) for number in range(5)])
+    blobs.reads = 0
+
+    await transcript.read(blobs, heads[-1])
+
+    assert blobs.reads >= 3
+
+
+async def test_a_conversation_that_was_erased_is_missing_and_not_empty() -> None:
+    with pytest.raises(BlobMissing, match="'r1/abc' is no reference of a blob"):
+        await transcript.read(MemoryBlobs(), "r1/abc")
+    with pytest.raises(BlobMissing):
+        await transcript.append(MemoryBlobs(), "r1", "r1/abc", turn(0))
+
+
+async def test_appending_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="give at least one message"):
+        await transcript.append(MemoryBlobs(), "r1", None, [])
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x89PNG", "no part of a conversation"),
+        (b"[1]", "no part of a conversation"),
+        (b'{"format": 2}', "has the format 2, and this version reads 1"),
+        (
+            b'{"format": 1, "previous": null, "turns": 1, "row": 1}\n{"kind": "new"}',
+            "bring this one up to date",
+        ),
+    ],
+)
+async def test_what_is_no_conversation_says_so(data: bytes, text: str) -> None:
+    blobs = MemoryBlobs()
+    ref = await blobs.put("r1", data)
+
+    with pytest.raises(transcript.TranscriptError, match=text):
+        await transcript.read(blobs, ref)

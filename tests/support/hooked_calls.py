@@ -1,0 +1,35 @@
+"""Hooks that are functions, and the call of a tool that they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from abeyance.hookrun import HooksOutcome
+from abeyance.hooks import BeforeToolCall
+from abeyance.toolform import tool
+
+
+class Named:
+    """A hook before tool calls that is a function, under a name of its own."""
+
+    def __init__(self, name: str, function: Callable[[BeforeToolCall], Any]) -> None:
+        self.name = name
+        self._function = function
+
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        await self._function(event)
+
+
+def call(**about: Any) -> BeforeToolCall:
+    given: dict[str, Any] = {"tool": "pay", "args": {"amount": 5, "to": ["X"]}, "call_id": "c1"}
+    return BeforeToolCall(**{**given, **about})
+
+
+def keys(outcome: HooksOutcome[Any]) -> list[str]:
+    return [asked.key for asked in outcome.asked]
+
+
+@tool
+async def pay(amount: int, to: list[str]) -> str:
+    return "paid"

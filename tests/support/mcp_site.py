@@ -1,0 +1,93 @@
+"""Servers of tools for tests, and people who answer what they ask."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from abeyance.interrupts import Suspended, lowered
+from abeyance.mcpquestion import Answer, Elicitation, elicitation_question
+from abeyance.mcpserver import McpServer
+
+SCRIPT = Path(__file__).parent.parent / "agents" / "mcp_servers.py"
+YES = {"action": "accept", "content": {"sure": True}}
+
+
+class People:
+    """Answers by the name of the question. Without one, the call is given up."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = {name.replace("_", "."): answer for name, answer in answers.items()}
+        self.asked: list[Elicitation] = []
+
+    async def __call__(self, elicitation: Elicitation) -> Answer:
+        self.asked.append(elicitation)
+        if elicitation.name not in self.answers:
+            question = lowered(elicitation_question(elicitation))
+            raise Suspended([question], elicitation.saved)
+        return Answer.of(self.answers[elicitation.name])
+
+
+def started(folder: Path, **options: Any) -> McpServer:
+    """A server that is started by a command."""
+    return McpServer(
+        name="local", command=[sys.executable, str(SCRIPT), "stdio", str(folder)], **options
+    )
+
+
+class Site:
+    """A server over HTTP, which can be ended and started anew on the same folder."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), "http", str(folder), *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+    def server(self, **options: Any) -> McpServer:
+        return McpServer(name="remote", url=f"http://127.0.0.1:{self.port}/mcp", **options)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@contextmanager
+def site(folder: Path, *arguments: str) -> Iterator[Site]:
+    running = Site(folder, *arguments)
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+def deeds(folder: Path) -> list[str]:
+    """What the tools did, in order."""
+    file = folder / "deeds"
+    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait for something, and fail if it takes too long."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,79 @@
+"""A provider of models on this machine: as much of OpenAI's chat API as a streamed text needs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class ModelServer:
+    """`pieces` are what it streams; `holds`: then it says nothing more, until the client goes away. With
+    another `status` than 200 it answers `body`.
+    """
+
+    pieces: Sequence[Mapping[str, Any]] = ({"content": "Hello"}, {"content": " there"})
+    holds: bool = False
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    spoken: asyncio.Event = field(default_factory=asyncio.Event)
+    abandoned: asyncio.Event = field(default_factory=asyncio.Event)
+    url: str = ""
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = int(head.partition("content-length: ")[2].partition("\r\n")[0] or 0)
+            self.asked.append(json.loads(await reader.readexactly(length) or b"{}"))
+            await self._respond(writer)
+            if self.holds:
+                self.spoken.set()
+                await reader.read()
+                self.abandoned.set()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            self.abandoned.set()
+        finally:
+            writer.close()
+
+    async def _respond(self, writer: asyncio.StreamWriter) -> None:
+        is_stream = self.status == 200
+        kind = "text/event-stream" if is_stream else "application/json"
+        headers = {"content-type": kind, "connection": "close", **self.headers}
+        lines = [f"HTTP/1.1 {self.status} Status", *(f"{k}: {v}" for k, v in headers.items())]
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        if is_stream:
+            for piece in self.pieces:
+                writer.write(_event(piece, None))
+            if not self.holds:
+                writer.write(_event({}, "stop") + b"data: [DONE]\n\n")
+        else:
+            writer.write(json.dumps(self.body).encode())
+        await writer.drain()
+
+
+def _event(delta: Mapping[str, Any], finish: str | None) -> bytes:
+    chunk = {
+        "id": "chat-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+    }
+    return f"data: {json.dumps(chunk)}\n\n".encode()
+
+
+@asynccontextmanager
+async def serving(server: ModelServer) -> AsyncIterator[ModelServer]:
+    """Serve on a free port as long as the context lasts."""
+    listening = await asyncio.start_server(server.answer, "127.0.0.1", 0)
+    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+    try:
+        yield server
+    finally:
+        listening.close()

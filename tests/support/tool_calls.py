@@ -1,0 +1,28 @@
+"""Functions to be tools, and the context of a call, without a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from one_visit import context
+
+from abeyance.agentstate import AgentState
+from abeyance.toolform import ToolContext
+
+
+def calling(state: dict[str, Any] | None = None, **about: Any) -> ToolContext:
+    return ToolContext.of(
+        context(**about),
+        tool="t",
+        call_id="call_1",
+        agent="clerk",
+        agent_state=AgentState(state),
+    )
+
+
+def written(source: str, **known: Any) -> Callable[..., Any]:
+    """A function that no type checker would take."""
+    exec(source, known)
+    found: Callable[..., Any] = known[source.removeprefix("def ").partition("(")[0]]
+    return found
