@@ -95,8 +95,16 @@ def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
     for message in state.mailbox.queue:
         if message.action in DIRECTIVES:
             continue
-        if message.target is None or message.target in names:
+        if message.target is None or message.target in names or _is_turn(message.target, visit):
             yield message
+
+
+def _is_turn(target: str, visit: Visit) -> bool:
+    """Whether a target is another turn of the same agent: who writes to one means any later one."""
+    if not recall.is_agent(visit.scope):
+        return False
+    first = f"{visit.scope};node:{visit.node}"
+    return target == first or target.startswith(f"{first}:")
 
 
 def _names(state: RunState, visit: Visit) -> set[str]:
