@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from abeyance.agentmcp import ServerTools
 from abeyance.approvals import Approve, OnApprovalTimeout
 from abeyance.core.canonical import Json
 from abeyance.duration import Duration, seconds
@@ -91,7 +92,9 @@ class Agent:
         ]
         self.tools = {each.name: each for each in found if isinstance(each, Tool)}
         self.agents = {each.name: each for each in found if isinstance(each, AgentTool)}
-        self.servers = {each.title: each for each in found if isinstance(each, McpServer)}
+        self.servers = {
+            each.title: ServerTools(each) for each in found if isinstance(each, McpServer)
+        }
         self._names = [each.title if isinstance(each, McpServer) else each.name for each in found]
         self._given = (tool_execution, memory)
 
@@ -122,28 +125,15 @@ class Agent:
         for hook in self.hooks:
             yield from hook_faults(hook)
 
-    @property
-    def tool_names(self) -> tuple[str, ...]:
-        """The tools that the model may call."""
-        return (*self.tools, *self.agents)
-
-    def tool_named(self, name: str) -> Tool | None:
-        """A tool that the model may call; None if there is none of this name."""
-        if name in self.agents:
-            return self.agents[name].tool
-        return self.tools.get(name)
-
-    def node_of(self, tool: str) -> str:
-        """The node of the agent's graph that makes the calls of a tool."""
-        return tool
-
-    async def tool_specs(self) -> list[ToolSpec]:
-        """What the model is told of its tools."""
-        known = [*self.tools.values(), *(each.tool for each in self.agents.values())]
-        return [
-            ToolSpec(name=each.name, description=each.description, parameters=each.schema)
-            for each in known
-        ]
+    async def offered(self) -> dict[str, Offer]:
+        """The tools that the model may call now, by name. Raises Blocked while a server is not there."""
+        found = {each.name: Offer(tool=each, node=each.name) for each in self.tools.values()}
+        found |= {name: Offer(tool=each.tool, node=name) for name, each in self.agents.items()}
+        for title, server in self.servers.items():
+            for name, each in (await server.offered()).items():
+                # What the author declares goes before what a server calls the same.
+                found.setdefault(name, Offer(tool=each, node=title))
+        return found
 
     def as_tool(
         self,
@@ -170,6 +160,20 @@ class Agent:
             on_timeout=on_timeout,
         )(_never_called)
         return AgentTool(agent=self, tool=called)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Offer:
+    """A tool, and the node of the agent's graph that makes its calls."""
+
+    tool: Tool
+    node: str
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What the model is told of it."""
+        told = self.tool
+        return ToolSpec(name=told.name, description=told.description, parameters=told.schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -43,6 +43,7 @@ from abeyance.returned import Returned
 from abeyance.toolcall import Tool, ToolContext
 
 _BEGUN: Final = "begun"
+_SHOWN: Final = "shown"
 _APPROVAL: Final = key_of("approval", APPROVE)
 _OUTCOMES: Final = key_of("outcome", "")
 _RESULT: Final = "/result"
@@ -59,11 +60,11 @@ class ToolVisit:
     async def run(self, state: AgentValues, ctx: Context) -> Returned:
         """Make the call that a visit is about."""
         name = str(ctx.item["tool"])
-        tool = self._agent.tool_named(name)
-        if tool is None:
-            result = agentresults.error(f"There is no tool {name!r} any more.")
-            return Returned(result=result)
-        return await _Call(self._agent, tool, state, ctx).make()
+        server = self._agent.servers.get(self._node)
+        tools = self._agent.tools if server is None else await server.offered()
+        if name not in tools:
+            return Returned(result=agentresults.error(f"There is no tool {name!r} any more."))
+        return await _Call(self._agent, tools[name], state, ctx).make()
 
 
 class _Call:
@@ -80,7 +81,7 @@ class _Call:
         saved = self._ctx.saved_state
         if isinstance(saved, Mapping) and _RESULT in saved:
             # The tool has run, and a hook asked about what it gave.
-            self._memory = AgentState(saved["state"])
+            self._memory.update(saved["state"])
             result = await agentresults.opened(blobs_of(self._ctx), saved[_RESULT])
         else:
             result = self._ctx.item.get("known") or await self._result()
@@ -110,14 +111,16 @@ class _Call:
     def _refused(self) -> dict[str, Json] | None:
         """Ask for the approval, or take it: the arguments are then those that were approved."""
         ctx, tool = self._ctx, self._tool
-        shown = ctx.item.get("digest", call_digest(tool.name, self._arguments))
-        if shown != call_digest(tool.name, self._arguments):
-            return agentresults.error("denied: what was approved is another call", is_denied=True)
+        digest = call_digest(tool.name, self._arguments)
         if _APPROVAL not in ctx.targets:
             try:
-                raise Suspended([replace(approval(tool, self._arguments), kind="approval")])
+                asked = approval(tool, self._arguments)
             except CallError as wrong:
                 return agentresults.error(wrong.text)
+            ctx.notebook.leave(_SHOWN, digest)
+            raise Suspended([asked])
+        if digest != ctx.item.get("digest", ctx.notebook.marked(_SHOWN)):
+            return agentresults.error("denied: what was approved is another call", is_denied=True)
         approved = approved_arguments(tool, ctx.targets[_APPROVAL], self._arguments)
         if isinstance(approved, Rejected):
             return agentresults.error(approved.text, is_denied=True)
@@ -133,8 +136,7 @@ class _Call:
                 case "ask":
                     asked = outcome_question(tool, self._arguments)
                     name = OUTCOME if not told else f"{OUTCOME}.{len(told) + 1}"
-                    question = replace(asked.question, name=name)
-                    raise Suspended([replace(asked, question=question, kind="outcome")])
+                    raise Suspended([replace(asked, question=replace(asked.question, name=name))])
                 case "retry":
                     pass
                 case _:
@@ -201,7 +203,7 @@ class _Call:
         blobs = blobs_of(ctx)
         if outcome.asked:
             kept = await agentresults.kept(blobs, ctx.run_id, result)
-            raise Suspended(outcome.asked, {_RESULT: kept, "state": dict(self._memory)})
+            raise Suspended(outcome.asked, {_RESULT: kept, "state": self._memory.changes()})
         if outcome.denied is not None:
             result = agentresults.error(outcome.denied, is_denied=True)
         else:

@@ -8,11 +8,11 @@ with the answer, in the activity of the call.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from abeyance import agentresults
-from abeyance.agent import Agent
+from abeyance.agent import Agent, Offer
 from abeyance.agentstate import AgentState
 from abeyance.approvals import approval, call_digest, needs_approval
 from abeyance.callerror import CallError
@@ -48,10 +48,12 @@ class Gate:
 
     def __init__(self, agent: Agent, memory: AgentState) -> None:
         self._agent = agent
+        self._offered: Mapping[str, Offer] = {}
         self.memory = memory
 
     async def admit(self, calls: Sequence[Called]) -> Admitted:
-        """Look at calls, one after the other."""
+        """Look at calls, one after the other. Raises Blocked while a server of tools is not there."""
+        self._offered = await self._agent.offered()
         admitted = Admitted()
         for number, each in enumerate(calls):
             if number >= MOST_CALLS:
@@ -67,9 +69,10 @@ class Gate:
         return admitted
 
     async def _admit(self, called: Called) -> Send | dict[str, Json]:
-        tool = self._tool(called.tool)
-        if tool is None:
+        offer = self._offered.get(called.tool)
+        if offer is None:
             return agentresults.error(self._unknown(called.tool))
+        tool = offer.tool
         try:
             arguments = tool.read(called.arguments)
         except CallError as wrong:
@@ -95,7 +98,7 @@ class Gate:
         if not await needs_approval(tool, arguments):
             return self._send(tool, called, arguments)
         try:
-            asked = replace(approval(tool, arguments), kind="approval")
+            asked = approval(tool, arguments)
         except CallError as wrong:
             return agentresults.error(wrong.text)
         digest = call_digest(tool.name, arguments)
@@ -148,13 +151,10 @@ class Gate:
             item["known"] = known
         once = digest is not None or (is_hooked and tool.approve is not False)
         call = Call(tool=tool.name, id=called.call_id, asked=asked, once=once)
-        return Send(node=self._agent.node_of(tool.name), item=item, call=call)
-
-    def _tool(self, name: str) -> Tool | None:
-        return self._agent.tool_named(name)
+        return Send(node=self._offered[tool.name].node, item=item, call=call)
 
     def _unknown(self, name: str) -> str:
-        there = ", ".join(map(repr, self._agent.tool_names))
+        there = ", ".join(map(repr, self._offered))
         return f"There is no tool {name!r}. " + (
             f"There are {there}." if there else "There is none."
         )

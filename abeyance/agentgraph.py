@@ -67,6 +67,8 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
     )
     for tool in agent.tools.values():
         _declare(graph, agent, tool)
+    for title in agent.servers:
+        _declare_server(graph, agent, title)
     for each in agent.agents.values():
         graph.declare(_nested(each), inner=lowered(each.agent, _task))
     for fault in agent.faults:
@@ -103,6 +105,24 @@ def _declare(graph: Graph, agent: Agent, tool: Tool) -> None:
             timeout=None if tool.timeout is None else tool.timeout + _SLACK,
             retries=max(tool.retries, _LEAST_ATTEMPTS),
             heartbeat=tool.heartbeat,
+            on_error=TellCaller(),
+        ),
+        NodeCode(function=run, takes=2),
+    )
+
+
+def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
+    visit = ToolVisit(agent, title)
+
+    async def run(state: AgentValues, ctx: Context) -> Returned:
+        return await visit.run(state, ctx)
+
+    server = agent.servers[title].server
+    graph.declare(
+        FunctionNode(
+            id=title,
+            description="Tools of an MCP server.",
+            retries=max(server.retries, _LEAST_ATTEMPTS),
             on_error=TellCaller(),
         ),
         NodeCode(function=run, takes=2),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from abeyance import agentresults, transcript
@@ -80,7 +81,8 @@ class Turn:
             gate = Gate(self._agent, memory)
             following = await self._follow(waiting, known, gate, ctx)
             if following.sends is not None:
-                return following
+                heard = [*state.heard, *inbox]
+                return replace(following, patch={**following.patch, "heard": heard})
             # Nothing of what waited had to be run, so the model can go on at once.
             memory, known = gate.memory, following.patch["known"]
         if state.turns >= self._agent.max_turns:
@@ -161,7 +163,7 @@ class Turn:
         parts += [
             UserPromptPart(f"A person says, to have it done again: {text}") for text in guidance
         ]
-        parts += [user_part(message) for message in inbox]
+        parts += [user_part(message) for message in (*state.heard, *inbox)]
         if not parts and (not before or isinstance(before[-1], ModelResponse)):
             parts.append(UserPromptPart(_GO_ON))
         return [ModelRequest(parts=parts)] if parts else []
@@ -182,7 +184,7 @@ class Turn:
             return await request(
                 agent.model,
                 messages,
-                tools=await agent.tool_specs(),
+                tools=[each.spec for each in (await agent.offered()).values()],
                 output=agent.output.tool,
                 instructions="\n\n".join(filter(None, (agent.instructions, NOTE))),
                 settings=agent.model_settings,
@@ -217,6 +219,7 @@ class Turn:
             "corrections": 0,
             "known": {},
             "waiting": [],
+            "heard": [],
         }
         if isinstance(reading, Correction):
             added.append(reading.message)

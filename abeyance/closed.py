@@ -35,7 +35,13 @@ from abeyance.patience import Again, NotFound
 
 # The SDK's own enumeration lacks the status of a natively paused workflow, and fails on it.
 PAUSED_NATIVELY: Final = 8
-_BLOCKING: Final = frozenset({FailureCode.CODE_MISSING, FailureCode.MODEL_UNAVAILABLE})
+_BLOCKING: Final = frozenset(
+    {
+        FailureCode.CODE_MISSING,
+        FailureCode.MODEL_UNAVAILABLE,
+        FailureCode.TOOLS_UNAVAILABLE,
+    }
+)
 ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
 """The statuses of a run that has ended."""
 _FIRST_WORDS: Final = {

@@ -106,7 +106,7 @@ async def with_stack(
         async def whole() -> T:
             programs = _programs(plan, data_dir / "logs", command, temporal_port, api_port)
             group.start(programs[TEMPORAL])
-            await devserver.until_set_up(temporal_port, timeout=_START_SECONDS)
+            await devserver.until_set_up(temporal_port, timeout=_START_SECONDS, database=database)
             group.start(programs[WORKER])
             group.start(programs[API])
             await _until_ready(stack.api_url, logs=data_dir / "logs")

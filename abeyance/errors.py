@@ -73,6 +73,7 @@ class FailureCode(StrEnum):
     MAX_TURNS = "max_turns"
     CODE_MISSING = "code_missing"
     MODEL_UNAVAILABLE = "model_unavailable"
+    TOOLS_UNAVAILABLE = "tools_unavailable"
     VALUES_INCOMPATIBLE = "values_incompatible"
     UNKNOWN_NODE = "unknown_node"
 

@@ -85,6 +85,10 @@ class Notebook:
         """Write a mark down as a step that is done. No author's step has its name: it begins with `/`."""
         await self._keep(f"/{name}", value)
 
+    def leave(self, name: str, value: Json) -> None:
+        """Leave a mark for the next re-entry; it is written down with what the visit ends with."""
+        self.steps[f"/{name}"] = value
+
     def marked(self, name: str) -> Json:
         """The mark that an attempt at this visit has written; None if there is none."""
         return self.steps.get(f"/{name}")

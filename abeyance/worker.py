@@ -27,6 +27,7 @@ from abeyance.connection import connect_temporal
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
 from abeyance.exit import leave
 from abeyance.graph import Graph
+from abeyance.mcpserver import close_servers
 from abeyance.settings import Settings, load_settings
 from abeyance.telemetry import quiet_the_sdk
 from abeyance.workflows.conversation import ConversationWorkflow
@@ -103,6 +104,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     async with make_worker(temporal, graphs, settings):
         _logger.info("serving %s on the task queue %s", ", ".join(graphs), settings.task_queue)
         await stop.wait()
+    if "abeyance.mcppool" in sys.modules:
+        await close_servers()
 
 
 async def _serve_until_signalled(settings: Settings) -> None:

@@ -34,6 +34,7 @@ _DYNAMIC = (
     "history.transferProcessorMaxPollRPS=5000",
     "frontend.WorkflowTimeSkippingEnabled=true",
     "frontend.WorkflowPauseEnabled=true",
+    "system.forceSearchAttributesCacheRefreshOnRead=false",
 )
 
 
