@@ -82,6 +82,7 @@ class _Call:
         if isinstance(saved, Mapping) and _RESULT in saved:
             # The tool has run, and a hook asked about what it gave.
             self._memory.update(saved["state"])
+            self._arguments = saved["args"]
             result = await agentresults.opened(blobs_of(self._ctx), saved[_RESULT])
         else:
             result = self._ctx.item.get("known") or await self._result()
@@ -103,7 +104,8 @@ class _Call:
             self._arguments = outcome.event.args
             if outcome.cancelled is not None:
                 return agentresults.error(outcome.cancelled, is_denied=True)
-            is_approved = await needs_approval(tool, self._arguments)
+            # Who was asked has answered about this call, whatever `approve=` says by now.
+            is_approved = _APPROVAL in ctx.targets or await needs_approval(tool, self._arguments)
         if is_approved and (refused := self._refused()) is not None:
             return refused
         return await self._once() if is_approved else await self._run()
@@ -158,8 +160,8 @@ class _Call:
         try:
             return await self._run()
         except Suspended:
-            # It waits for people in good order, and begins anew when they have answered.
-            book.unmark(_BEGUN)
+            # It waits for people in good order, and begins anew when they have answered: nothing is lost.
+            book.leave(_BEGUN, begun)
             raise
 
     async def _run(self) -> dict[str, Json]:
@@ -203,7 +205,8 @@ class _Call:
         blobs = blobs_of(ctx)
         if outcome.asked:
             kept = await agentresults.kept(blobs, ctx.run_id, result)
-            raise Suspended(outcome.asked, {_RESULT: kept, "state": self._memory.changes()})
+            saved = {_RESULT: kept, "state": self._memory.changes(), "args": self._arguments}
+            raise Suspended(outcome.asked, saved)
         if outcome.denied is not None:
             result = agentresults.error(outcome.denied, is_denied=True)
         else:

@@ -155,6 +155,14 @@ def test_an_agent_without_an_output_has_nothing_as_its_result() -> None:
     assert results(run) == [{"content": None}]
 
 
+@pytest.mark.parametrize(("output", "after"), [(None, "was there"), ("new", "new")])
+def test_an_agent_that_comes_to_nothing_leaves_what_was_there(output: object, after: str) -> None:
+    run = reviewing(values={"x": "was there"})
+    run.finish("model", {"output": output})
+
+    assert (run.status, run.values) == ("completed", {"x": after})
+
+
 def test_an_agent_that_fails_has_its_failure_as_the_result_of_its_call() -> None:
     run = helped()
     run.feed(

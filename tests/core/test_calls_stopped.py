@@ -10,6 +10,7 @@ from core_agents import (
     calls,
     done,
     gated,
+    helper,
     question,
     results,
     reviewing,
@@ -173,3 +174,26 @@ def test_a_deadline_of_an_approval_may_halt_the_run() -> None:
 
     assert (run.status, run.ending.reason) == ("halted", "interrupt-timeout")
     assert (run.orders("pay"), transcripts(run.state)) == ([], {CLERK: "t1"})
+
+
+def test_values_that_a_person_updates_are_those_around_the_agents() -> None:
+    run = reviewing(helper())
+    turn(run, call("c1", "ask_helper"))
+    turn(run, gated("h1"), agent_state={"trusted": False})
+    before = {key: scope.values for key, scope in run.state.scopes.items()}
+    run.direct("update_state", params={"patch": {"x": 7}})
+
+    assert (run.rejected(), run.values) == ([], {"x": 7})
+    (fact,) = run.facts("run.values_edited")
+    assert (fact.address, fact.data) == ("graph:g", {"fields": ["x"]})
+    after = {key: scope.values for key, scope in run.state.scopes.items()}
+    assert after == {**before, "graph:g": {"x": 7}}
+
+
+@pytest.mark.parametrize("target", [None, CLERK, PAY, "pay"])
+def test_what_an_agent_remembers_is_nothing_that_a_person_can_write(target: str | None) -> None:
+    run = reviewing()
+    turn(run, gated("c1"))
+    run.direct("update_state", target=target, params={"patch": {"agent_state": {"trusted": True}}})
+
+    assert run.rejected() == [("d1", "invalid_patch")]
