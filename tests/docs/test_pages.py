@@ -22,6 +22,7 @@ import abeyance
 from abeyance import cli, testing
 from abeyance.api.app import create_app
 from abeyance.api.problems import PROBLEMS
+from abeyance.mcpserver import close_servers
 from abeyance.settings import Settings
 
 PAGES = ["interrupts.md", "control.md", "agents.md", "coming-from.md"]
@@ -52,7 +53,11 @@ async def test_an_example_does_what_it_asserts(
     monkeypatch.setitem(sys.modules, "example", module)
     await perform(FIRST[block.page], module.__dict__)
 
-    await perform(block, module.__dict__)
+    try:
+        await perform(block, module.__dict__)
+    finally:
+        # A server that an example has started ends with it.
+        await close_servers()
 
 
 def ours(page: str) -> str:
