@@ -201,7 +201,7 @@ def setup(
     inactive = settings.session_inactive_timeout
 
     async def prepare() -> None:
-        temporal = await connect_temporal()
+        temporal = await connect_temporal(settings=settings)
         added = await namespace.register_search_attributes(temporal)
         if length is not None:
             await namespace.set_retention(temporal, length)
