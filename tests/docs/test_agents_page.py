@@ -57,8 +57,7 @@ def told() -> tuple[int, int, int, int]:
     return events, size, least, most
 
 
-async def test_a_turn_costs_what_the_page_says_however_long_the_conversation(
-) -> None:
+async def test_a_turn_costs_what_the_page_says_however_long_the_conversation() -> None:
     async with real_server() as temporal:
         shapes = {"short": (4, 1), "long": (14, 1), "wide": (4, 3)}
         graphs = [working(name, turns=t, calls=c) for name, (t, c) in shapes.items()]

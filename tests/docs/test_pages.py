@@ -22,6 +22,7 @@ import abeyance
 from abeyance import cli, testing
 from abeyance.api.app import create_app
 from abeyance.api.problems import PROBLEMS
+from abeyance.hooks import EVENTS
 from abeyance.mcpserver import close_servers
 from abeyance.settings import Settings
 
@@ -132,7 +133,9 @@ def test_a_command_has_the_arguments_that_the_command_line_knows(line: str) -> N
 @pytest.mark.parametrize("page", PAGES)
 def test_a_name_that_is_mentioned_exists(page: str) -> None:
     owners = {
-        "ctx": {*dir(abeyance.Context), *abeyance.Context.__dataclass_fields__},
+        "ctx": {*dir(abeyance.ToolContext), *abeyance.ToolContext.__dataclass_fields__},
+        "event": {name for each in EVENTS for name in (*dir(each), *each.__dataclass_fields__)},
+        "agent": set(dir(abeyance.Agent)),
         "graph": set(dir(abeyance.Graph)),
         "abeyance.testing": set(dir(testing)),
         "InMemoryRun": set(dir(testing.InMemoryRun)),
