@@ -124,7 +124,9 @@ class InMemoryRun:
         if address is None and len(heads) == 1:
             (address,) = heads
         if address is None or address not in heads:
-            message = f"no conversation of {address!r}; there are those of {', '.join(heads) or 'nobody'}"
+            message = (
+                f"no conversation of {address!r}; there are those of {', '.join(heads) or 'nobody'}"
+            )
             raise LookupError(message)
         return shown(await transcript.read(self._blobs, heads[address]))
 
