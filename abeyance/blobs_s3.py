@@ -160,6 +160,9 @@ def _new_client(endpoint_url: str | None) -> Any:
     config = Config(
         connect_timeout=_SECONDS,
         read_timeout=_SECONDS,
+        # Not every server knows the newer checksums, and we hold what we read against our own.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
     )
     return boto3.session.Session().client("s3", endpoint_url=endpoint_url, config=config)

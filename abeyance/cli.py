@@ -62,7 +62,7 @@ def dev(
     temporal_port: Annotated[int, Port] = 7233,
     ui_port: Annotated[int, Port] = 8233,
     data_dir: Annotated[
-        Path, typer.Option(help="Where Temporal's state and the logs are kept.")
+        Path, typer.Option(help="Where Temporal's state, large values and the logs are kept.")
     ] = Path(".abeyance"),
     in_memory: Annotated[
         bool, typer.Option("--in-memory", help="Keep no state: every run is lost at the end.")

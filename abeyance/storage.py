@@ -7,7 +7,7 @@ or API be, and would look for a blob in vain: then a folder has to be said to be
 from __future__ import annotations
 
 import ipaddress
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -31,7 +31,12 @@ def blobs_at(storage: str) -> Blobs:
     if (named := bucket_of(storage)) is None:
         return FolderBlobs(storage)
     blobs_s3.check_installed()
-    bucket, prefix = named
+    return _in_bucket(*named)
+
+
+@cache
+def _in_bucket(bucket: str, prefix: str) -> Blobs:
+    # A client of S3 takes a moment to be made, and keeps connections.
     return blobs_s3.S3Blobs(bucket, prefix)
 
 
