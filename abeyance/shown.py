@@ -111,7 +111,11 @@ class RunView(Record):
 
 
 class ClosingRecord(Record):
-    """What a run leaves behind: enough to read it, and to answer for it, without a worker."""
+    """What a run leaves behind: enough to read it, and to answer for it, without a worker.
+
+    `transcripts` says where the conversations of its agents are kept, by the agents' addresses; None
+    where that was not written down.
+    """
 
     outcome: str
     reason: str | None = None
@@ -119,6 +123,7 @@ class ClosingRecord(Record):
     undelivered: list[Undelivered] = Field(default_factory=list)
     view: RunView
     interrupts: list[InterruptView] = Field(default_factory=list)
+    transcripts: dict[str, str] | None = None
 
 
 class Event(Record):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abeyance import wire
+from abeyance.core import recall
 from abeyance.core.canonical import Json
 from abeyance.core.ledger import Interrupt, Settled
 from abeyance.core.model import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
@@ -68,6 +69,7 @@ def closing_record(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
         # The values stand once in the record: the client puts them back into the view.
         view=view.model_copy(update={"values": {}, "result": None}),
         interrupts=settled_interrupts(state),
+        transcripts=recall.transcripts(state),
     )
 
 

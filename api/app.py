@@ -34,6 +34,7 @@ from abeyance.api import (
     messages,
     problems,
     runs,
+    transcripts,
 )
 from abeyance.api import graphs as served
 from abeyance.api.auth import Tokens
@@ -41,6 +42,7 @@ from abeyance.api.backend import Backend, Link
 from abeyance.api.guard import Guard
 from abeyance.api.metered import measure
 from abeyance.app import load_graphs
+from abeyance.blobs import Blobs
 from abeyance.client import Client
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.graph import Graph
@@ -55,18 +57,23 @@ _SHUTDOWN_SECONDS: Final = 3
 
 
 def create_app(
-    settings: Settings, graphs: Mapping[str, Graph], client: Client | None = None
+    settings: Settings,
+    graphs: Mapping[str, Graph],
+    client: Client | None = None,
+    *,
+    blobs: Blobs | None = None,
 ) -> FastAPI:
     """The application for these graphs.
 
     Without a `client` it reaches Temporal by itself, as the environment says, and answers 503 until it
-    has. Raises SettingsError if the file of tokens cannot be used.
+    has; `blobs` are then where it finds what agents have said. Raises SettingsError if the file of
+    tokens cannot be used.
     """
     backend = Backend(
         settings=settings,
         graphs=graphs,
         tokens=Tokens.read(settings.tokens_file),
-        link=Link(client),
+        link=Link(client, blobs=blobs),
     )
 
     @asynccontextmanager
@@ -90,7 +97,7 @@ def create_app(
     app.add_middleware(Guard, hosts=settings.allowed_hosts, max_body_size=settings.max_body_size)
     for part in (health, served, lists, runs, interrupts, control, messages, edits, events):
         app.include_router(part.router)
-    for part in (conversations, batch, admin):
+    for part in (transcripts, conversations, batch, admin):
         app.include_router(part.router)
     problems.install(app)
     document.install(app)

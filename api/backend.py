@@ -12,6 +12,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 
 from abeyance.api.auth import Tokens
+from abeyance.blobs import Blobs
 from abeyance.client import Client
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.feed import Feed
@@ -29,11 +30,14 @@ class Link:
     """The way to Temporal: a client, or the reason why there is none yet.
 
     Once there is one it finds its way back by itself. Until then somebody has to keep trying. At most
-    `most_tails` runs are followed over it at a time.
+    `most_tails` runs are followed over it at a time. `blobs` are where workers keep what agents said.
     """
 
-    def __init__(self, client: Client | None = None, *, most_tails: int = 500) -> None:
+    def __init__(
+        self, client: Client | None = None, *, blobs: Blobs | None = None, most_tails: int = 500
+    ) -> None:
         self._client = client
+        self._blobs = blobs
         self._most_tails = most_tails
         self._feed: Feed | None = None
         self._why_not = "Temporal has not been reached yet"
@@ -71,7 +75,7 @@ class Link:
     async def _until_reached(self, task_queue: str) -> None:
         while True:
             try:
-                self._client = await Client.connect(task_queue=task_queue)
+                self._client = await Client.connect(task_queue=task_queue, blobs=self._blobs)
             except Unavailable as error:
                 if self._why_not != str(error):
                     _logger.warning("code=%s | %s", Code.UNAVAILABLE, error)

@@ -18,6 +18,7 @@ from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance import Graph, Principal, wire
+from abeyance.blobs import MemoryBlobs
 from abeyance.client import Client
 from abeyance.converter import data_converter
 from abeyance.core.state import Limits
@@ -80,13 +81,18 @@ class Site:
         self.temporal = temporal
         self.graphs = {graph.name: graph for graph in graphs}
         self.settings = Settings(task_queue=f"test-{uuid.uuid4().hex[:12]}", shutdown_grace=0.2)
-        self.client = Client(temporal, task_queue=self.settings.task_queue, patience=patience)
+        self.blobs = MemoryBlobs()
+        self.client = Client(
+            temporal, task_queue=self.settings.task_queue, patience=patience, blobs=self.blobs
+        )
 
     @asynccontextmanager
     async def worker(self, *graphs: Graph) -> AsyncIterator[None]:
         """A worker for the site's graphs, or for others in their place."""
         served = {graph.name: graph for graph in graphs} or self.graphs
-        async with make_worker(self.temporal, served, self.settings, strict_sandbox=True):
+        async with make_worker(
+            self.temporal, served, self.settings, blobs=self.blobs, strict_sandbox=True
+        ):
             yield
 
     async def start(
