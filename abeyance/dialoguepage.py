@@ -92,7 +92,7 @@ def chosen(run_id: str, heads: Mapping[str, str], address: str | None) -> str:
         if len(heads) == 1:
             return next(iter(heads))
         if heads:
-            message = f"the run {run_id!r} has {len(heads)} conversations, so say whose is meant: {told}{more}"
+            message = f"{run_id!r} has {len(heads)} conversations; say whose is meant: {told}{more}"
             raise Refusal(
                 Code.INVALID_BODY,
                 f"The request cannot be used. /address: {message}.",

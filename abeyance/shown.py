@@ -74,6 +74,14 @@ class PauseView(Record):
     on_timeout: str
 
 
+class AgentView(Record):
+    """An agent at work: how many turns its model has taken, and what they took (`input_tokens`, ...)."""
+
+    address: str
+    turns: int
+    usage: dict[str, int] = Field(default_factory=dict)
+
+
 class RunView(Record):
     """A run as people and programs see it."""
 
@@ -93,6 +101,7 @@ class RunView(Record):
     updated_at: datetime
     ended_at: datetime | None = None
     running: list[str] = Field(default_factory=list)
+    agents: list[AgentView] = Field(default_factory=list)
     interrupts: list[InterruptView] = Field(default_factory=list)
     queue_depth: int = 0
     max_queue_size: int = 0

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from abeyance import wire
 from abeyance.core import recall
 from abeyance.core.canonical import Json
 from abeyance.core.ledger import Interrupt, Settled
 from abeyance.core.model import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import Failure, Phase, RunState
+
+_MOST_AGENTS: Final = 50
 
 
 def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
@@ -33,6 +38,7 @@ def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
         updated_at=state.updated_at,
         ended_at=state.updated_at if is_over else None,
         running=[visit.address for visit in state.in_phase(Phase.RUNNING)],
+        agents=agents(state),
         interrupts=open_interrupts(state),
         queue_depth=len(state.mailbox.queue),
         max_queue_size=state.limits.max_queue_size,
@@ -71,6 +77,22 @@ def closing_record(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
         interrupts=settled_interrupts(state),
         transcripts=recall.transcripts(state),
     )
+
+
+def agents(state: RunState) -> list[wire.AgentView]:
+    """The agents at work, the first of them if there are very many."""
+    found = []
+    for scope in state.scopes.values():
+        if len(found) < _MOST_AGENTS and recall.is_agent(scope.address):
+            turns, usage = scope.values.get("turns"), scope.values.get("usage")
+            found.append(
+                wire.AgentView(
+                    address=scope.address,
+                    turns=turns if isinstance(turns, int) else 0,
+                    usage=usage if isinstance(usage, Mapping) else {},
+                )
+            )
+    return found
 
 
 def open_interrupts(state: RunState) -> list[wire.InterruptView]:

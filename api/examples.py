@@ -54,6 +54,7 @@ RUN: Final[dict[str, Any]] = {
     "updated_at": "2026-03-02T09:00:01Z",
     "ended_at": None,
     "running": [],
+    "agents": [],
     "interrupts": [INTERRUPT],
     "queue_depth": 0,
     "max_queue_size": 100,
