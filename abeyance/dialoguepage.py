@@ -1,6 +1,6 @@
-"""A conversation page by page, as people see it, and which of a run's conversations is meant.
+"""A transcript page by page, as people see it, and which of a run's transcripts is meant.
 
-A conversation is only ever added to, so a cursor is good for as long as it lasts: a reader who comes
+A transcript is only ever added to, so a cursor is good for as long as it lasts: a reader who comes
 back with it gets what was said since. Where people have undone a part of it, the cursor of what is gone
 is told apart by a check sum over the last item before it.
 """
@@ -36,15 +36,15 @@ async def page(
     limit: int,
     is_over: bool,
 ) -> tuple[list[TranscriptItem], str | None]:
-    """Some items of a conversation, oldest first, and the cursor of what comes after them.
+    """Some items of a transcript, oldest first, and the cursor of what comes after them.
 
-    A page may be short of `limit`. The cursor is None at the end of a conversation that nothing can be
+    A page may be short of `limit`. The cursor is None at the end of a transcript that nothing can be
     added to, because its run `is_over`; with any other, an empty page says: not yet.
 
     Args:
-        blobs: Where conversations are kept.
+        blobs: Where transcripts are kept.
         run_id: The run.
-        heads: Where its conversations are, by the addresses of the agents.
+        heads: Where its transcripts are, by the addresses of the agents.
         address: That of the agent, or of something in it. None: the only one, or that of the cursor.
         cursor: Where to go on; None is from the beginning.
         limit: How many items at most, from 1 to `MOST`.
@@ -52,9 +52,9 @@ async def page(
 
     Raises:
         Refusal: `unknown_node`, `invalid_body` for a cursor of something else, or where several
-            conversations could be meant, and `gone`.
+            transcripts could be meant, and `gone`.
         Unavailable: What was said cannot be read now.
-        SettingsError: What reads conversations is not installed.
+        SettingsError: What reads transcripts is not installed.
     """
     asked = {"transcript_of": run_id}
     start, check = 0, ""
@@ -69,7 +69,7 @@ async def page(
         raise Refusal(
             Code.GONE,
             f"What {agent!r} had said up to this cursor was undone since, so nothing follows on it: read "
-            "the conversation again from its beginning.",
+            "the transcript again from its beginning.",
             address=agent,
         )
     found = _bounded(items[start : start + limit])
@@ -81,7 +81,7 @@ async def page(
 
 
 def chosen(run_id: str, heads: Mapping[str, str], address: str | None) -> str:
-    """The address of the agent whose conversation is meant.
+    """The address of the agent whose transcript is meant.
 
     Raises the refusals `unknown_node`, and `invalid_body` where several could be meant.
     """
@@ -92,7 +92,7 @@ def chosen(run_id: str, heads: Mapping[str, str], address: str | None) -> str:
         if len(heads) == 1:
             return next(iter(heads))
         if heads:
-            message = f"{run_id!r} has {len(heads)} conversations; say whose is meant: {told}{more}"
+            message = f"{run_id!r} has {len(heads)} transcripts; say whose is meant: {told}{more}"
             raise Refusal(
                 Code.INVALID_BODY,
                 f"The request cannot be used. /address: {message}.",
@@ -107,7 +107,7 @@ def chosen(run_id: str, heads: Mapping[str, str], address: str | None) -> str:
     there = f"there is {told}{more}" if heads else "there is none"
     raise Refusal(
         Code.UNKNOWN_NODE,
-        f"{address[:_SHOWN]!r} is the address of no conversation in the run {run_id!r}; {there}.",
+        f"{address[:_SHOWN]!r} is the address of no transcript in the run {run_id!r}; {there}.",
         addresses=listed,
     )
 
@@ -122,7 +122,7 @@ def _is_of(address: str, agent: str) -> bool:
         within = Address.parse(address.removeprefix(f"{agent};"))
     except ValueError:
         return False
-    # An agent that is called as a tool has a conversation of its own.
+    # An agent that is called as a tool has a transcript of its own.
     return all(segment.type != "agent" for segment in within.segments)
 
 
@@ -137,7 +137,7 @@ def _place(asked: Mapping[str, str], cursor: str) -> tuple[str, int, str]:
 async def _items(blobs: Blobs, head: str) -> list[TranscriptItem]:
     if find_spec("pydantic_ai") is None:
         raise SettingsError(
-            "conversations of agents cannot be read by this process, which lacks what they are written "
+            "transcripts of agents cannot be read by this process, which lacks what they are written "
             "with: run `pip install 'abeyance[agents]'` where it runs, and start it again"
         )
     try:

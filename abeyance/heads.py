@@ -1,9 +1,9 @@
-"""Where the conversations of a run's agents are, read from the run's history: no worker is asked.
+"""Where the transcripts of a run's agents are, read from the run's history: no worker is asked.
 
 A run itself knows best, and tells it to whoever asks, and in its closing record. This is for a run that
 cannot be asked and has left no record: because no worker is up, or because an operator ended it. Its
 newest history begins with what was carried over from the one before, and has since the outcome of every
-turn of a model, which names the end of the conversation then. What people have undone since is not
+turn of a model, which names the end of the transcript then. What people have undone since is not
 known here.
 """
 
@@ -27,7 +27,7 @@ from abeyance.visitlog import is_visit
 
 
 async def heads(temporal: TemporalClient, run_id: str, *, patience: float) -> dict[str, str]:
-    """The references of a run's conversations, by the addresses of the agents.
+    """The references of a run's transcripts, by the addresses of the agents.
 
     Raises the refusal `unknown_run`, and Unavailable.
     """

@@ -31,7 +31,7 @@ class Reading:
 
     `task_queue` is where workers listen. `patience` is how many seconds an operation is tried before
     it is `Unavailable`. `blobs` are where workers keep what agents have said; without them no
-    conversation is found.
+    transcript is found.
     """
 
     def __init__(
@@ -150,18 +150,18 @@ class Reading:
     ) -> tuple[list[TranscriptItem], str | None]:
         """What was said to an agent of a run, and by it, oldest first; and the cursor of what follows.
 
-        The cursor stays good while the conversation grows, and is None once the run has ended and all
+        The cursor stays good while the transcript grows, and is None once the run has ended and all
         was read: until then an empty page means that nothing was said yet. A page may be short of
-        `limit`. Where no worker can be asked, the run's history tells where its conversations are.
+        `limit`. Where no worker can be asked, the run's history tells where its transcripts are.
 
         Args:
             run_id: The run.
-            address: That of the agent, or of something in it; None in a run with one conversation.
+            address: That of the agent, or of something in it; None in a run with one transcript.
             cursor: Where to go on; None is from the beginning.
             limit: How many items at most, up to 1000.
 
         Raises:
-            Refusal: `unknown_run`; `unknown_node` for an address without a conversation; `invalid_body`
+            Refusal: `unknown_run`; `unknown_node` for an address without a transcript; `invalid_body`
                 where several could be meant, and for a cursor of another one; `gone` where what was
                 read up to the cursor was undone since.
             Unavailable: Temporal, or what was said, cannot be reached.
@@ -179,7 +179,7 @@ class Reading:
         )
 
     async def _transcripts(self, described: Described) -> dict[str, str]:
-        """Where a run's conversations are: as it says, as it said at its end, or as its history tells."""
+        """Where a run's transcripts are: as it says, as it said at its end, or as its history tells."""
         run_id = described.run_id
         if not described.is_running:
             if (left := (await self._line.record(described)).transcripts) is not None:

@@ -22,7 +22,7 @@ _OUTCOMES: Final = {
 
 
 def item_lines(item: Mapping[str, Any]) -> list[Line]:
-    """One item of a conversation: who said what, or what a tool gave back."""
+    """One item of a transcript: who said what, or what a tool gave back."""
     match item["role"]:
         case "assistant":
             return list(_turn(item))

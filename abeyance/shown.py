@@ -122,7 +122,7 @@ class RunView(Record):
 class ClosingRecord(Record):
     """What a run leaves behind: enough to read it, and to answer for it, without a worker.
 
-    `transcripts` says where the conversations of its agents are kept, by the agents' addresses; None
+    `transcripts` says where those of its agents are kept, by the agents' addresses; None
     where that was not written down.
     """
 

@@ -110,9 +110,9 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
         told = ", ".join(f"{name}={value}" for name, value in view["labels"].items())
         lines.append(Line("labels", told))
     if agents := view.get("agents"):
-        told = [agent_text(agent) for agent in agents[:_AGENTS]]
-        more = [f"and {len(agents) - _AGENTS} more"] if len(agents) > _AGENTS else []
-        lines.append(Line("agents", "\n".join([*told, *more])))
+        shown = [agent_text(agent) for agent in agents[:_AGENTS]]
+        rest = ["and others"] if len(agents) > _AGENTS else []
+        lines.append(Line("agents", "\n".join([*shown, *rest])))
     if view.get("running"):
         lines.append(Line("at work", "\n".join(view["running"])))
     if error := view.get("error"):

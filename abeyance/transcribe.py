@@ -24,7 +24,7 @@ _PAUSE: Final = 0.25
 _READ_AGAIN: Final = 2.0
 """The same where the last one was in vain."""
 _NEWS: Final = frozenset({"model.turn", "tool.finished", "node.stopped"})
-"""The events after which a conversation may be longer."""
+"""The events after which a transcript may be longer."""
 
 
 @transcribing.command(cls=Told, rich_help_panel=PANEL)
@@ -51,7 +51,7 @@ def transcript(
 
 
 class _Reader:
-    """Prints a conversation, once each."""
+    """Prints a transcript, once each."""
 
     def __init__(self, path: str, address: str | None, *, as_json: bool) -> None:
         self._path = path

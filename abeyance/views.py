@@ -13,6 +13,7 @@ from abeyance.core.model import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, 
 from abeyance.core.state import Failure, Phase, RunState
 
 _MOST_AGENTS: Final = 50
+"""In a view, which others read too, who wait for something else."""
 
 
 def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
@@ -38,7 +39,7 @@ def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
         updated_at=state.updated_at,
         ended_at=state.updated_at if is_over else None,
         running=[visit.address for visit in state.in_phase(Phase.RUNNING)],
-        agents=agents(state),
+        agents=agents(state)[:_MOST_AGENTS],
         interrupts=open_interrupts(state),
         queue_depth=len(state.mailbox.queue),
         max_queue_size=state.limits.max_queue_size,
@@ -80,18 +81,19 @@ def closing_record(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
 
 
 def agents(state: RunState) -> list[wire.AgentView]:
-    """The agents at work, the first of them if there are very many."""
+    """The agents at work."""
     found = []
     for scope in state.scopes.values():
-        if len(found) < _MOST_AGENTS and recall.is_agent(scope.address):
-            turns, usage = scope.values.get("turns"), scope.values.get("usage")
-            found.append(
-                wire.AgentView(
-                    address=scope.address,
-                    turns=turns if isinstance(turns, int) else 0,
-                    usage=usage if isinstance(usage, Mapping) else {},
-                )
+        if not recall.is_agent(scope.address):
+            continue
+        turns, usage = scope.values.get("turns"), scope.values.get("usage")
+        found.append(
+            wire.AgentView(
+                address=scope.address,
+                turns=turns if isinstance(turns, int) else 0,
+                usage=usage if isinstance(usage, Mapping) else {},
             )
+        )
     return found
 
 

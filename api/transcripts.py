@@ -22,7 +22,7 @@ _LONGEST_ADDRESS: Final = 4_000
 
 
 class TranscriptAsked(BaseModel):
-    """Which part of which conversation."""
+    """Which part of which transcript."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -30,7 +30,7 @@ class TranscriptAsked(BaseModel):
         default=None,
         max_length=_LONGEST_ADDRESS,
         description="The address of the agent, or of something in it, such as a question. Without it, "
-        "the only conversation of the run.",
+        "the only transcript of the run.",
         examples=[examples.AGENT],
     )
     cursor: str | None = Field(
@@ -45,7 +45,7 @@ class TranscriptAsked(BaseModel):
 @router.get(
     "/transcript",
     responses=document.read(
-        "A page of the conversation, oldest first.",
+        "A page of the transcript, oldest first.",
         examples.listed(examples.SAID, "eyJhZGRy.2c26b46b68ffc68f"),
         Code.UNKNOWN_RUN,
         Code.UNKNOWN_NODE,
@@ -60,7 +60,7 @@ async def read_transcript(
 
     Whoever goes on from `next_cursor` misses nothing and sees nothing twice. It is null once the run has
     ended and all was read; before that, an empty page says that nothing was said since. Where a run has
-    several conversations and no `address` is given, `invalid_body` lists them in `addresses`; so does
+    several transcripts and no `address` is given, `invalid_body` lists them in `addresses`; so does
     `unknown_node` for an address that has none. A page may be short of `limit`.
     """
     items, next_cursor = await runs.transcript(

@@ -269,7 +269,7 @@ class AgentRun:
     def messages(self) -> list[events.Message]:
         return list(self._state.mailbox.queue)
 
-    @workflow.query(description="Where the conversations of agents are kept, by their addresses.")
+    @workflow.query(description="Where the transcripts of agents are kept, by their addresses.")
     def transcripts(self) -> dict[str, str]:
         return recall.transcripts(self._state)
 

@@ -1,4 +1,4 @@
-"""Pages of a conversation: their bounds, their cursors, and whose conversation is meant."""
+"""Pages of a transcript: their bounds, their cursors, and whose transcript is meant."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_innermost_agent_around_an_address_is_meant() -> None:
     assert caught.value.details["addresses"] == [AGENT]
 
 
-def test_a_great_many_conversations_are_not_all_listed() -> None:
+def test_a_great_many_transcripts_are_not_all_listed() -> None:
     heads = {f"graph:g;node:n:{number};agent:a": "1" for number in range(2, 203)}
 
     with pytest.raises(Refusal, match="and 101 more") as caught:

@@ -96,7 +96,7 @@ async def test_a_reader_goes_on_where_they_were_when_the_agent_does(agents: Api)
     assert (await read(agents, run_id))["items"] == before["items"] + after["items"]
 
 
-async def test_a_conversation_is_read_in_pages_of_any_size(agents: Api) -> None:
+async def test_a_transcript_is_read_in_pages_of_any_size(agents: Api) -> None:
     run_id, _ = await agents.waiting("counters", {"task": "5"})
     whole = (await read(agents, run_id))["items"]
     pages: list[Any] = []
@@ -125,7 +125,7 @@ async def test_a_message_is_told_with_who_sent_it(agents: Api) -> None:
     assert (said["sender"], said["message_id"]) == ("grace", "m1")
 
 
-async def test_of_several_conversations_one_has_to_be_named(agents: Api, written: str) -> None:
+async def test_of_several_transcripts_one_has_to_be_named(agents: Api, written: str) -> None:
     found = await refused(agents, written, 422, "invalid_body")
     critic = await read(agents, written, address=CRITIC)
     inside = await read(agents, written, address=f"{CRITIC};node:model:1")
@@ -139,7 +139,7 @@ async def test_of_several_conversations_one_has_to_be_named(agents: Api, written
     assert (await read(agents, written, cursor=critic["next_cursor"]))["items"] == []
 
 
-async def test_an_agent_that_another_calls_has_a_conversation_of_its_own(agents: Api) -> None:
+async def test_an_agent_that_another_calls_has_a_transcript_of_its_own(agents: Api) -> None:
     run_id, (gate,) = await agents.waiting("teams")
     listed = (await refused(agents, run_id, 422, "invalid_body"))["addresses"]
     lead, clerk = listed
@@ -173,7 +173,7 @@ async def test_what_is_asked_for_wrongly_is_refused(
     await refused(agents, written, status, code, **query)
 
 
-async def test_the_cursor_of_another_conversation_is_refused(agents: Api, written: str) -> None:
+async def test_the_cursor_of_another_transcript_is_refused(agents: Api, written: str) -> None:
     cursor = (await read(agents, written, address=CRITIC))["next_cursor"]
     run_id, _ = await agents.waiting("writers")
 
@@ -250,7 +250,7 @@ async def test_a_run_that_failed_has_what_was_said_up_to_then(agents: Api) -> No
     assert roles(await read(agents, run_id)).count("assistant") == 20
 
 
-async def test_without_a_worker_the_history_tells_where_conversations_are(
+async def test_without_a_worker_the_history_tells_where_transcripts_are(
     temporal: TemporalClient,
 ) -> None:
     async with lonely(temporal) as (site, api):
@@ -264,7 +264,7 @@ async def test_without_a_worker_the_history_tells_where_conversations_are(
     assert left == {**known, "next_cursor": None}
 
 
-async def test_a_hand_over_takes_conversations_along_with_and_without_a_worker(
+async def test_a_hand_over_takes_transcripts_along_with_and_without_a_worker(
     temporal: TemporalClient,
 ) -> None:
     async with lonely(temporal) as (site, api):

@@ -57,7 +57,7 @@ def test_it_reads_like_a_conversation(bank: Threaded, teller: Terminal) -> None:
     ]
     assert lines[4].startswith("           --  2")
     assert "tokens in" in lines[4]
-    assert '\nresult     transfer  call_2\n           sent 5000 to ada\n' in out
+    assert "\nresult     transfer  call_2\n           sent 5000 to ada\n" in out
     assert "\nmessage    from local, message " in out
     # Text of a run cannot repaint the terminal.
     assert "be �[2J quick" in out
@@ -71,7 +71,7 @@ def test_programs_get_each_item_in_a_line(bank: Threaded, teller: Terminal) -> N
     assert items[2]["result"] == {"of": "0", "euros": 70}
 
 
-def test_of_several_conversations_one_has_to_be_named(bank: Threaded, teller: Terminal) -> None:
+def test_of_several_transcripts_one_has_to_be_named(bank: Threaded, teller: Terminal) -> None:
     run_id, _ = waiting(bank, "writers", task="cats")
 
     code, out, err = teller.call("transcript", run_id)
@@ -208,13 +208,14 @@ def test_a_call_is_rejected_with_a_reason_that_the_model_sees(
     ],
 )
 def test_an_answer_that_is_none_is_refused_and_the_question_stays(
-    bank: Threaded, teller: Terminal, refusing: str, arguments: list[str], code: int, told: str
+    teller: Terminal, refusing: str, arguments: list[str], code: int, told: str
 ) -> None:
     found, out, err = teller.call("respond", refusing, *arguments)
 
     assert (found, out) == (code, "")
     assert told in err
-    assert bank.do(bank.api.interrupt(refusing))["status"] == "open"
+    (asked,) = teller.told("interrupts", refusing.partition(".")[0])["items"]
+    assert (asked["id"], asked["status"]) == (refusing, "open")
 
 
 @pytest.fixture(scope="module")

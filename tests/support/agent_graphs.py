@@ -41,6 +41,12 @@ def _last(messages: list[ModelMessage]) -> list[Any]:
     return list(messages[-1].parts)
 
 
+def _task(messages: list[ModelMessage]) -> str:
+    (part,) = messages[0].parts
+    assert isinstance(part, UserPromptPart)
+    return str(part.content)
+
+
 def _pay(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     del info
     asked = [part for part in _last(messages) if isinstance(part, UserPromptPart)]
@@ -99,7 +105,7 @@ def thinkers() -> Graph:
 def _count(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     del info
     turns = sum(isinstance(message, ModelResponse) for message in messages)
-    wanted = int(str(messages[0].parts[0].content))
+    wanted = int(_task(messages))
     if turns >= wanted:
         return ModelResponse(parts=[TextPart("counted")])
     return ModelResponse(parts=[ToolCallPart("balance", {"of": f"{turns}"}, f"call_{turns}")])
