@@ -91,7 +91,7 @@ async def _called(
         raise ResultError(str(error)) from error
     if result.is_error:
         raise ResultError(result.text or "the tool says that it failed, and not why")
-    if result.structured is not None:
-        return result.structured
-    is_text = all(each["type"] == "text" for each in result.content)
-    return result.text if is_text else result.content
+    if result.content and all(each["type"] == "text" for each in result.content):
+        # Structured results are there as text too, and without the wrapping that plain ones get.
+        return result.text
+    return result.content if result.structured is None else result.structured

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from abeyance import agentresults, transcript
@@ -22,7 +23,7 @@ from abeyance.context import Context
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.events import Message
-from abeyance.errors import AgentFailed, Blocked, FailureCode, Unavailable
+from abeyance.errors import AgentFailed, Blocked, FailureCode, SettingsError, Unavailable
 from abeyance.hookrun import HooksOutcome, run_hooks
 from abeyance.hooks import AfterModelCall, BeforeModelCall, BeforeNode, HookEvent
 from abeyance.injected import NOTE, user_part
@@ -64,7 +65,7 @@ class Turn:
             ) from error
         except ModelUnusable as error:
             raise Blocked(str(error), code=FailureCode.MODEL_UNAVAILABLE) from error
-        except (Unavailable, transcript.TranscriptError) as error:
+        except (SettingsError, Unavailable, transcript.TranscriptError) as error:
             message = (
                 f"the conversation of the agent {agent.name!r} cannot be read or kept: {error}"
             )
@@ -80,7 +81,8 @@ class Turn:
             gate = Gate(self._agent, memory)
             following = await self._follow(waiting, known, gate, ctx)
             if following.sends is not None:
-                return following
+                heard = [*state.heard, *inbox]
+                return replace(following, patch={**following.patch, "heard": heard})
             # Nothing of what waited had to be run, so the model can go on at once.
             memory, known = gate.memory, following.patch["known"]
         if state.turns >= self._agent.max_turns:
@@ -161,7 +163,7 @@ class Turn:
         parts += [
             UserPromptPart(f"A person says, to have it done again: {text}") for text in guidance
         ]
-        parts += [user_part(message) for message in inbox]
+        parts += [user_part(message) for message in (*state.heard, *inbox)]
         if not parts and (not before or isinstance(before[-1], ModelResponse)):
             parts.append(UserPromptPart(_GO_ON))
         return [ModelRequest(parts=parts)] if parts else []
@@ -217,6 +219,7 @@ class Turn:
             "corrections": 0,
             "known": {},
             "waiting": [],
+            "heard": [],
         }
         if isinstance(reading, Correction):
             added.append(reading.message)

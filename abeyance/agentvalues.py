@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from abeyance.core.events import Message
 from abeyance.reducers import merge
 
 REMEMBERED = ("transcript", "agent_state")
@@ -21,7 +22,8 @@ class AgentValues(BaseModel):
     `transcript` refers to the conversation so far. `turns` counts the turns of the model, `corrections`
     those in a row that were to mend an output. `usage` is the sum of what the model reported.
     `agent_state` is what hooks and tools remember. `known` are results of the last turn's calls that
-    needed nothing to be run, and `waiting` the calls that follow one by one. `output` is the result.
+    needed nothing to be run, `waiting` the calls that follow one by one, and `heard` messages that came
+    while these were made. `output` is the result.
     """
 
     input: Any = None
@@ -32,4 +34,5 @@ class AgentValues(BaseModel):
     agent_state: Annotated[dict[str, Any], merge] = Field(default_factory=dict)
     known: dict[str, Any] = Field(default_factory=dict)
     waiting: list[Any] = Field(default_factory=list)
+    heard: list[Message] = Field(default_factory=list)
     output: Any = None

@@ -19,6 +19,7 @@ from abeyance.wire import SEARCH_ATTRIBUTES
 HOST: Final = "127.0.0.1"
 NAMESPACE: Final = "default"
 _RETENTION: Final = timedelta(days=30)
+_ATTRIBUTES: Final = " ".join(sorted(SEARCH_ATTRIBUTES))
 _ITS_OWN_RETENTION: Final = timedelta(days=1)
 """What the server starts with: too short to look up what was decided last week."""
 
@@ -39,8 +40,13 @@ def binary() -> str:
     return str(Path(found).absolute())
 
 
-def command(server: str, *, port: int, ui_port: int, database: Path | None) -> list[str]:
-    """The command that runs the server at this path, with its state in a file or only in memory."""
+def command(
+    server: str, *, port: int, ui_port: int, database: Path | None, codec: str | None = None
+) -> list[str]:
+    """The command that runs the server at this path, with its state in a file or only in memory.
+
+    `codec` is the address that its UI asks to make payloads readable.
+    """
     options = {
         "--ip": HOST,
         "--port": str(port),
@@ -54,6 +60,13 @@ def command(server: str, *, port: int, ui_port: int, database: Path | None) -> l
         ("--dynamic-config-value", "frontend.enableServerVersionCheck=false"),
         *(("--search-attribute", f"{name}={kind}") for name, kind in SEARCH_ATTRIBUTES.items()),
     ]
+    if database is None or not database.exists() or _noted(database) == _ATTRIBUTES:
+        # It knows all attributes from its start, and need not look them up at each use, as it would on
+        # its own; any other server does not either.
+        flag = "system.forceSearchAttributesCacheRefreshOnRead=false"
+        repeated.append(("--dynamic-config-value", flag))
+    if codec is not None:
+        options["--ui-codec-endpoint"] = codec
     if database is not None:
         options["--db-filename"] = str(database)
         # As fast as memory, and still safe against the end of the process. Only a power cut may take
@@ -71,11 +84,11 @@ def command(server: str, *, port: int, ui_port: int, database: Path | None) -> l
     ]
 
 
-async def until_set_up(port: int, *, timeout: float) -> None:
+async def until_set_up(port: int, *, timeout: float, database: Path | None = None) -> None:
     """Wait until the server answers, and give it what runs need.
 
-    A database of an earlier version may lack a search attribute, whatever the flags say. Raises
-    Unavailable after `timeout` seconds.
+    A database of an earlier version may lack a search attribute, whatever the flags say; that it has
+    them all is noted beside it. Raises Unavailable after `timeout` seconds.
     """
     last: Exception | None = None
     try:
@@ -86,6 +99,8 @@ async def until_set_up(port: int, *, timeout: float) -> None:
                     await register_search_attributes(temporal)
                     if await retention(temporal) == _ITS_OWN_RETENTION:
                         await set_retention(temporal, _RETENTION)
+                    if database is not None:
+                        _note(database).write_text(_ATTRIBUTES, encoding="utf-8")
                     return
                 except (RuntimeError, RPCError, Unavailable) as error:
                     last = error
@@ -94,3 +109,14 @@ async def until_set_up(port: int, *, timeout: float) -> None:
         raise Unavailable(
             f"Temporal did not answer on port {port} within {timeout:g} s ({last or 'no answer'})"
         ) from error
+
+
+def _note(database: Path) -> Path:
+    return database.with_name(f"{database.name}.attributes")
+
+
+def _noted(database: Path) -> str | None:
+    try:
+        return _note(database).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None

@@ -23,6 +23,8 @@ from abeyance.heads import heads
 from abeyance.inbox import Inbox, InboxFilter
 from abeyance.line import Line
 from abeyance.listing import Listing, RunFilter
+from abeyance.settings import Settings, load_settings
+from abeyance.storage import ConfiguredBlobs
 from abeyance.vigil import signs
 
 
@@ -58,10 +60,14 @@ class Reading:
         namespace: str | None = None,
         task_queue: str = wire.TASK_QUEUE,
         patience: float = 10.0,
-        blobs: Blobs | None = None,
+        settings: Settings | None = None,
     ) -> Self:
-        """A client for the Temporal at `address` (host:port), else where the environment says."""
-        temporal = await connect_temporal(address, namespace=namespace)
+        """A client for the Temporal at `address` (host:port), else where the environment says.
+
+        What it has to know of storage and encryption is in `settings`, else in the environment.
+        """
+        temporal = await connect_temporal(address, namespace=namespace, settings=settings)
+        blobs = ConfiguredBlobs(settings or load_settings())
         return cls(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
 
     async def view(self, run_id: str) -> wire.RunView:

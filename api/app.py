@@ -23,6 +23,7 @@ from abeyance import traces
 from abeyance.api import (
     admin,
     batch,
+    codec,
     control,
     conversations,
     document,
@@ -42,11 +43,11 @@ from abeyance.api.backend import Backend, Link
 from abeyance.api.guard import Guard
 from abeyance.api.metered import measure
 from abeyance.app import load_graphs
-from abeyance.blobs import Blobs
 from abeyance.client import Client
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.graph import Graph
 from abeyance.settings import Settings
+from abeyance.storage import check_reach
 
 _CONTRACT: Final = "0.1"
 """The version of what is promised to callers; it changes when the promise does."""
@@ -57,28 +58,23 @@ _SHUTDOWN_SECONDS: Final = 3
 
 
 def create_app(
-    settings: Settings,
-    graphs: Mapping[str, Graph],
-    client: Client | None = None,
-    *,
-    blobs: Blobs | None = None,
+    settings: Settings, graphs: Mapping[str, Graph], client: Client | None = None
 ) -> FastAPI:
     """The application for these graphs.
 
     Without a `client` it reaches Temporal by itself, as the environment says, and answers 503 until it
-    has; `blobs` are then where it finds what agents have said. Raises SettingsError if the file of
-    tokens cannot be used.
+    has. Raises SettingsError if the file of tokens cannot be used.
     """
     backend = Backend(
         settings=settings,
         graphs=graphs,
         tokens=Tokens.read(settings.tokens_file),
-        link=Link(client, blobs=blobs),
+        link=Link(client),
     )
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with backend.link.kept(settings.task_queue):
+        async with backend.link.kept(settings):
             yield
 
     app = FastAPI(
@@ -94,11 +90,18 @@ def create_app(
     if settings.enable_metrics:
         measure(app)
     # After it, so before it: what the guard turns away is no operation.
-    app.add_middleware(Guard, hosts=settings.allowed_hosts, max_body_size=settings.max_body_size)
+    app.add_middleware(
+        Guard,
+        hosts=settings.allowed_hosts,
+        max_body_size=settings.max_body_size,
+        ui_origins=settings.ui_origin,
+    )
     for part in (health, served, lists, runs, interrupts, control, messages, edits, events):
         app.include_router(part.router)
     for part in (transcripts, conversations, batch, admin):
         app.include_router(part.router)
+    if settings.keyring or settings.storage is not None:
+        app.include_router(codec.router)
     problems.install(app)
     document.install(app)
     return app
@@ -108,9 +111,10 @@ async def serve(settings: Settings, host: str, port: int) -> None:
     """Serve the API until cancelled, or until SIGTERM or SIGINT.
 
     Port 0 is any free one. Temporal may come later: until then calls are answered 503. Raises
-    SettingsError if the graphs, the tokens, the host or the port cannot be used.
+    SettingsError if the graphs, the tokens, the storage, the host or the port cannot be used.
     """
     graphs = load_graphs(settings.app)
+    check_reach(settings)
     traces.begin("abeyance-api")
     if settings.tokens_file is None and not _is_loopback(host):
         raise SettingsError(

@@ -12,7 +12,6 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 
 from abeyance.api.auth import Tokens
-from abeyance.blobs import Blobs
 from abeyance.client import Client
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.feed import Feed
@@ -30,14 +29,11 @@ class Link:
     """The way to Temporal: a client, or the reason why there is none yet.
 
     Once there is one it finds its way back by itself. Until then somebody has to keep trying. At most
-    `most_tails` runs are followed over it at a time. `blobs` are where workers keep what agents said.
+    `most_tails` runs are followed over it at a time.
     """
 
-    def __init__(
-        self, client: Client | None = None, *, blobs: Blobs | None = None, most_tails: int = 500
-    ) -> None:
+    def __init__(self, client: Client | None = None, *, most_tails: int = 500) -> None:
         self._client = client
-        self._blobs = blobs
         self._most_tails = most_tails
         self._feed: Feed | None = None
         self._why_not = "Temporal has not been reached yet"
@@ -57,12 +53,12 @@ class Link:
         return self._feed
 
     @asynccontextmanager
-    async def kept(self, task_queue: str) -> AsyncIterator[None]:
+    async def kept(self, settings: Settings) -> AsyncIterator[None]:
         """Keep trying to reach Temporal, if it has not been reached."""
         if self._client is not None:
             yield
             return
-        trying = asyncio.create_task(self._until_reached(task_queue))
+        trying = asyncio.create_task(self._until_reached(settings))
         try:
             done, _ = await asyncio.wait({trying}, timeout=_FIRST_SECONDS)
             for task in done:
@@ -72,10 +68,12 @@ class Link:
             trying.cancel()
             await asyncio.wait({trying})
 
-    async def _until_reached(self, task_queue: str) -> None:
+    async def _until_reached(self, settings: Settings) -> None:
         while True:
             try:
-                self._client = await Client.connect(task_queue=task_queue, blobs=self._blobs)
+                self._client = await Client.connect(
+                    task_queue=settings.task_queue, settings=settings
+                )
             except Unavailable as error:
                 if self._why_not != str(error):
                     _logger.warning("code=%s | %s", Code.UNAVAILABLE, error)

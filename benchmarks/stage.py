@@ -79,7 +79,7 @@ async def temporal_server(folder: Path) -> AsyncIterator[Server]:
         devserver.binary(), port=port, ui_port=ui_port, database=folder / "temporal.db"
     )
     with _process(command, os.environ, folder / "server.log") as pid:
-        await devserver.until_set_up(port, timeout=_READY_SECONDS)
+        await devserver.until_set_up(port, timeout=_READY_SECONDS, database=folder / "temporal.db")
         yield Server(port, pid)
 
 

@@ -95,7 +95,8 @@ def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
     for message in state.mailbox.queue:
         if message.action in DIRECTIVES:
             continue
-        if message.target is None or message.target in names:
+        target = message.target
+        if target is None or target in names or _is_turn_beside(visit, target):
             yield message
 
 
@@ -106,6 +107,14 @@ def _names(state: RunState, visit: Visit) -> set[str]:
         # Who writes to an agent names it, or the node that it is.
         names |= {around, state.visits[around].node, state.graph_of(visit.scope).name}
     return names
+
+
+def _is_turn_beside(visit: Visit, target: str) -> bool:
+    """Whether a target is another turn of the agent: the one that its writer saw running."""
+    if not recall.is_agent(visit.scope) or not target.startswith(f"{visit.scope};"):
+        return False
+    place = Address.parse(target)
+    return str(place.parent) == visit.scope and place.segments[-1].id == visit.node
 
 
 def read_at_start(draft: Draft, visit: Visit) -> Visit:

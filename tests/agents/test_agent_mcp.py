@@ -1,0 +1,137 @@
+"""Tools of an MCP server in the hands of an agent; what the server asks, a person is asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_site import deeds, started
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models.function import AgentInfo
+
+from abeyance import START, Agent, Graph, McpServer, testing
+from abeyance.errors import Blocked, FailureCode
+from abeyance.mcpserver import close_servers
+
+
+@pytest.fixture(autouse=True)
+async def closed() -> AsyncIterator[None]:
+    yield
+    await close_servers()
+
+
+class Calls:
+    """A model that makes these calls in its first turn, and then tells what came of them."""
+
+    def __init__(self, *calls: tuple[str, dict[str, Any]]) -> None:
+        self.calls = calls
+        self.offered: list[str] = []
+
+    def __call__(self, messages: Sequence[ModelMessage], info: AgentInfo) -> ModelResponse:
+        self.offered = [each.name for each in info.function_tools]
+        last = messages[-1]
+        assert isinstance(last, ModelRequest)
+        results = [part for part in last.parts if isinstance(part, ToolReturnPart)]
+        if results:
+            return ModelResponse(
+                parts=[TextPart(" | ".join(f"{part.outcome}: {part.content}" for part in results))]
+            )
+        return ModelResponse(
+            parts=[
+                ToolCallPart(name, arguments, f"c{i}")
+                for i, (name, arguments) in enumerate(self.calls)
+            ]
+        )
+
+
+def graph_of(model: Calls, server: McpServer) -> Graph:
+    graph = Graph("errand")
+    graph.agent("do", Agent("clerk", model=model, tools=[server]), input="task", output="said")
+    graph.edge(START, "do")
+    return graph
+
+
+async def test_a_model_is_offered_the_tools_of_a_server_and_calls_them(tmp_path: Path) -> None:
+    model = Calls(("add", {"a": 1, "b": 2}), ("fail", {}), ("add", {"a": "x"}))
+    server = started(tmp_path, tools=["add", "fail"])
+    run = await testing.run(graph_of(model, server), {"task": "add"})
+
+    assert model.offered == ["add", "fail"]
+    assert run.status == "completed"
+    sum_, failed, wrong = run.values["said"].split(" | ")
+    assert sum_.startswith("success: ")
+    assert "3" in sum_
+    assert failed.startswith("failed: ")
+    assert wrong.startswith("failed: 'add' was not run")
+    called = [each.address for each in run.events if each.type == "tool.started"]
+    assert called == [
+        "graph:errand;node:do;agent:clerk;tool:add:c0",
+        "graph:errand;node:do;agent:clerk;tool:fail:c1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "done"),
+    [
+        ({"action": "accept", "content": {"sure": True}}, "transferred", ["transferred 9"]),
+        ({"action": "decline"}, "not transferred: decline", []),
+        ({"action": "cancel"}, "not transferred: cancel", []),
+    ],
+)
+async def test_what_a_server_asks_is_an_interrupt_with_its_schema_and_no_is_an_answer(
+    tmp_path: Path, answer: dict[str, Any], said: str, done: list[str]
+) -> None:
+    graph = graph_of(Calls(("transfer", {"amount": 9})), started(tmp_path, handshake=True))
+    run = testing.InMemoryRun(graph, {"task": "pay"})
+    await run.start()
+
+    (asked,) = run.interrupts
+    assert (asked.kind, asked.name, asked.prompt) == ("elicitation", "elicit", "Transfer 9?")
+    assert asked.address == "graph:errand;node:do;agent:clerk;tool:transfer:c0"
+    assert asked.reason == {"server": "local", "tool": "transfer"}
+
+    await run.advance(14 * 24 * 3600)
+    await run.respond("elicit", answer)
+    assert run.values["said"] == f"success: {said}"
+    assert deeds(tmp_path) == done
+
+
+async def test_a_gated_tool_of_a_server_is_called_only_when_somebody_has_approved_it(
+    tmp_path: Path,
+) -> None:
+    def is_large(tool: str, arguments: Any) -> bool:
+        return tool == "add" and arguments["a"] > 10
+
+    model = Calls(("add", {"a": 11, "b": 1}), ("add", {"a": 1, "b": 1}))
+    run = testing.InMemoryRun(
+        graph_of(model, started(tmp_path, tools=["add"], approve=is_large)), {"task": "add"}
+    )
+    await run.start()
+
+    (asked,) = run.interrupts
+    assert (asked.kind, asked.reason) == (
+        "approval",
+        {"tool": "add", "arguments": {"a": 11, "b": 1}},
+    )
+    await run.respond("approve", {"approved": False, "reason": "too large"})
+    assert "denied: The call was rejected by a person, so it was not run: too large" in str(
+        run.values["said"]
+    )
+
+
+async def test_a_server_that_is_not_there_blocks_its_agent_and_says_which(tmp_path: Path) -> None:
+    gone = McpServer(name="gone", command=["no-such-program"], connect_timeout=2)
+    run = testing.InMemoryRun(graph_of(Calls(), gone), {"task": "x"})
+
+    with pytest.raises(Blocked, match="the tools of the MCP server 'gone' cannot be listed") as why:
+        await run.start()
+    assert why.value.code is FailureCode.TOOLS_UNAVAILABLE

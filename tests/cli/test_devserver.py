@@ -1,0 +1,38 @@
+"""The flags of Temporal's development server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from abeyance import devserver
+from abeyance.wire import SEARCH_ATTRIBUTES
+
+LOOKS_UP_AT_EACH_USE = "system.forceSearchAttributesCacheRefreshOnRead=false"
+
+
+def flags(database: Path | None) -> list[str]:
+    return devserver.command("temporal", port=1, ui_port=2, database=database)
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_a_new_server_knows_its_search_attributes_from_the_start(
+    tmp_path: Path, is_in_memory: bool
+) -> None:
+    assert LOOKS_UP_AT_EACH_USE in flags(None if is_in_memory else tmp_path / "temporal.db")
+
+
+def test_one_on_an_older_database_looks_them_up_until_they_are_known_to_be_there(
+    tmp_path: Path,
+) -> None:
+    database = tmp_path / "temporal.db"
+    database.touch()
+    assert LOOKS_UP_AT_EACH_USE not in flags(database)
+
+    note = tmp_path / "temporal.db.attributes"
+    note.write_text("AbeyanceStatus", encoding="utf-8")
+    assert LOOKS_UP_AT_EACH_USE not in flags(database)
+
+    note.write_text(" ".join(sorted(SEARCH_ATTRIBUTES)), encoding="utf-8")
+    assert LOOKS_UP_AT_EACH_USE in flags(database)
