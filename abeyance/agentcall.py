@@ -131,7 +131,8 @@ class _Call:
             self._arguments = outcome.event.args
             if outcome.cancelled is not None:
                 return agentresults.error(outcome.cancelled, is_denied=True)
-            is_approved = await needs_approval(tool, self._arguments)
+            # Who was asked has answered about this call, whatever `approve=` says by now.
+            is_approved = _APPROVAL in ctx.targets or await needs_approval(tool, self._arguments)
         if is_approved and (refused := self._refused()) is not None:
             return refused
         return await self._once() if is_approved else await self._run()
@@ -233,7 +234,7 @@ class _Call:
         blobs = blobs_of(ctx)
         if outcome.asked:
             kept = await agentresults.kept(blobs, ctx.run_id, result)
-            ctx.notebook.unmark(_MADE)
+            ctx.notebook.leave(_MADE, None)
             raise Suspended(outcome.asked, {_RESULT: kept, **self._known()})
         if outcome.denied is not None:
             result = agentresults.error(outcome.denied, is_denied=True)

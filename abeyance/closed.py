@@ -28,6 +28,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
+from abeyance.converter import decode_message
 from abeyance.core import ledger
 from abeyance.core.events import Responded
 from abeyance.core.ledger import Ledger, Settled
@@ -207,6 +208,8 @@ async def describe(temporal: TemporalClient, run_id: str, rpc_timeout: Any) -> D
     if raw.workflow_execution_info.status == Execution.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
         # Its history has ended, and the run has not.
         raise Again(f"the run {run_id!r} is being handed over")
+    for pending in raw.pending_activities:
+        await decode_message(temporal.data_converter, pending.last_failure)
     fields = raw.workflow_execution_info.memo.fields
     memo = {name: await _decoded(temporal, payload) for name, payload in fields.items()}
     return Described(run_id, raw, memo)
@@ -222,8 +225,12 @@ async def closing_record(
     found = _record(described.memo.get(wire.MEMO_CLOSING), described.ended_at)
     if found is not None:
         return found
-    failure = event and event.workflow_execution_failed_event_attributes.failure.message
-    view = described.degraded_view(failure or None)
+    message = None
+    if event is not None:
+        failure = event.workflow_execution_failed_event_attributes.failure
+        await decode_message(temporal.data_converter, failure)
+        message = failure.message
+    view = described.degraded_view(message or None)
     return wire.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
 
 
