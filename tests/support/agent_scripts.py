@@ -138,6 +138,7 @@ def ran(run: InMemoryRun) -> list[str]:
 def failure(run: InMemoryRun) -> tuple[str, str]:
     """Code and message of what made the run fail."""
     assert run.status == "failed"
-    error = run.state.ending and run.state.ending.error
+    assert run.state.ending is not None
+    error = run.state.ending.error
     assert error is not None
     return error.code, error.message
