@@ -12,7 +12,8 @@ COPY constraints.txt /tmp/constraints.txt
 COPY --from=build /wheels /tmp/wheels
 RUN pip install --no-cache-dir -c /tmp/constraints.txt /tmp/wheels/*.whl \
     && rm -r /tmp/wheels /tmp/constraints.txt \
-    && useradd --system --uid 10001 --no-create-home abeyance
+    && useradd --system --uid 10001 --no-create-home abeyance \
+    && install --directory --owner=abeyance --mode=700 /blobs
 USER 10001
 
 # Graphs are mounted or copied here. Nothing of our source is: the folders `workflows`, `activities`

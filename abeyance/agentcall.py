@@ -1,8 +1,9 @@
 """One call of a tool: hooks that asked, the approval, the tool itself, and what the model is told.
 
-An approval is for one attempt. Before an approved tool begins, that it begins is written down; an attempt
-that finds this written and no result knows that another was lost in the middle, and asks a person what
-became of it, unless the tool says otherwise (Strands and others run such a call again).
+An approval is for one attempt. Before an approved tool begins, that it begins is written down, and when
+it has ended, its result. An attempt that finds the one and not the other knows that a worker was lost in
+the middle, and asks a person what became of the call, unless the tool says otherwise (Strands and others
+run such a call again).
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from abeyance.approvals import (
 )
 from abeyance.callerror import CallError, ToolFailed
 from abeyance.context import Context
-from abeyance.core.canonical import Json
+from abeyance.core.canonical import Json, size
 from abeyance.core.events import key_of
+from abeyance.errors import Blocked, FailureCode, Unavailable
 from abeyance.hookrun import run_hooks
 from abeyance.hooks import AfterToolCall, BeforeToolCall
 from abeyance.interrupts import Suspended
@@ -43,10 +45,13 @@ from abeyance.returned import Returned
 from abeyance.toolcall import Tool, ToolContext
 
 _BEGUN: Final = "begun"
+_MADE: Final = "made"
 _SHOWN: Final = "shown"
 _APPROVAL: Final = key_of("approval", APPROVE)
 _OUTCOMES: Final = key_of("outcome", "")
 _RESULT: Final = "/result"
+_LARGEST_NOTE: Final = 200_000
+"""In bytes: a larger result is not written down before it is reported."""
 _logger = logging.getLogger("abeyance.agent")
 
 
@@ -78,15 +83,32 @@ class _Call:
 
     async def make(self) -> Returned:
         """Make the call, and let the hooks look at what it came to."""
-        saved = self._ctx.saved_state
-        if isinstance(saved, Mapping) and _RESULT in saved:
-            # The tool has run, and a hook asked about what it gave.
-            self._memory.update(saved["state"])
-            self._arguments = saved["args"]
-            result = await agentresults.opened(blobs_of(self._ctx), saved[_RESULT])
-        else:
-            result = self._ctx.item.get("known") or await self._result()
-        return await self._after(result)
+        ctx, saved, made = self._ctx, self._ctx.saved_state, self._ctx.notebook.marked(_MADE)
+        result: dict[str, Json] | None = ctx.item.get("known")
+        try:
+            if isinstance(saved, Mapping) and _RESULT in saved:
+                # The tool has run, and a hook asked about what it gave.
+                self._memory.update(saved["state"])
+                self._arguments = saved["args"]
+                result = await agentresults.opened(blobs_of(ctx), saved[_RESULT])
+            elif made is not None:
+                self._memory.update(made["state"])
+                self._arguments = made["args"]
+                result = made["result"]
+            elif result is None:
+                result = await self._result()
+            return await self._after(result)
+        except Unavailable as error:
+            if result is not None:
+                await self._note(result)
+            message = f"the result of the tool {self._tool.name!r} cannot be read or kept: {error}"
+            raise Blocked(message, code=FailureCode.MODEL_UNAVAILABLE) from error
+
+    async def _note(self, result: dict[str, Json]) -> None:
+        """Write down what the tool has come to, so that it is not run again to be told."""
+        made = {"result": result, "state": self._memory.changes(), "args": self._arguments}
+        if size(made) <= _LARGEST_NOTE:
+            await self._ctx.notebook.mark(_MADE, made)
 
     async def _result(self) -> dict[str, Json]:
         ctx, tool = self._ctx, self._tool
@@ -158,11 +180,13 @@ class _Call:
                 return agentresults.error(wrong.text)
         await book.mark(_BEGUN, begun + 1)
         try:
-            return await self._run()
+            result = await self._run()
         except Suspended:
-            # It waits for people in good order, and begins anew when they have answered: nothing is lost.
+            # It waits for people in good order, and begins anew when they have answered.
             book.leave(_BEGUN, begun)
             raise
+        await self._note(result)
+        return result
 
     async def _run(self) -> dict[str, Json]:
         ctx, tool = self._ctx, self._tool
@@ -205,6 +229,7 @@ class _Call:
         blobs = blobs_of(ctx)
         if outcome.asked:
             kept = await agentresults.kept(blobs, ctx.run_id, result)
+            ctx.notebook.unmark(_MADE)
             saved = {_RESULT: kept, "state": self._memory.changes(), "args": self._arguments}
             raise Suspended(outcome.asked, saved)
         if outcome.denied is not None:

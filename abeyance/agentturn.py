@@ -24,7 +24,7 @@ from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.events import Message
 from abeyance.core.model import END
-from abeyance.errors import AgentFailed, Blocked, FailureCode, Unavailable
+from abeyance.errors import AgentFailed, Blocked, FailureCode, SettingsError, Unavailable
 from abeyance.hookrun import HooksOutcome, run_hooks
 from abeyance.hooks import AfterModelCall, BeforeModelCall, BeforeNode, HookEvent
 from abeyance.injected import NOTE, user_part
@@ -66,7 +66,7 @@ class Turn:
             ) from error
         except ModelUnusable as error:
             raise Blocked(str(error), code=FailureCode.MODEL_UNAVAILABLE) from error
-        except (Unavailable, transcript.TranscriptError) as error:
+        except (SettingsError, Unavailable, transcript.TranscriptError) as error:
             message = (
                 f"the conversation of the agent {agent.name!r} cannot be read or kept: {error}"
             )

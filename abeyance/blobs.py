@@ -8,7 +8,6 @@ of where the blobs are kept, so they may be moved.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import re
@@ -145,18 +144,18 @@ class FolderBlobs:
                 return
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.parent.mkdir(exist_ok=True)
-            descriptor, half = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".half")
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".half")
+            half = Path(name)
             try:
-                with open(descriptor, "wb") as file:
+                with os.fdopen(descriptor, "wb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
                 # A folder that is shared is shared by its own rights, which those of a file follow.
-                os.chmod(half, path.parent.stat().st_mode & 0o666)
-                os.replace(half, path)
+                half.chmod(path.parent.stat().st_mode & 0o666)
+                half.replace(path)
             except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(half)
+                half.unlink(missing_ok=True)
                 raise
             _sync(path.parent)
         except OSError as error:

@@ -62,7 +62,7 @@ def dev(
     temporal_port: Annotated[int, Port] = 7233,
     ui_port: Annotated[int, Port] = 8233,
     data_dir: Annotated[
-        Path, typer.Option(help="Where Temporal's state and the logs are kept.")
+        Path, typer.Option(help="Where Temporal's state, large values and the logs are kept.")
     ] = Path(".abeyance"),
     in_memory: Annotated[
         bool, typer.Option("--in-memory", help="Keep no state: every run is lost at the end.")
@@ -110,10 +110,10 @@ def demo(
     temporal_port: Annotated[int, Port] = 0,
     ui_port: Annotated[int, Port] = 0,
 ) -> None:
-    """Pay a folder of invoices, on a stack of its own, and ask you first.
+    """Pay a folder of invoices, have an agent tidy another, and ask you first, on a stack of its own.
 
-    The worker is killed while the question is open, so that you see what becomes of it. The exit code
-    is 0 only if the run completed as it was answered.
+    The worker is killed while the first question is open, so that you see what becomes of it. The exit
+    code is 0 only if both runs completed as they were answered.
     """
     from abeyance.demo import run_demo
 
@@ -201,7 +201,7 @@ def setup(
     inactive = settings.session_inactive_timeout
 
     async def prepare() -> None:
-        temporal = await connect_temporal()
+        temporal = await connect_temporal(settings=settings)
         added = await namespace.register_search_attributes(temporal)
         if length is not None:
             await namespace.set_retention(temporal, length)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import EventType, HistoryEventFilterType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Execution
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import UpdateRef
 from temporalio.api.workflowservice.v1 import (
@@ -27,6 +28,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
+from abeyance.converter import decode_message
 from abeyance.core import ledger
 from abeyance.core.events import Responded
 from abeyance.core.ledger import Ledger, Settled
@@ -93,13 +95,14 @@ class Described:
         """The nodes that cannot run now, through no fault of theirs, and that Temporal goes on trying."""
         return [
             {
-                "code": pending.last_failure.application_failure_info.type,
+                "code": why.application_failure_info.type,
                 "node": pending.activity_type.name,
-                "message": pending.last_failure.message,
+                "message": why.message,
                 "attempt": pending.attempt,
             }
             for pending in self._pending
-            if pending.last_failure.application_failure_info.type in _BLOCKING
+            if (why := _own_failure(pending.last_failure)).application_failure_info.type
+            in _BLOCKING
         ]
 
     def degraded_view(self, reason: str | None = None) -> wire.RunView:
@@ -205,6 +208,8 @@ async def describe(temporal: TemporalClient, run_id: str, rpc_timeout: Any) -> D
     if raw.workflow_execution_info.status == Execution.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
         # Its history has ended, and the run has not.
         raise Again(f"the run {run_id!r} is being handed over")
+    for pending in raw.pending_activities:
+        await decode_message(temporal.data_converter, pending.last_failure)
     fields = raw.workflow_execution_info.memo.fields
     memo = {name: await _decoded(temporal, payload) for name, payload in fields.items()}
     return Described(run_id, raw, memo)
@@ -220,8 +225,12 @@ async def closing_record(
     found = _record(described.memo.get(wire.MEMO_CLOSING), described.ended_at)
     if found is not None:
         return found
-    failure = event and event.workflow_execution_failed_event_attributes.failure.message
-    view = described.degraded_view(failure or None)
+    message = None
+    if event is not None:
+        failure = event.workflow_execution_failed_event_attributes.failure
+        await decode_message(temporal.data_converter, failure)
+        message = failure.message
+    view = described.degraded_view(message or None)
     return wire.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
 
 
@@ -341,6 +350,12 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
             "ended_at": view.ended_at and view.ended_at.isoformat(),
         }
         raise Refusal(refusal.code, refusal.message, **{**ended, **refusal.details}) from refusal
+
+
+def _own_failure(failure: Failure) -> Failure:
+    # What is too large for the server, it cuts, and wraps in a failure of its own.
+    is_wrapped = failure.HasField("server_failure_info") and failure.HasField("cause")
+    return failure.cause if is_wrapped else failure
 
 
 def _settled(entry: wire.InterruptView) -> Settled:

@@ -17,6 +17,8 @@ from temporalio.service import RPCError
 from abeyance.converter import data_converter
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.metrics import METRICS
+from abeyance.settings import Settings, load_settings
+from abeyance.storage import DEFAULT_ADDRESS, DEFAULT_FOLDER, check_reach, is_loopback
 from abeyance.traces import Tracing, are_on
 
 _QUOTED: Final = re.compile('"([^"]+)"')
@@ -29,18 +31,26 @@ async def connect_temporal(
     *,
     namespace: str | None = None,
     metrics_address: str | None = None,
+    settings: Settings | None = None,
 ) -> TemporalClient:
     """A connection to Temporal, as its environment configuration says.
 
-    `address` (host:port) and `namespace` go before the environment. Raises Unavailable if nothing
-    answers there, and SettingsError if it is no address.
+    `address` (host:port) and `namespace` go before the environment. `settings` say how payloads are
+    encrypted and where large ones are kept; without them, those of the environment. Raises Unavailable
+    if nothing answers there, and SettingsError if it is no address, or if others could not read what is
+    kept.
     """
+    is_told = settings is not None
+    settings = settings or load_settings()
     config = ClientConfig.load_client_connect_config()
     if address is not None:
         config["target_host"] = address
     if namespace is not None:
         config["namespace"] = namespace
-    target = config.setdefault("target_host", "127.0.0.1:7233")
+    target = config.setdefault("target_host", DEFAULT_ADDRESS)
+    check_reach(settings, target)
+    # Who only looks in beside `abeyance dev` need not be told where it keeps what is large.
+    reads = None if is_told or not is_loopback(target) else DEFAULT_FOLDER
     runtime = None
     if metrics_address is not None:
         metrics = PrometheusConfig(
@@ -52,7 +62,7 @@ async def connect_temporal(
     try:
         return await TemporalClient.connect(
             **config,
-            data_converter=data_converter(),
+            data_converter=data_converter(settings, reads=reads),
             runtime=runtime,
             interceptors=[Tracing()] if are_on() else [],
         )

@@ -7,9 +7,11 @@ group is whole, or it ends: see `supervise`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -42,6 +44,7 @@ _START_SECONDS: Final = 60.0
 _PATIENCE: Final = 5.0
 _PATIENCE_WITH_TEMPORAL: Final = 2.0
 _SHUTDOWN_GRACE: Final = "4s"
+_TOKENS: Final = "ABEYANCE_TOKENS_FILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +52,9 @@ class Plan:
     """What a stack is to be.
 
     `app` names the graphs; None leaves that to the environment. A port of 0 means any that is free.
-    `data_dir` gets Temporal's state and the logs; with `in_memory` only the logs. `directory` is
-    where the modules that `app` names are looked for. `environment` is what the processes are given,
-    but for how Temporal is reached.
+    `data_dir` gets Temporal's state, what is kept beside it, and the logs; with `in_memory` only the
+    logs. `directory` is where the modules that `app` names are looked for. `environment` is what the
+    processes are given, but for how Temporal is reached.
     """
 
     app: str | None
@@ -91,7 +94,7 @@ async def with_stack(
     Unavailable if the stack cannot be kept up.
     """
     server = devserver.binary()
-    with claimed(plan.data_dir) as data_dir:
+    with claimed(plan.data_dir) as data_dir, _storage(plan, data_dir) as storage:
         wanted = {
             "--api-port": plan.api_port,
             "--temporal-port": plan.temporal_port,
@@ -101,10 +104,20 @@ async def with_stack(
         group = Group(announce)
         stack = Stack(group, api_port=api_port, ui_port=ui_port)
         database = None if plan.in_memory else data_dir / "temporal.db"
-        command = devserver.command(server, port=temporal_port, ui_port=ui_port, database=database)
+        # Its pages have no token to show.
+        codec = None if plan.environment.get(_TOKENS) else f"{stack.api_url}/codec"
+        command = devserver.command(
+            server, port=temporal_port, ui_port=ui_port, database=database, codec=codec
+        )
+        environment = {
+            "ABEYANCE_SHUTDOWN_GRACE": _SHUTDOWN_GRACE,
+            "ABEYANCE_UI_ORIGIN": f"{stack.ui_url},http://localhost:{ui_port}",
+            **_environment(plan, temporal_port),
+            "ABEYANCE_STORAGE": storage,
+        }
 
         async def whole() -> T:
-            programs = _programs(plan, data_dir / "logs", command, temporal_port, api_port)
+            programs = _programs(plan, data_dir / "logs", command, environment, api_port)
             group.start(programs[TEMPORAL])
             await devserver.until_set_up(temporal_port, timeout=_START_SECONDS, database=database)
             group.start(programs[WORKER])
@@ -123,10 +136,21 @@ async def with_stack(
                 await group.stop(TEMPORAL)
 
 
+@contextlib.contextmanager
+def _storage(plan: Plan, data_dir: Path) -> Iterator[str]:
+    """Where the stack keeps what is large: for as long as Temporal keeps the rest."""
+    if given := plan.environment.get("ABEYANCE_STORAGE"):
+        yield given
+    elif plan.in_memory:
+        with tempfile.TemporaryDirectory(prefix="abeyance-blobs-") as folder:
+            yield folder
+    else:
+        yield str(data_dir / "blobs")
+
+
 def _programs(
-    plan: Plan, logs: Path, server: list[str], temporal_port: int, api_port: int
+    plan: Plan, logs: Path, server: list[str], environment: Mapping[str, str], api_port: int
 ) -> dict[str, Program]:
-    environment = _environment(plan, temporal_port)
     app = [plan.app] if plan.app else []
     commands = {
         TEMPORAL: server,
@@ -158,7 +182,6 @@ def _environment(plan: Plan, temporal_port: int) -> Mapping[str, str]:
     # cloud in its environment it would speak TLS to the server beside it.
     given = plan.environment.items()
     return {
-        "ABEYANCE_SHUTDOWN_GRACE": _SHUTDOWN_GRACE,
         **{name: text for name, text in given if not name.startswith("TEMPORAL_")},
         "TEMPORAL_ADDRESS": f"{HOST}:{temporal_port}",
         "TEMPORAL_NAMESPACE": devserver.NAMESPACE,

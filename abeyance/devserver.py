@@ -40,8 +40,13 @@ def binary() -> str:
     return str(Path(found).absolute())
 
 
-def command(server: str, *, port: int, ui_port: int, database: Path | None) -> list[str]:
-    """The command that runs the server at this path, with its state in a file or only in memory."""
+def command(
+    server: str, *, port: int, ui_port: int, database: Path | None, codec: str | None = None
+) -> list[str]:
+    """The command that runs the server at this path, with its state in a file or only in memory.
+
+    `codec` is the address that its UI asks to make payloads readable.
+    """
     options = {
         "--ip": HOST,
         "--port": str(port),
@@ -60,6 +65,8 @@ def command(server: str, *, port: int, ui_port: int, database: Path | None) -> l
         # its own; any other server does not either.
         flag = "system.forceSearchAttributesCacheRefreshOnRead=false"
         repeated.append(("--dynamic-config-value", flag))
+    if codec is not None:
+        options["--ui-codec-endpoint"] = codec
     if database is not None:
         options["--db-filename"] = str(database)
         # As fast as memory, and still safe against the end of the process. Only a power cut may take

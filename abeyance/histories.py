@@ -16,12 +16,13 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
+from abeyance.converter import decode_message
 from abeyance.cursor import Cursor
 from abeyance.errors import Code, Refusal
 from abeyance.patience import NotFound
 from abeyance.runlog import CLOSING
 from abeyance.source import Execution, Source
-from abeyance.translate import Known, released, sources, translate
+from abeyance.translate import Known, failures, released, sources, translate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +149,8 @@ class Histories:
     async def _translated(
         self, event: HistoryEvent, known: Known
     ) -> tuple[list[wire.Event], Known]:
+        for failure in failures(event):
+            await decode_message(self._source.data_converter, failure)
         payloads = sources(event)
         values: list[Any] = []
         if payloads:

@@ -39,6 +39,8 @@ _ROUNDED: Final = timedelta(milliseconds=1)
 _LATEST_START: Final = 2**52
 """In microseconds: in more than a hundred years."""
 _RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
+_NOT_LISTED: Final = frozenset({wire.MEMO_FACTS, wire.MEMO_CLOSING})
+"""What may be large, and kept in storage, of which no list shows anything."""
 OPEN_RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}' AND CloseTime IS NULL"
 
 # What an operator ended keeps the status that it had before.
@@ -164,6 +166,8 @@ class Listing:
         """A row, to be read like any run that is known from outside."""
         memo: dict[str, Any] = {}
         for name, payload in row.memo.fields.items():
+            if name in _NOT_LISTED:
+                continue
             (memo[name],) = await self._temporal.data_converter.decode([payload])
         raw = DescribeWorkflowExecutionResponse(workflow_execution_info=row)
         return Described(row.execution.workflow_id, raw, memo)

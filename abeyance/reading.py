@@ -20,6 +20,7 @@ from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.inbox import Inbox, InboxFilter
 from abeyance.line import Line
 from abeyance.listing import Listing, RunFilter
+from abeyance.settings import Settings
 from abeyance.vigil import signs
 
 
@@ -52,9 +53,13 @@ class Reading:
         namespace: str | None = None,
         task_queue: str = wire.TASK_QUEUE,
         patience: float = 10.0,
+        settings: Settings | None = None,
     ) -> Self:
-        """A client for the Temporal at `address` (host:port), else where the environment says."""
-        temporal = await connect_temporal(address, namespace=namespace)
+        """A client for the Temporal at `address` (host:port), else where the environment says.
+
+        What it has to know of storage and encryption is in `settings`, else in the environment.
+        """
+        temporal = await connect_temporal(address, namespace=namespace, settings=settings)
         return cls(temporal, task_queue=task_queue, patience=patience)
 
     async def view(self, run_id: str) -> wire.RunView:

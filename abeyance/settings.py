@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from abeyance import wire
 from abeyance.core.state import Limits
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.errors import SettingsError
+from abeyance.keyring import Keyring
 from abeyance.presets import PRESETS, Preset
 
 
@@ -52,11 +54,18 @@ class Settings(BaseSettings):
     `allowed_actions` are the actions of messages (none: all), and `allowed_media_hosts` the hosts whose
     media a message may name by a url (none: none); both are lists, separated by commas.
 
+    `storage` is where large payloads and blobs are kept: a folder, or `s3://bucket/prefix`. A payload
+    of `max_payload` bytes or more goes there. `storage_shared` says that a folder is one that all
+    workers and APIs mount. `encryption_keys` turns encryption on (see `Keyring.parse`), and
+    `ui_origin` are the origins of Temporal's UI, whose pages may have payloads decoded.
+
     A `preset` gives several settings other defaults. `max_active_runs` (0 is any number), what happens
     beyond it, and `session_inactive_timeout` (0 is never) are of all runs together.
     """
 
-    model_config = SettingsConfigDict(env_prefix="ABEYANCE_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="ABEYANCE_", extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     preset: Preset | None = None
     app: str | None = None
@@ -65,6 +74,11 @@ class Settings(BaseSettings):
     token: str | None = Field(default=None, repr=False)
     tokens_file: Path | None = None
     allowed_hosts: Hosts = ()
+    ui_origin: Hosts = ()
+    storage: str | None = Field(default=None, min_length=1)
+    storage_shared: bool = False
+    max_payload: int = Field(default=16_384, ge=1_024)
+    encryption_keys: str | None = Field(default=None, repr=False)
     metrics_address: str | None = None
     enable_metrics: bool = True
     open_metrics: bool = False
@@ -94,6 +108,37 @@ class Settings(BaseSettings):
             return given
         return {**PRESETS.get(str(given.get("preset")), {}), **given}
 
+    @field_validator("storage")
+    @classmethod
+    def _storage(cls, given: str | None) -> str | None:
+        if given is not None:
+            bucket_of(given)
+        return given
+
+    @field_validator("encryption_keys")
+    @classmethod
+    def _encryption_keys(cls, given: str | None) -> str | None:
+        if given is not None:
+            Keyring.parse(given)
+        return given
+
+    @field_validator("ui_origin")
+    @classmethod
+    def _ui_origin(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in given:
+            parts = urlsplit(origin)
+            if (
+                parts.scheme not in ("http", "https")
+                or origin != f"{parts.scheme}://{parts.netloc}"
+            ):
+                raise ValueError(f"{origin!r} is no origin; write http://host:port, with no path")
+        return given
+
+    @property
+    def keyring(self) -> Keyring:
+        """The keys of encryption; none where it is off."""
+        return Keyring({}) if self.encryption_keys is None else Keyring.parse(self.encryption_keys)
+
     def limits(self) -> Limits:
         """The limits that a run gets unless its start lowers them."""
         return Limits(
@@ -117,9 +162,30 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         told = "; ".join(
-            # As it was written: what came of it may look different.
+            # As it was written: what came of it may look different. A secret is not for a log.
             f"{name}={os.environ.get(name, entry['input'])!r}: {entry['msg']}"
+            if _may_be_shown(entry["loc"])
+            else f"{name}: {entry['msg']}"
             for entry in error.errors(include_url=False)
             for name in ["_".join(["ABEYANCE", *map(str, entry["loc"])]).upper()]
         )
         raise SettingsError(f"settings that cannot be used: {told}") from error
+
+
+def bucket_of(storage: str) -> tuple[str, str] | None:
+    """The bucket and the prefix that a storage names, None for a folder.
+
+    Raises ValueError if it is neither.
+    """
+    scheme, separator, rest = storage.partition("://")
+    if not separator:
+        return None
+    bucket, _, prefix = rest.partition("/")
+    if scheme != "s3" or not bucket or "//" in prefix or {"?", "#", "@"} & {*rest}:
+        raise ValueError(f"{storage!r} is no storage; write a folder, or s3://bucket/prefix")
+    return bucket, prefix.strip("/")
+
+
+def _may_be_shown(place: tuple[int | str, ...]) -> bool:
+    field = Settings.model_fields.get(str(place[0])) if place else None
+    return field is None or field.repr

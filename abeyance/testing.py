@@ -18,14 +18,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, assert_never
 
-from abeyance import schema, wire
+from abeyance import schema, transcript, wire
 from abeyance.blobs import MemoryBlobs
-from abeyance.core import effects, events, machine
+from abeyance.core import effects, events, machine, recall
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState, Status
+from abeyance.dialogue import TranscriptItem, shown
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Blocked, FailureCode
 from abeyance.graph import Graph
@@ -113,6 +114,21 @@ class InMemoryRun:
     def state(self) -> RunState:
         """All that is true of the run."""
         return self._state
+
+    async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
+        """What the agent at an address was told, said and did, oldest first; without one, the only agent.
+
+        Raises LookupError, with the addresses that there are, if none or several could be meant.
+        """
+        heads = recall.transcripts(self._state)
+        if address is None and len(heads) == 1:
+            (address,) = heads
+        if address is None or address not in heads:
+            message = (
+                f"no conversation of {address!r}; there are those of {', '.join(heads) or 'nobody'}"
+            )
+            raise LookupError(message)
+        return shown(await transcript.read(self._blobs, heads[address]))
 
     async def start(self) -> None:
         """Begin, and go on until nothing can happen without an answer or the passing of time."""

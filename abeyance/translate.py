@@ -5,7 +5,8 @@ which are activities; and the beginning and the end, which are the execution's o
 Temporal's housekeeping and makes no event.
 
 Payloads are read by the caller: `sources` names those of an event that are needed, `translate` takes
-what they held. What is told is ids, codes, addresses and hashes, never a value or an answer.
+what they held. The texts of failures, which `failures` names, are made readable by the caller too. What
+is told is ids, codes, addresses and hashes, never a value or an answer.
 
 A workflow task sends off the visits that it makes ready before it writes down the facts that made them
 ready. A reader wants to hear of an answer first and of what it started then, so the start of a visit is
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import runlog, visitlog, wire
@@ -79,6 +81,21 @@ def sources(event: HistoryEvent) -> Sequence[Payload]:
             return visitlog.local_sources(event)
         case _:
             return runlog.closing_sources(event)
+
+
+def failures(event: HistoryEvent) -> Sequence[Failure]:
+    """The failures whose texts `translate` may tell. They have to be readable."""
+    match event.event_type:
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+            return [event.workflow_execution_failed_event_attributes.failure]
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+            return [event.activity_task_failed_event_attributes.failure]
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+            return [event.activity_task_timed_out_event_attributes.failure]
+        case EventType.EVENT_TYPE_MARKER_RECORDED:
+            return [event.marker_recorded_event_attributes.failure]
+        case _:
+            return []
 
 
 def translate(

@@ -21,7 +21,7 @@ from abeyance.activities.eviction import EvictionActivities
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
-from abeyance.blobs import Blobs, MemoryBlobs
+from abeyance.blobs import Blobs
 from abeyance.client import Client
 from abeyance.connection import connect_temporal
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
@@ -29,6 +29,7 @@ from abeyance.exit import leave
 from abeyance.graph import Graph
 from abeyance.mcpserver import close_servers
 from abeyance.settings import Settings, load_settings
+from abeyance.storage import ConfiguredBlobs
 from abeyance.telemetry import quiet_the_sdk
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.janitor import Janitor
@@ -66,7 +67,7 @@ def make_worker(
     nodes = NodeActivities(
         graphs,
         client,
-        MemoryBlobs() if blobs is None else blobs,
+        ConfiguredBlobs(settings) if blobs is None else blobs,
         default_timeout=settings.default_timeout,
         enable_metrics=settings.enable_metrics,
     )
@@ -97,7 +98,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Run a worker until `stop` is set."""
     graphs = load_graphs(settings.app)
     traces.begin("abeyance-worker")
-    temporal = await connect_temporal(metrics_address=settings.metrics_address)
+    temporal = await connect_temporal(metrics_address=settings.metrics_address, settings=settings)
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")
     )

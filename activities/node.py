@@ -116,7 +116,8 @@ class Attempt:
             async with self._pulse.beating():
                 return await self._run_in_time(graph)
         except Blocked as error:
-            raise await self._excused(str(error), error.code, error.retry_after) from error
+            # Without its cause: Temporal cuts a failure that is large, and then its code is hard to find.
+            raise await self._excused(str(error), error.code, error.retry_after) from None
         except Superseded as error:
             message = "the visit was given to another worker"
             raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error

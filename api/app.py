@@ -23,6 +23,7 @@ from abeyance import traces
 from abeyance.api import (
     admin,
     batch,
+    codec,
     control,
     conversations,
     document,
@@ -45,6 +46,7 @@ from abeyance.client import Client
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.graph import Graph
 from abeyance.settings import Settings
+from abeyance.storage import check_reach
 
 _CONTRACT: Final = "0.1"
 """The version of what is promised to callers; it changes when the promise does."""
@@ -71,7 +73,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with backend.link.kept(settings.task_queue):
+        async with backend.link.kept(settings):
             yield
 
     app = FastAPI(
@@ -87,11 +89,18 @@ def create_app(
     if settings.enable_metrics:
         measure(app)
     # After it, so before it: what the guard turns away is no operation.
-    app.add_middleware(Guard, hosts=settings.allowed_hosts, max_body_size=settings.max_body_size)
+    app.add_middleware(
+        Guard,
+        hosts=settings.allowed_hosts,
+        max_body_size=settings.max_body_size,
+        ui_origins=settings.ui_origin,
+    )
     for part in (health, served, lists, runs, interrupts, control, messages, edits, events):
         app.include_router(part.router)
     for part in (conversations, batch, admin):
         app.include_router(part.router)
+    if settings.keyring or settings.storage is not None:
+        app.include_router(codec.router)
     problems.install(app)
     document.install(app)
     return app
@@ -101,9 +110,10 @@ async def serve(settings: Settings, host: str, port: int) -> None:
     """Serve the API until cancelled, or until SIGTERM or SIGINT.
 
     Port 0 is any free one. Temporal may come later: until then calls are answered 503. Raises
-    SettingsError if the graphs, the tokens, the host or the port cannot be used.
+    SettingsError if the graphs, the tokens, the storage, the host or the port cannot be used.
     """
     graphs = load_graphs(settings.app)
+    check_reach(settings)
     traces.begin("abeyance-api")
     if settings.tokens_file is None and not _is_loopback(host):
         raise SettingsError(

@@ -53,12 +53,12 @@ class Link:
         return self._feed
 
     @asynccontextmanager
-    async def kept(self, task_queue: str) -> AsyncIterator[None]:
+    async def kept(self, settings: Settings) -> AsyncIterator[None]:
         """Keep trying to reach Temporal, if it has not been reached."""
         if self._client is not None:
             yield
             return
-        trying = asyncio.create_task(self._until_reached(task_queue))
+        trying = asyncio.create_task(self._until_reached(settings))
         try:
             done, _ = await asyncio.wait({trying}, timeout=_FIRST_SECONDS)
             for task in done:
@@ -68,10 +68,12 @@ class Link:
             trying.cancel()
             await asyncio.wait({trying})
 
-    async def _until_reached(self, task_queue: str) -> None:
+    async def _until_reached(self, settings: Settings) -> None:
         while True:
             try:
-                self._client = await Client.connect(task_queue=task_queue)
+                self._client = await Client.connect(
+                    task_queue=settings.task_queue, settings=settings
+                )
             except Unavailable as error:
                 if self._why_not != str(error):
                     _logger.warning("code=%s | %s", Code.UNAVAILABLE, error)

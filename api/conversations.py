@@ -10,6 +10,7 @@ from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Body, Path
 from pydantic import BaseModel
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from abeyance import wire
 from abeyance.api import document, examples
@@ -21,7 +22,15 @@ from abeyance.api.ids import Key
 from abeyance.api.problems import invalid
 from abeyance.errors import Code
 
-router = APIRouter(prefix="/conversations/{conversation_id:path}", tags=["conversations"])
+
+class AnyText(StringConvertor):
+    """What a caller may have called a conversation: also with slashes, and over several lines."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("anytext", AnyText())
+router = APIRouter(prefix="/conversations/{conversation_id:anytext}", tags=["conversations"])
 
 ConversationId: TypeAlias = Annotated[
     Name, Path(description="What groups the runs.", examples=["chat-17"])

@@ -2,8 +2,9 @@
 
 A service on loopback can be reached by every page that its user has open. Such a page cannot forge
 three things: the host it calls, the origin that the browser names, and a content type that makes the
-browser ask first. So they are held against what is ours, in every mode, and no answer ever allows
-another origin to read it. Bodies are read here, once: bounded in size and depth, and JSON.
+browser ask first. So they are held against what is ours, in every mode, and no answer allows another
+origin to read it; but where pages of Temporal's UI are configured, these may call the codec. Bodies are
+read here, once: bounded in size and depth, and JSON.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from abeyance.api.problems import refused
@@ -33,16 +35,32 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _DRAINED: Final = 16
 """How many times the largest body is read and thrown away, so that its sender sees our answer."""
 _DRAIN_SECONDS: Final = 5.0
+_CODEC: Final = frozenset({"/codec/decode", "/codec/encode"})
+_LARGEST_CODEC_BODY: Final = 8_000_000
+"""In bytes. The UI sends several payloads at once, and Temporal takes 2 MB for each."""
+_PREFLIGHT: Final = {
+    "Access-Control-Allow-Methods": "POST",
+    "Access-Control-Allow-Headers": "authorization, content-type, x-namespace",
+    "Access-Control-Max-Age": "600",
+}
 
 
 class Guard:
     """ASGI middleware. `hosts` are names, or `name:port`, that are ours beside the server's own.
 
-    `max_body_size` is in bytes.
+    `max_body_size` is in bytes. `ui_origins` are those whose pages may call the codec.
     """
 
-    def __init__(self, app: ASGIApp, *, hosts: Collection[str], max_body_size: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Collection[str],
+        max_body_size: int,
+        ui_origins: Collection[str] = (),
+    ) -> None:
         self._app = app
+        self._ui_origins = frozenset(ui_origins)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._max_body_size = max_body_size
 
@@ -51,12 +69,20 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sending = _closed_to_others(send)
         headers = Headers(scope=scope)
+        ui = self._ui_of(scope, headers)
+        sending = _closed_to_others(send, ui)
+        limit = self._max_body_size
+        if scope["path"] in _CODEC:
+            limit = max(limit, _LARGEST_CODEC_BODY)
         try:
-            self._check_origin(scope, headers)
+            self._check_origin(scope, headers, ui)
+            if ui is not None and scope["method"] == "OPTIONS":
+                # A browser asks first, and says nothing of who it asks for.
+                await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, sending)
+                return
             if scope["method"] not in _SAFE:
-                body = await self._body(headers, receive)
+                body = await _body(headers, receive, limit)
                 if body is None:
                     return
                 receive = _replayed(body, receive)
@@ -68,7 +94,13 @@ class Guard:
             return
         await self._app(scope, receive, sending)
 
-    def _check_origin(self, scope: Scope, headers: Headers) -> None:
+    def _ui_of(self, scope: Scope, headers: Headers) -> str | None:
+        """The origin of Temporal's UI, if it is a page of that which calls, and it calls the codec."""
+        origins = headers.getlist("origin")
+        is_ui = scope["path"] in _CODEC and len(origins) == 1 and origins[0] in self._ui_origins
+        return origins[0] if is_ui else None
+
+    def _check_origin(self, scope: Scope, headers: Headers, ui: str | None) -> None:
         hosts = headers.getlist("host")
         if scope["path"] not in _ANY_HOST and not (
             len(hosts) == 1 and self._is_ours(f"{scope['scheme']}://{hosts[0]}", scope)
@@ -77,6 +109,8 @@ class Guard:
                 f"This service is not called {', '.join(hosts)[:200]!r}. Call it by the name and port "
                 "that it listens on, or add the name to ABEYANCE_ALLOWED_HOSTS."
             )
+        if ui is not None:
+            return
         origins = headers.getlist("origin")
         for origin in origins:
             if not self._is_ours(origin, scope):
@@ -111,58 +145,59 @@ class Guard:
             return False
         return name == server[0] or _is_loopback(name)
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
-        """The checked body; None if the caller has gone."""
-        body = await self._read(headers, receive)
-        if body is None:
-            return None
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json" and (body or EMPTY_BODY_HEADER not in headers):
-            raise _foreign(
-                f"A call that changes something is sent as Content-Type: application/json, not as "
-                f"{kind[:100] or 'nothing'!r}; one without a body may have the header "
-                f"{EMPTY_BODY_HEADER} instead. A page of another site could send neither."
-            )
-        if body:
-            check_json(body)
-        return body
 
-    async def _read(self, headers: Headers, receive: Receive) -> bytes | None:
-        """The whole body; None if the caller has gone."""
-        declared = headers.get("content-length", "")
-        if re.fullmatch("[0-9]{1,20}", declared) and int(declared) > self._max_body_size:
-            # Who asks first gets the answer first; others would not read it before they have sent all.
-            if "expect" not in headers:
-                await _drain(receive, self._max_body_size * _DRAINED)
-            raise self._too_large(int(declared))
-        chunks: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            chunk: bytes = message.get("body", b"")
-            size += len(chunk)
-            if size > self._max_body_size:
-                chunks.clear()
-                if message.get("more_body"):
-                    await _drain(receive, self._max_body_size * _DRAINED)
-                raise self._too_large(None)
-            chunks.append(chunk)
-            if not message.get("more_body"):
-                return b"".join(chunks)
-
-    def _too_large(self, actual: int | None) -> Refusal:
-        limit = self._max_body_size
-        told = "is larger" if actual is None else f"has {actual}"
-        members = {} if actual is None else {"actual": actual}
-        return Refusal(
-            Code.PAYLOAD_TOO_LARGE,
-            f"A body may have {limit} bytes, and this one {told}. Pass a reference to large data "
-            "instead.",
-            limit=limit,
-            **members,
+async def _body(headers: Headers, receive: Receive, limit: int) -> bytes | None:
+    """The checked body; None if the caller has gone."""
+    body = await _read(headers, receive, limit)
+    if body is None:
+        return None
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and (body or EMPTY_BODY_HEADER not in headers):
+        raise _foreign(
+            f"A call that changes something is sent as Content-Type: application/json, not as "
+            f"{kind[:100] or 'nothing'!r}; one without a body may have the header "
+            f"{EMPTY_BODY_HEADER} instead. A page of another site could send neither."
         )
+    if body:
+        check_json(body)
+    return body
+
+
+async def _read(headers: Headers, receive: Receive, limit: int) -> bytes | None:
+    """The whole body; None if the caller has gone."""
+    declared = headers.get("content-length", "")
+    if re.fullmatch("[0-9]{1,20}", declared) and int(declared) > limit:
+        # Who asks first gets the answer first; others would not read it before they have sent all.
+        if "expect" not in headers:
+            await _drain(receive, limit * _DRAINED)
+        raise _too_large(int(declared), limit)
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            chunks.clear()
+            if message.get("more_body"):
+                await _drain(receive, limit * _DRAINED)
+            raise _too_large(None, limit)
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            return b"".join(chunks)
+
+
+def _too_large(actual: int | None, limit: int) -> Refusal:
+    told = "is larger" if actual is None else f"has {actual}"
+    members = {} if actual is None else {"actual": actual}
+    return Refusal(
+        Code.PAYLOAD_TOO_LARGE,
+        f"A body may have {limit} bytes, and this one {told}. Pass a reference to large data instead.",
+        limit=limit,
+        **members,
+    )
 
 
 async def _drain(receive: Receive, most: int) -> None:
@@ -190,12 +225,16 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _closed_to_others(send: Send) -> Send:
+def _closed_to_others(send: Send, ui: str | None) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers.setdefault("X-Content-Type-Options", "nosniff")
             headers.setdefault("Cache-Control", "no-store")
+            if ui is not None:
+                headers["Access-Control-Allow-Origin"] = ui
+                headers["Access-Control-Allow-Credentials"] = "true"
+                headers.add_vary_header("Origin")
         await send(message)
 
     return with_headers

@@ -117,7 +117,9 @@ class AgentRun:
                 moment = int(workflow.now().timestamp() * 1_000_000)
                 generation = max(moment, self._start.generation + 1)
                 start = self._start.model_copy(update={"generation": generation})
-                workflow.continue_as_new(args=[start, graph, by_scope, carry])
+                # A new history has the memo that the run was started with, unless it is given another.
+                memo = {k: v for k, v in workflow.memo().items() if k != wire.MEMO_FACTS}
+                workflow.continue_as_new(args=[start, graph, by_scope, carry], memo=memo)
         await workflow.wait_condition(workflow.all_handlers_finished)
         await leave_conversation(self._start)
         if self._is_dirty:

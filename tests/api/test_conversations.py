@@ -138,8 +138,9 @@ async def test_what_cannot_be_used_is_refused(
     assert [error["pointer"] for error in refused["errors"]] == [pointer]
 
 
-async def test_a_conversation_may_have_any_name(api: Api) -> None:
-    talk = f"slack:C1/{new_id()}?#é"
+@pytest.mark.parametrize("name", ["slack:C1/{}?#é", "two\nlines {}"])
+async def test_a_conversation_may_have_any_name(api: Api, name: str) -> None:
+    talk = name.format(new_id())
     run_id = await api.start("gated", {}, conversation_id=talk)
     answer = await post(api, f"/conversations/{quote(talk, safe='')}/interrupt")
 

@@ -1,4 +1,4 @@
-"""`abeyance demo`: a real run from beginning to end, with a worker killed in the middle."""
+"""`abeyance demo`: a payment run, with a worker killed in the middle, and an agent that asks."""
 
 import os
 import pty
@@ -37,6 +37,10 @@ def test_it_ends_as_it_was_answered(place: Place, answer: str) -> None:
     assert ("ledger.csv" in files) is (answer == "approve")
     assert any(name.startswith("pain.001-") for name in files) is (answer == "approve")
     assert f"Answer: {answer[:6]}" in files["report.txt"].read_text()
+    logs = [] if answer == "approve" else ["monday.log", "tuesday.log"]
+    assert "Delete monday.log, tuesday.log (y/n)?" in done.stdout
+    assert sorted(each.name for each in files["litter"].glob("*.log")) == logs
+    assert (files["litter"] / "notes.txt").exists()
     assert [*(place.folder / "tmp").iterdir()] == []
     assert processes_in(place) == []
 
@@ -67,6 +71,10 @@ def test_without_an_answer_it_asks_in_the_terminal_and_stays_up_until_enter(plac
             os.write(ours, b"reject\n")
             until(lambda: says("Why (may be empty): "), "the reason")
             os.write(ours, b"called them\n")
+            until(lambda: says("Your answer, y or n: "), "the agent's question")
+            os.write(ours, b"maybe\n")
+            until(lambda: says("Please type y or n."), "another try")
+            os.write(ours, b"n\n")
             until(lambda: says("Enter ends it."), "the end")
             assert processes_in(place) != []
             os.write(ours, b"\n")
@@ -75,8 +83,32 @@ def test_without_an_answer_it_asks_in_the_terminal_and_stays_up_until_enter(plac
             demo.kill()
             os.close(ours)
 
-    assert "Answer: rejected: called them" in written(place)["report.txt"].read_text()
+    files = written(place)
+    assert "Answer: rejected: called them" in files["report.txt"].read_text()
+    assert len([*files["litter"].iterdir()]) == 4
     assert processes_in(place) == []
+
+
+def test_where_agents_are_not_installed_it_says_what_to_install_and_is_a_success(
+    place: Place,
+) -> None:
+    (place.folder / "sitecustomize.py").write_text(
+        "import sys\nsys.modules['pydantic_ai'] = None\n"
+    )
+    done = place.run(
+        "demo",
+        *("--answer", "approve"),
+        seconds=55,
+        TMPDIR=str(place.folder / "tmp"),
+        PYTHONPATH=os.pathsep.join(
+            [str(place.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+        ),
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "pip install 'abeyance[agents]'" in done.stdout
+    assert "report.txt" in written(place)
+    assert "litter" not in written(place)
 
 
 def test_without_a_terminal_it_says_how_to_give_the_answer(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""What docs/interrupts.md, docs/control.md and docs/coming-from.md show is what happens."""
+"""What docs/interrupts.md, control.md, agents.md and coming-from.md show is what happens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from abeyance.api.app import create_app
 from abeyance.api.problems import PROBLEMS
 from abeyance.settings import Settings
 
-PAGES = ["interrupts.md", "control.md", "coming-from.md"]
+PAGES = ["interrupts.md", "control.md", "agents.md", "coming-from.md"]
 FIRST = {page: blocks(page, "python")[0] for page in PAGES if blocks(page, "python")}
 EXAMPLES = [block for page in PAGES for block in blocks(page, "python")[1:]]
 REQUESTS = [block for page in PAGES for block in blocks(page, "http")]

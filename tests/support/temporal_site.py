@@ -18,6 +18,7 @@ from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance import Graph, Principal, wire
+from abeyance.blobs import Blobs, MemoryBlobs
 from abeyance.client import Client
 from abeyance.converter import data_converter
 from abeyance.core.state import Limits
@@ -77,8 +78,16 @@ async def skipping_server() -> AsyncIterator[WorkflowEnvironment]:
 class Site:
     """One task queue of its own, with a client for it and a worker that can come and go."""
 
-    def __init__(self, temporal: TemporalClient, *graphs: Graph, patience: float = 15.0) -> None:
+    def __init__(
+        self,
+        temporal: TemporalClient,
+        *graphs: Graph,
+        patience: float = 15.0,
+        blobs: Blobs | None = None,
+    ) -> None:
         self.temporal = temporal
+        # Of the site and not of a worker: workers come and go.
+        self.blobs = MemoryBlobs() if blobs is None else blobs
         self.graphs = {graph.name: graph for graph in graphs}
         self.settings = Settings(task_queue=f"test-{uuid.uuid4().hex[:12]}", shutdown_grace=0.2)
         self.client = Client(temporal, task_queue=self.settings.task_queue, patience=patience)
@@ -87,7 +96,9 @@ class Site:
     async def worker(self, *graphs: Graph) -> AsyncIterator[None]:
         """A worker for the site's graphs, or for others in their place."""
         served = {graph.name: graph for graph in graphs} or self.graphs
-        async with make_worker(self.temporal, served, self.settings, strict_sandbox=True):
+        async with make_worker(
+            self.temporal, served, self.settings, blobs=self.blobs, strict_sandbox=True
+        ):
             yield
 
     async def start(

@@ -101,9 +101,11 @@ async def test_messages_are_taken_once_in_order_and_the_rest_is_reported(
         assert (first, second, retried, nothing) == (["m0", "m1"], ["m2"], ["m0", "m1"], [])
         assert before == after
         for reported in (ended.undelivered, result.undelivered):
-            assert [(left.message_id, left.reason) for left in reported] == [("m9", "completed")]
+            # What was taken in the node's name never reached its code, so nobody has read it.
+            assert [left.message_id for left in reported] == ["m0", "m1", "m2", "m9"]
+            assert {left.reason for left in reported} == {"completed"}
         assert ended.metrics is not None
-        assert (ended.metrics.messages_queued, ended.metrics.messages_delivered) == (4, 3)
+        assert (ended.metrics.messages_queued, ended.metrics.messages_delivered) == (4, 0)
         await site.replays(run_id)
 
 

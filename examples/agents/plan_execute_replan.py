@@ -1,0 +1,114 @@
+"""Plan, execute, replan: one agent plans, one does a step at a time, one looks at what came of it.
+
+    abeyance run plan_execute_replan --run-id journey --wait
+    abeyance respond journey '{"approved": false, "reason": "no early trains"}'
+
+Each agent is a node of the graph, and the loop is an edge back. The planners give typed outputs, which
+are validated, and corrected by the model where they do not fit. A booking has to be approved; a rejection
+is something that a plan can be changed for.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from abeyance import END, START, Agent, Graph, append, tool
+from examples.agents.model import Answer, Info, Messages, call, give, model, results, say, told
+
+
+class Plan(BaseModel):
+    """What is still to be done, in order. Without steps, `answer` is what the person is told."""
+
+    steps: list[Annotated[str, Field(min_length=1)]] = []
+    answer: str | None = None
+
+
+class Journey(BaseModel):
+    """A goal, the plan as it is now, and what was done."""
+
+    goal: str = "Get me to Lyon on 1 December."
+    plan: Plan = Plan()
+    report: str | None = None
+    done: Annotated[list[str], append] = []
+
+
+@tool(approve=True, prompt="Book the {time} train to {destination}?")
+async def book_train(destination: str, time: str) -> str:
+    """Book a train."""
+    return f"booked: the {time} train to {destination}"
+
+
+def next_step(state: Journey) -> str:
+    """What the executor is told."""
+    return state.plan.steps[0]
+
+
+def so_far(state: Journey) -> str:
+    """What the replanner is told."""
+    return f"Goal: {state.goal}\nPlan: {state.plan.steps}\nDone so far: {state.done}"
+
+
+def planner_script(messages: Messages, info: Info) -> Answer:
+    """What the planner's model would say."""
+    return give(steps=["Book the 06:10 train to Lyon.", "Tell the traveller."])
+
+
+def executor_script(messages: Messages, info: Info) -> Answer:
+    """What the executor's model would say."""
+    step = told(messages)[0]
+    if results(messages):
+        return say(str(results(messages)[-1].content))
+    if step.startswith("Book the "):
+        return call("book_train", destination="Lyon", time=step.split()[2])
+    return say("told the traveller")
+
+
+def replanner_script(messages: Messages, info: Info) -> Answer:
+    """What the replanner's model would say."""
+    said = told(messages)[0].partition("Done so far: ")[2]
+    if said.count("rejected") > 1:
+        return give(answer="There is no train that you want.")
+    if "booked" in said:
+        return give(answer="Your train to Lyon is booked.")
+    return give(steps=["Book the 10:10 train to Lyon.", "Tell the traveller."])
+
+
+planner = Agent(
+    "planner",
+    model=model(planner_script),
+    instructions="Make a plan of few steps, each of which can be done by itself. You cannot do them.",
+    output=Plan,
+)
+executor = Agent(
+    "executor",
+    model=model(executor_script),
+    instructions="Do this one step. Answer with what came of it. If a booking is rejected, say why.",
+    tools=[book_train],
+)
+replanner = Agent(
+    "replanner",
+    model=model(replanner_script),
+    instructions="You get a goal, a plan, and what was done. Give the steps that are still to be done, "
+    "others than before where something was rejected; or the answer, when nothing is left to do.",
+    output=Plan,
+)
+
+graph = Graph("plan_execute_replan", state=Journey, description="A plan that changes on the way.")
+graph.agent("plan", planner, input="goal", output="plan")
+graph.agent("execute", executor, input=next_step, output="report")
+graph.agent("replan", replanner, input=so_far, output="plan")
+
+
+@graph.node
+def note(state: Journey) -> dict[str, Any]:
+    """Add what was reported to what was done."""
+    return {"done": [f"{state.plan.steps[0]} -> {state.report}"]}
+
+
+graph.edge(START, "plan")
+graph.edge("plan", "execute")
+graph.edge("execute", "note")
+graph.edge("note", "replan")
+graph.route("replan", lambda state: "execute" if state.plan.steps else END, to=["execute", END])

@@ -1,0 +1,111 @@
+"""One agent and one person: each example is driven as a person would, to its end."""
+
+import pytest
+
+from abeyance import Refusal
+from abeyance.testing import InMemoryRun
+from examples.agents import approval, feedback_loop, follow_up, review_and_edit
+
+
+async def test_a_ticket_is_booked_when_a_person_has_approved_it() -> None:
+    run = InMemoryRun(approval.graph)
+    await run.start()
+
+    (asked,) = run.interrupts
+    assert (asked.kind, asked.prompt) == (
+        "approval",
+        "Book a ticket to Beijing on 2026-12-01 for Martin?",
+    )
+    assert asked.address == "graph:approval;node:book;agent:booker;tool:book_ticket:call_1"
+    assert "tool.started" not in [event.type for event in run.events]
+
+    await run.respond("approve", {"approved": True})
+    assert run.status == "completed"
+    assert "to Beijing on 2026-12-01 for Martin" in run.values["answer"]
+    assert run.values["answer"].startswith("Done: ticket ")
+
+
+async def test_no_ticket_is_booked_when_a_person_says_no_and_the_agent_says_why() -> None:
+    run = InMemoryRun(approval.graph)
+    await run.start()
+    await run.respond("approve", {"approved": False, "reason": "the budget is spent"})
+
+    assert run.status == "completed"
+    assert run.values["answer"].startswith("I have booked nothing.")
+    assert run.values["answer"].endswith("the budget is spent")
+    assert "tool.started" not in [event.type for event in run.events]
+
+
+async def test_a_person_lowers_an_amount_and_the_customer_is_told_what_was_paid() -> None:
+    run = InMemoryRun(review_and_edit.graph)
+    await run.start()
+    (asked,) = run.interrupts
+    assert asked.prompt == "Refund 120 euros for the order A-7?"
+
+    await run.respond("approve", {"approved": True, "arguments": {"order": "A-7", "amount": 90}})
+    assert run.status == "completed"
+    assert run.values["reply"] == "We are sorry. 90 euros are on their way to you."
+
+
+async def test_an_edit_that_the_tool_does_not_take_is_refused_and_the_question_stays() -> None:
+    run = InMemoryRun(review_and_edit.graph)
+    await run.start()
+    with pytest.raises(Refusal, match="900 is greater than the maximum of 500"):
+        await run.respond(
+            "approve", {"approved": True, "arguments": {"order": "A-7", "amount": 900}}
+        )
+
+    assert run.status == "awaiting-input"
+    await run.respond("approve", {"approved": False})
+    assert run.values["reply"] == "We are sorry. A colleague will write to you about your money."
+
+
+async def test_a_small_amount_is_paid_without_asking() -> None:
+    run = InMemoryRun(review_and_edit.graph, {"letter": "The lamp of order A-7 is scratched."})
+    await run.start()
+
+    assert run.status == "completed"
+    assert run.values["reply"] == "We are sorry. 20 euros are on their way to you."
+
+
+async def test_nobody_looks_at_a_refund_for_two_days_and_the_run_halts_unpaid() -> None:
+    run = InMemoryRun(review_and_edit.graph)
+    await run.start()
+    await run.advance("2d")
+
+    assert (run.status, run.reason) == ("halted", "interrupt-timeout")
+    assert run.values.get("reply") is None
+
+
+async def test_a_text_is_written_again_with_what_a_person_says_until_they_are_content() -> None:
+    run = InMemoryRun(feedback_loop.graph)
+    await run.start()
+    drafts = []
+    for wish in ("Shorter, please.", "Funnier!"):
+        drafts.append(run.interrupts[0].prompt)
+        await run.respond("review", {"content": False, "feedback": wish})
+    drafts.append(run.interrupts[0].prompt)
+
+    assert drafts[0].startswith("The board says ten")
+    assert drafts[1].endswith("(draft 2: Write it again. Shorter, please.)")
+    assert drafts[2].endswith("(draft 3: Write it again. Funnier!)")
+    assert [entry.address for entry in run.interrupts] == ["graph:feedback_loop;node:review:3"]
+
+    await run.respond("review", {"content": True})
+    assert (run.status, run.values["draft"]) == ("completed", drafts[2])
+
+
+async def test_an_agent_asks_one_thing_after_the_other_and_each_question_is_its_own() -> None:
+    run = InMemoryRun(follow_up.graph)
+    await run.start()
+    (where,) = run.interrupts
+    assert where.prompt == "Where would you like to go?"
+
+    await run.respond("answer", "the mountains")
+    (nights,) = run.interrupts
+    assert nights.prompt == "For how many nights?"
+    assert nights.id != where.id
+    with pytest.raises(Refusal, match="three"):
+        await run.respond("answer", "three")
+    await run.respond("answer", 3)
+    assert run.values["plan"] == "Your trip: Hotel Edelweiss, the mountains, 3 nights."

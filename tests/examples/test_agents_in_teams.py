@@ -1,0 +1,121 @@
+"""Several agents and one person: what is asked deep below is answered at the root."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from abeyance import Refusal
+from abeyance.testing import InMemoryRun
+from examples.agents import deep_agent, plan_execute_replan, supervised_planning, supervisor
+
+YES: Mapping[str, Any] = {"approved": True}
+NO: Mapping[str, Any] = {"approved": False, "reason": "no early trains"}
+
+
+def addresses(run: InMemoryRun) -> list[str]:
+    return [entry.address for entry in run.interrupts]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (YES, "1000 were transferred from savings to checking"),
+        (NO, "The call was rejected by a person, so it was not run: no early trains"),
+    ],
+)
+async def test_what_an_agent_below_a_supervisor_asks_is_asked_at_the_root(
+    answer: Mapping[str, Any], told: str
+) -> None:
+    run = InMemoryRun(supervisor.graph)
+    await run.start()
+    (asked,) = run.interrupts
+
+    assert asked.prompt == "Transfer 1000 from savings to checking?"
+    assert asked.requested_capability == "money:transfer"
+    assert asked.address == (
+        "graph:supervisor;node:serve;agent:supervisor;tool:cashier:call_2;"
+        "agent:cashier;tool:transfer:call_1"
+    )
+    # The other agent did not wait for it.
+    finished = [event.address for event in run.events if event.type == "tool.finished"]
+    assert len([each for each in finished if each and "agent:accountant;tool:balance" in each]) == 2
+
+    await run.respond(asked.id, answer)
+    assert run.values["reply"] == f"savings: 5000, checking: 300 | {told}"
+
+
+async def test_a_plan_is_changed_when_a_person_rejects_a_step() -> None:
+    run = InMemoryRun(plan_execute_replan.graph)
+    await run.start()
+    assert [entry.prompt for entry in run.interrupts] == ["Book the 06:10 train to Lyon?"]
+    await run.respond("approve", NO)
+
+    assert [entry.prompt for entry in run.interrupts] == ["Book the 10:10 train to Lyon?"]
+    await run.respond("approve", YES)
+    assert run.status == "completed"
+    assert run.values["plan"]["answer"] == "Your train to Lyon is booked."
+    assert [line.partition(" -> ")[2][:8] for line in run.values["done"]] == [
+        "The call",
+        "booked: ",
+    ]
+
+
+async def test_a_plan_of_which_every_booking_is_rejected_ends_with_nothing_booked() -> None:
+    run = InMemoryRun(plan_execute_replan.graph)
+    await run.start()
+    for _ in range(2):
+        await run.respond("approve", NO)
+
+    assert run.status == "completed"
+    assert run.values["plan"]["answer"] == "There is no train that you want."
+    assert "booked" not in " ".join(run.values["done"])
+
+
+async def test_several_questions_are_one_interrupt_and_none_of_them_may_be_left_out() -> None:
+    run = InMemoryRun(deep_agent.graph)
+    await run.start()
+    (asked,) = run.interrupts
+    assert asked.prompt.splitlines() == [
+        "period: Which months is it about?",
+        "reader: Who is going to read it?",
+    ]
+    # What was called beside the questions is done already.
+    assert any(
+        event.type == "tool.finished" and "tool:write_todos" in str(event.address)
+        for event in run.events
+    )
+
+    with pytest.raises(Refusal, match="reader"):
+        await run.respond("questions", {"period": "last winter"})
+    await run.respond("questions", {"period": "last winter", "reader": "the board"})
+    assert run.status == "completed"
+    assert run.values["text"] == "A brief. For the board: 1298 kWh in three months."
+
+
+async def test_a_graph_of_agents_below_a_supervisor_asks_at_the_root_too() -> None:
+    run = InMemoryRun(supervised_planning.graph)
+    await run.start()
+    assert addresses(run) == [
+        (
+            "graph:supervised_planning;node:journeys;graph:plan_execute_replan;"
+            "node:execute;agent:executor;tool:book_train:call_1"
+        )
+    ]
+    await run.respond("approve", YES)
+
+    assert run.status == "completed"
+    assert run.values["decision"]["text"] == (
+        "journeys says: Your train to Lyon is booked.; lodgings says: a room at the Auberge du Lac"
+    )
+
+
+async def test_a_supervisor_books_no_bed_for_a_journey_that_nobody_approves() -> None:
+    run = InMemoryRun(supervised_planning.graph)
+    await run.start()
+    for _ in range(2):
+        await run.respond("approve", NO)
+
+    assert run.status == "completed"
+    assert run.values["decision"]["text"] == "journeys says: There is no train that you want."
+    assert run.values["lodging"] is None

@@ -1,0 +1,139 @@
+"""A folder is refused where others could not read what is kept in it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from abeyance.api.app import serve
+from abeyance.blobs import BlobMissing
+from abeyance.client import Client
+from abeyance.connection import connect_temporal
+from abeyance.errors import SettingsError
+from abeyance.settings import Settings, load_settings
+from abeyance.storage import DEFAULT_FOLDER, blobs_of, check_reach, is_loopback
+
+ELSEWHERE = "temporal.example:7233"
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("ADDRESS", "PROFILE", "NAMESPACE"):
+        monkeypatch.delenv(f"TEMPORAL_{name}", raising=False)
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", "/dev/null")
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("127.0.0.1:7233", True),
+        ("127.8.8.8:1", True),
+        ("localhost:7233", True),
+        ("[::1]:7233", True),
+        ("temporal:7233", False),
+        ("10.0.0.1:7233", False),
+        ("localhost.example:7233", False),
+        ("127.0.0.1.example:7233", False),
+    ],
+)
+def test_loopback_is_told_from_what_looks_like_it(address: str, expected: bool) -> None:
+    assert is_loopback(address) is expected
+
+
+async def test_worker_client_and_api_refuse_a_folder_if_temporal_is_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", ELSEWHERE)
+    monkeypatch.setenv("ABEYANCE_STORAGE", "blobs")
+    (tmp_path / "far_app.py").write_text(
+        "from abeyance import START, Graph\n"
+        "graphs = Graph('g')\n"
+        "graphs.interrupt('ask', prompt='Well?')\n"
+        "graphs.edge(START, 'ask')\n"
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    settings = load_settings()
+    told = f"'blobs' is a folder, and Temporal is at {ELSEWHERE}.*ABEYANCE_STORAGE_SHARED=1"
+
+    with pytest.raises(SettingsError, match=told):
+        await connect_temporal(settings=settings)
+    with pytest.raises(SettingsError, match=told):
+        await Client.connect()
+    app = settings.model_copy(update={"app": "far_app:graphs"})
+    with pytest.raises(SettingsError, match=told):
+        await serve(app, "127.0.0.1", 0)
+    with pytest.raises(SettingsError, match=told):
+        blobs_of(settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(),
+        Settings(storage="blobs", storage_shared=True),
+        Settings(storage="s3://bucket/prefix"),
+    ],
+    ids=["none", "shared", "bucket"],
+)
+def test_what_all_can_reach_is_not_refused(settings: Settings) -> None:
+    check_reach(settings, ELSEWHERE)
+
+
+async def test_where_nothing_is_configured_blobs_are_below_the_current_directory(
+    tmp_path: Path,
+) -> None:
+    blobs = blobs_of(Settings())
+    ref = await blobs.put("run-1", b"x")
+
+    assert (tmp_path / DEFAULT_FOLDER / ref).read_bytes() == b"x"
+    await blobs.delete_run("run-1")
+    with pytest.raises(BlobMissing):
+        await blobs.get(ref)
+
+
+def test_where_nothing_is_configured_and_temporal_is_elsewhere_there_are_no_blobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", ELSEWHERE)
+
+    with pytest.raises(SettingsError, match=f"Temporal is at {ELSEWHERE}.* Set ABEYANCE_STORAGE"):
+        blobs_of(Settings())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("STORAGE", ""),
+        ("STORAGE", "s3://"),
+        ("STORAGE", "s3:///prefix"),
+        ("STORAGE", "https://bucket/prefix"),
+        ("STORAGE", "s3://key:secret@bucket"),
+        ("MAX_PAYLOAD", "1023"),
+        ("STORAGE_SHARED", "perhaps"),
+        ("UI_ORIGIN", "127.0.0.1:8233"),
+        ("UI_ORIGIN", "http://127.0.0.1:8233/"),
+        ("UI_ORIGIN", "*"),
+    ],
+)
+def test_a_wrong_value_names_its_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"ABEYANCE_{name}", value)
+
+    with pytest.raises(SettingsError, match=f"ABEYANCE_{name}='"):
+        load_settings()
+
+
+def test_values_that_are_right_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABEYANCE_STORAGE", "s3://bucket/a/b/")
+    monkeypatch.setenv("ABEYANCE_STORAGE_SHARED", "1")
+    monkeypatch.setenv("ABEYANCE_MAX_PAYLOAD", "65536")
+    monkeypatch.setenv("ABEYANCE_UI_ORIGIN", "http://127.0.0.1:8233, https://UI.example")
+    settings = load_settings()
+
+    assert (settings.storage, settings.storage_shared) == ("s3://bucket/a/b/", True)
+    assert settings.max_payload == 65_536
+    assert settings.ui_origin == ("http://127.0.0.1:8233", "https://ui.example")

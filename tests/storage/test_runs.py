@@ -1,0 +1,370 @@
+"""Runs whose payloads are encrypted, or kept in storage: everything that reads them reads them right."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored import LARGE, LOGGED, SECRET, SHOWN, State, connected, letters, shows
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+
+from abeyance import START, Context, Fatal, Graph, wire
+from abeyance.blobs import BlobMissing, FolderBlobs
+from abeyance.core.canonical import sha256
+from abeyance.core.state import Limits
+from abeyance.errors import Code, Refusal
+from abeyance.feed import Feed
+from abeyance.inbox import InboxFilter
+from abeyance.keyring import WrongKey
+from abeyance.listing import RunFilter
+from abeyance.settings import Settings
+from abeyance.workflows.run import AgentRun
+
+SMALL = Limits(continue_as_new_after=14)
+WAYS = ["stored", "encrypted", "both"]
+
+
+def broken() -> Graph:
+    """A node that fails for good, saying what nobody else should read."""
+    graph = Graph("broken", state=State)
+
+    @graph.node
+    async def fails(state: State) -> dict[str, Any]:
+        raise Fatal(f"no {SECRET}")
+
+    graph.edge(START, "fails")
+    return graph
+
+
+def settings_for(way: str, folder: Path, keys: str) -> Settings:
+    return Settings(
+        storage=None if way == "encrypted" else str(folder),
+        encryption_keys=None if way == "stored" else keys,
+    )
+
+
+async def histories(site: Site, run_id: str) -> Sequence[str]:
+    """All histories of a run, the newest first, as JSON."""
+    found: list[str] = []
+    execution: str | None = None
+    while True:
+        handle = site.temporal.get_workflow_handle(run_id, run_id=execution)
+        history = await handle.fetch_history()
+        found.append(history.to_json())
+        started = history.events[0].workflow_execution_started_event_attributes
+        execution = started.continued_execution_run_id
+        if not execution:
+            return found
+
+
+async def replays(site: Site, run_id: str) -> None:
+    replayer = Replayer(
+        workflows=[AgentRun],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        data_converter=site.temporal.data_converter,
+    )
+    await replayer.replay_workflow(await site.history(run_id))
+
+
+async def told(temporal: TemporalClient, run_id: str) -> list[wire.Event]:
+    return (await Feed(temporal).page(run_id, None, 10_000))[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_everywhere(
+    temporal: TemporalClient, tmp_path: Path, keys: str, way: str
+) -> None:
+    settings = settings_for(way, tmp_path, keys)
+    site = Site(connected(temporal, settings), letters(way))
+    async with site.worker():
+        run_id = await site.start(
+            {"given": LARGE}, limits=SMALL, labels={"kind": way}, started_by="bea"
+        )
+        waiting = await site.until(run_id, "awaiting-input")
+        (question,) = await site.client.interrupts(run_id)
+        assert question.payload == {"text": LARGE[:SHOWN]}
+        assert waiting.values["text"] == LARGE
+
+        async def is_listed() -> bool:
+            rows, _ = await site.client.runs(RunFilter(labels=(f"kind={way}",)))
+            asked, _ = await site.client.inbox(InboxFilter(graph=way))
+            return any(row.run_id == run_id for row in rows) and any(
+                row.run_id == run_id and SECRET in row.prompt for row in asked
+            )
+
+        await eventually(is_listed)
+        following = asyncio.create_task(followed(site.temporal, run_id))
+        answer = {"note": LARGE}
+        (receipt,) = await site.client.respond(
+            run_id, {question.id: answer}, principal=ANYBODY, key="once"
+        )
+        ended = await site.ended(run_id)
+        await replays(site, run_id)
+    # No worker from here on.
+    view = await site.client.view(run_id)
+    record = await site.client.result(run_id)
+    events = await told(site.temporal, run_id)
+    texts = await histories(site, run_id)
+
+    for values in (ended.values, view.values, record.values):
+        assert values["text"] == values["given"] == LARGE
+        assert values["log"] == LOGGED
+    assert [entry.answer_sha256 for entry in record.interrupts] == [sha256(answer)]
+    (again,) = await site.client.respond(
+        run_id, {question.id: answer}, principal=ANYBODY, key="once"
+    )
+    assert again == replace(receipt, replayed=True)
+    types = [event.type for event in events]
+    assert types[0] == "run.started"
+    assert events[0].actor == "bea"
+    assert types.count("node.finished") == len(LOGGED)
+    assert [event.data for event in events if event.type == "user.collected"] == [
+        {"data": {"size": len(LARGE)}}
+    ]
+    assert types[-1] == "run.completed"
+    assert await following == events
+    assert len(texts) > 1, "it was not handed over"
+    if way != "encrypted":
+        assert sum(map(len, texts)) < len(LARGE)
+    for text in texts:
+        assert shows(text, f"{way}."), "names of activities are not encrypted"
+        if way != "stored":
+            assert not shows(text, SECRET)
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert (SECRET.encode() in kept) == (way == "stored")
+    assert (kept == b"") == (way == "encrypted")
+
+
+async def followed(temporal: TemporalClient, run_id: str) -> list[wire.Event]:
+    return [event async for event in Feed(temporal).follow(run_id, None)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_why_a_run_failed_is_told_and_is_not_in_its_history_if_that_is_encrypted(
+    temporal: TemporalClient, tmp_path: Path, keys: str, way: str
+) -> None:
+    site = Site(connected(temporal, settings_for(way, tmp_path, keys)), broken())
+    async with site.worker():
+        run_id = await site.start()
+        await site.ended(run_id)
+    view = await site.client.view(run_id)
+    events = await told(site.temporal, run_id)
+
+    assert view.status == "failed"
+    assert view.error is not None
+    assert SECRET in view.error.message
+    assert [SECRET in str(event.data["message"]) for event in events[-2:]] == [True, True]
+    (text,) = await histories(site, run_id)
+    assert shows(text, SECRET) == (way == "stored")
+
+
+async def test_what_a_cancelled_run_leaves_in_its_memo_is_read(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    graph = Graph("cancelled", state=State)
+    graph.interrupt("approve", prompt="Send it?")
+    graph.edge(START, "approve")
+    settings = Settings(storage=str(tmp_path), encryption_keys=keys, max_payload=1_024)
+    site = Site(connected(temporal, settings), graph)
+    given = LARGE[:5_000]
+    async with site.worker():
+        run_id = await site.start({"given": given})
+        await site.until(run_id, "awaiting-input")
+        # As Temporal's own tools do it, which leaves no result.
+        await site.temporal.get_workflow_handle(run_id).cancel()
+        await site.ended(run_id)
+    record = await site.client.result(run_id)
+
+    assert (record.outcome, record.values["given"]) == ("cancelled", given)
+    assert (await told(site.temporal, run_id))[-1].type == "run.cancelled"
+
+    async def is_listed() -> bool:
+        wanted = RunFilter(graph="cancelled", statuses=frozenset({"cancelled"}))
+        return [row.run_id for row in (await site.client.runs(wanted))[0]] == [run_id]
+
+    await eventually(is_listed)
+
+
+async def test_a_node_that_nobody_has_the_code_of_is_told_with_its_name(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    site = Site(connected(temporal, settings_for("both", tmp_path, keys)), letters())
+    async with site.worker(broken()):
+        run_id = await site.start()
+
+        async def blocked() -> list[dict[str, Any]]:
+            return (await site.client.view(run_id)).blocked
+
+        (found,) = await eventually(blocked)
+        await site.temporal.get_workflow_handle(run_id).terminate()
+
+    assert found["code"] == "code_missing"
+    assert "has no graph 'letters'" in found["message"]
+
+
+async def test_a_key_that_is_used_again_for_another_answer_is_refused(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    graph = Graph("twice", state=State)
+    for name in ("one", "two"):
+        graph.interrupt(name, prompt=name)
+        graph.edge(START, name)
+    site = Site(connected(temporal, settings_for("both", tmp_path, keys)), graph)
+    async with site.worker():
+        run_id = await site.start()
+        (one, two) = (await site.until(run_id, "awaiting-input")).interrupts
+        order = wire.Respond(responses={one.id: LARGE}, principal=ANYBODY)
+        await site.client.respond_to(run_id, order, key="k")
+
+        await site.client._line.check_same(run_id, "respond", order, key="k")
+        other = wire.Respond(responses={two.id: LARGE}, principal=ANYBODY)
+        with pytest.raises(Refusal) as caught:
+            await site.client._line.check_same(run_id, "respond", other, key="k")
+        assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
+        # What is refused by the run comes back with its code, text and details.
+        with pytest.raises(Refusal, match="'one' was answered by 'ada'") as caught:
+            await site.client.respond(run_id, {one.id: "other"}, principal=ANYBODY)
+        assert caught.value.code is Code.ALREADY_ANSWERED
+        await site.client.cancel(run_id)
+        await site.ended(run_id)
+
+
+async def test_keys_are_rotated_while_a_run_waits(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    before = Site(connected(temporal, settings_for("both", tmp_path, keys)), letters())
+    async with before.worker():
+        run_id = await before.start()
+        await before.until(run_id, "awaiting-input")
+    second = keys.replace("first:", "second:")[:-4] + "AAA="
+    rotated = connected(temporal, settings_for("both", tmp_path, f"{second},{keys}"))
+    site = Site(rotated, letters())
+    site.settings, site.client.task_queue = before.settings, before.client.task_queue
+    async with site.worker():
+        await site.client.respond(run_id, response={"note": LARGE}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+        assert ended.values["log"] == LOGGED
+        await replays(site, run_id)
+    # Who has only the new key cannot read what the old one has sealed, and is told which.
+    late = Site(connected(temporal, settings_for("both", tmp_path, second)))
+    with pytest.raises(WrongKey, match="key 'first'"):
+        await late.client.view(run_id)
+    with pytest.raises(WrongKey, match="key 'first'"):
+        await told(late.temporal, run_id)
+    without = Site(connected(temporal, Settings(storage=str(tmp_path))))
+    with pytest.raises(
+        WrongKey, match=r"by the key '\w+', which this process has not \(it has none"
+    ):
+        await without.client.view(run_id)
+
+
+async def test_after_its_blobs_are_deleted_a_run_says_that_they_are_missing(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    site = Site(connected(temporal, settings_for("stored", tmp_path, keys)), letters())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response={"note": LARGE}, principal=ANYBODY)
+        await site.ended(run_id)
+    await FolderBlobs(tmp_path).delete_run(run_id)
+
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    with pytest.raises(BlobMissing, match="ABEYANCE_STORAGE"):
+        await site.client.view(run_id)
+
+
+async def test_an_unchanged_large_value_is_kept_once_however_often_it_travels(
+    temporal: TemporalClient, tmp_path: Path, keys: str
+) -> None:
+    graph = Graph("steps", state=State)
+
+    async def look(state: State) -> dict[str, Any]:
+        return {"log": [str(len(state.text))]}
+
+    names = [f"look{number}" for number in range(6)]
+    for name in names:
+        graph.node(name=name)(look)
+    for source, target in pairwise([START, *names]):
+        graph.edge(source, target)
+    site = Site(connected(temporal, settings_for("both", tmp_path, keys)), graph)
+    async with site.worker():
+        run_id = await site.start({"text": LARGE})
+        ended = await site.ended(run_id)
+
+    assert ended.values["log"] == [str(len(LARGE))] * 6
+    sizes = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
+    # Its input, the values of each order (which differ by a line of the log), the end.
+    assert sum(size > 150_000 for size in sizes) <= 10
+    assert len(gzip.compress((await histories(site, run_id))[0].encode())) < 30_000
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_step_with_a_large_result_is_done_once_and_is_kept_with_its_run(
+    temporal: TemporalClient, tmp_path: Path, keys: str, way: str
+) -> None:
+    graph = Graph("stepping", state=State)
+    done: list[str] = []
+
+    @graph.node(retries=2)
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        async def fetch() -> str:
+            done.append("fetch")
+            return LARGE[:50_000]
+
+        text = await ctx.step("fetch", fetch)
+        done.append("attempt")
+        if done.count("attempt") == 1:
+            raise RuntimeError("try again")
+        return {"given": text}
+
+    graph.edge(START, "work")
+    site = Site(connected(temporal, settings_for(way, tmp_path, keys)), graph)
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+
+    assert ended.values["given"] == LARGE[:50_000]
+    assert done == ["fetch", "attempt", "attempt"]
+    await FolderBlobs(tmp_path).delete_run(run_id)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("lacking", ["key", "storage"])
+async def test_a_worker_that_cannot_read_a_run_breaks_nothing_and_another_goes_on(
+    temporal: TemporalClient, tmp_path: Path, keys: str, lacking: str
+) -> None:
+    right = settings_for("both", tmp_path / "blobs", keys)
+    wrong = {
+        "key": right.model_copy(update={"encryption_keys": keys.replace("first", "other")}),
+        "storage": settings_for("both", tmp_path / "elsewhere", keys),
+    }[lacking]
+    site = Site(connected(temporal, right), letters())
+    poor = Site(connected(temporal, wrong), letters())
+    poor.settings = site.settings
+    run_id = await site.start({"given": LARGE})
+    async with poor.worker():
+
+        async def failed() -> list[str]:
+            return [
+                event.workflow_task_failed_event_attributes.failure.message
+                for event in (await site.history(run_id)).events
+                if event.HasField("workflow_task_failed_event_attributes")
+            ]
+
+        await eventually(failed)
+    async with site.worker():
+        await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response={"note": LARGE}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+    assert ended.values["log"] == LOGGED

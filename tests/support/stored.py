@@ -1,0 +1,92 @@
+"""A run that carries what is large and what is secret, and connections by which it may be read."""
+
+from __future__ import annotations
+
+import base64
+import json
+from itertools import pairwise
+from typing import Annotated, Any
+
+from pydantic import BaseModel
+from temporalio.client import Client as TemporalClient
+
+from abeyance import END, START, Context, Graph, append
+from abeyance.converter import data_converter
+from abeyance.settings import Settings
+
+SECRET = "the-recipe-of-the-soup"
+LARGE = SECRET + "".join(chr(97 + n * n % 26) for n in range(200_000))
+SHOWN = 50_000
+LOGGED = ["collect", "stamp", "look True", "look True", "approve True", "done True"]
+
+
+class State(BaseModel):
+    text: str = ""
+    given: str = ""
+    log: Annotated[list[str], append] = []
+
+
+def letters(name: str = "letters") -> Graph:
+    """collect -> stamp -> look, twice -> approve -> done, where collect brings a large value."""
+    graph = Graph(name, state=State)
+
+    @graph.node
+    async def collect(state: State, ctx: Context) -> dict[str, Any]:
+        ctx.emit("collected", {"size": len(LARGE)})
+        return {"text": LARGE, "log": ["collect"]}
+
+    @graph.node(local=True)
+    async def stamp(state: State) -> dict[str, Any]:
+        return {"log": ["stamp"]}
+
+    async def look(state: State) -> dict[str, Any]:
+        return {"log": [f"look {state.text == LARGE}"]}
+
+    graph.node(name="look1")(look)
+    graph.node(name="look2")(look)
+
+    @graph.node
+    async def approve(state: State, ctx: Context) -> dict[str, Any]:
+        answer = await ctx.interrupt(
+            "approve", prompt=f"Send {SECRET}?", payload={"text": state.text[:SHOWN]}
+        )
+        return {"log": [f"approve {answer['note'] == LARGE}"]}
+
+    @graph.node
+    async def done(state: State) -> dict[str, Any]:
+        return {"log": [f"done {state.text == LARGE}"]}
+
+    path = [START, "collect", "stamp", "look1", "look2", "approve", "done", END]
+    for source, target in pairwise(path):
+        graph.edge(source, target)
+    return graph
+
+
+def connected(temporal: TemporalClient, settings: Settings) -> TemporalClient:
+    """The same server, as a process with these settings would be connected to it."""
+    config = temporal.config()
+    config["data_converter"] = data_converter(settings)
+    return TemporalClient(**config)
+
+
+def shows(text: str, word: str) -> bool:
+    """Whether a history in JSON shows a word, be it in one of its payloads."""
+    datas: list[str] = []
+
+    def look(found: Any) -> None:
+        match found:
+            case dict():
+                for key, value in found.items():
+                    if key == "data" and isinstance(value, str):
+                        datas.append(value)
+                    look(value)
+            case list():
+                for value in found:
+                    look(value)
+            case _:
+                pass
+
+    look(json.loads(text))
+
+    plain = text.encode() + b"".join(base64.b64decode(data) for data in datas)
+    return word.encode() in plain

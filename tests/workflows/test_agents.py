@@ -1,0 +1,382 @@
+"""Agents on a real server: what Temporal, the feed and people see of their turns and calls."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from scripted_agents import desk, scripted, told
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client as TemporalClient
+
+from abeyance import AfterToolCall, Agent, BeforeToolCall, ToolContext, tool, wire
+from abeyance.feed import Feed
+
+CLERK = "graph:desk;node:clerk;agent:clerk"
+
+
+async def scheduled(site: Site, run_id: str) -> list[tuple[str, str]]:
+    """The activities so far: the name of each, and its summary."""
+    converter = site.temporal.data_converter
+    found = []
+    for event in (await site.history(run_id)).events:
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            (summary,) = await converter.decode([event.user_metadata.summary])
+            name = event.activity_task_scheduled_event_attributes.activity_type.name
+            found.append((name, summary))
+    return found
+
+
+async def open_questions(site: Site, run_id: str, count: int) -> list[wire.InterruptView]:
+    """The open questions, once there are so many, in the order of their addresses."""
+
+    async def found() -> list[wire.InterruptView] | None:
+        view = await site.client.view(run_id)
+        return view.interrupts if len(view.interrupts) == count else None
+
+    listed: list[wire.InterruptView] = await eventually(found)
+    return sorted(listed, key=lambda entry: entry.address)
+
+
+async def lines(site: Site, run_id: str) -> list[str]:
+    """The feed: type and last segment of the address."""
+    events, _ = await Feed(site.temporal).page(run_id, None, 1_000)
+    return [
+        event.type + (f" {event.address.split(';')[-1]}" if event.address else "")
+        for event in events
+    ]
+
+
+class Bank:
+    """A tool that moves money, and what was moved."""
+
+    def __init__(self) -> None:
+        self.moved: list[tuple[float, str]] = []
+        moved = self.moved
+
+        @tool(approve=lambda args: args["amount"] > 1000)
+        async def transfer(amount: float, to: str) -> str:
+            """Move money."""
+            moved.append((amount, to))
+            return f"moved {amount:g} to {to}"
+
+        self.transfer = transfer
+
+
+async def reached(bank: Bank, count: int) -> None:
+    await eventually(lambda: len(bank.moved) == count)
+
+
+async def test_turns_and_calls_are_activities_named_like_the_agent_with_addresses_as_summaries(
+    temporal: TemporalClient,
+) -> None:
+    bank = Bank()
+    both = [("transfer", {"amount": 5, "to": "eve"}), ("transfer", {"amount": 6, "to": "bob"})]
+    clerk = Agent("clerk", model=scripted(both, told), tools=[bank.transfer])
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+        activities = await scheduled(site, run_id)
+        await site.replays(run_id)
+
+    assert ended.values["report"] == (
+        "transfer: success: moved 5 to eve; transfer: success: moved 6 to bob"
+    )
+    assert activities == [
+        ("desk.clerk.model", f"{CLERK};node:model"),
+        ("desk.clerk.transfer", f"{CLERK};tool:transfer:1.1"),
+        ("desk.clerk.transfer", f"{CLERK};tool:transfer:1.2"),
+        ("desk.clerk.model", f"{CLERK};node:model:2"),
+    ]
+
+
+async def test_the_feed_tells_of_turns_and_calls_and_never_what_was_said(
+    temporal: TemporalClient,
+) -> None:
+    bank = Bank()
+    clerk = Agent(
+        "clerk",
+        model=scripted([("transfer", {"amount": 5, "to": "a secret"})], "It is done."),
+        tools=[bank.transfer],
+    )
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        await site.ended(run_id)
+    events, _ = await Feed(temporal).page(run_id, None, 1_000)
+
+    assert await lines(site, run_id) == [
+        "run.started",
+        "node.started node:model",
+        "node.finished node:model",
+        "model.turn node:model",
+        "tool.started tool:transfer:1.1",
+        "tool.finished tool:transfer:1.1",
+        "node.started node:model:2",
+        "node.finished node:model:2",
+        "model.turn node:model:2",
+        "run.completed",
+    ]
+    turns = [event.data for event in events if event.type == "model.turn"]
+    assert [(turn["turn"], turn["calls"]) for turn in turns] == [(1, ["transfer"]), (2, [])]
+    assert all(turn["usage"]["output_tokens"] > 0 for turn in turns)
+    assert "a secret" not in "".join(event.model_dump_json() for event in events)
+    assert "It is done" not in "".join(event.model_dump_json() for event in events)
+
+
+async def test_nothing_of_a_gated_call_is_scheduled_before_it_is_approved(
+    temporal: TemporalClient,
+) -> None:
+    bank = Bank()
+    clerk = Agent(
+        "clerk",
+        model=scripted([("transfer", {"amount": 5000, "to": "bob"})], told),
+        tools=[bank.transfer],
+    )
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        view = await site.until(run_id, "awaiting-input")
+        before = await scheduled(site, run_id)
+        (asked,) = view.interrupts
+        edited = {"approved": True, "arguments": {"amount": 4000, "to": "bob"}}
+        await site.client.respond(run_id, {asked.id: edited}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        after = await scheduled(site, run_id)
+        await site.replays(run_id)
+
+    assert [name for name, _ in before] == ["desk.clerk.model"]
+    assert (asked.kind, asked.address) == ("approval", f"{CLERK};tool:transfer:1.1")
+    assert asked.reason == {"tool": "transfer", "arguments": {"amount": 5000.0, "to": "bob"}}
+    names = ["desk.clerk.model", "desk.clerk.transfer", "desk.clerk.model"]
+    assert [name for name, _ in after] == names
+    assert bank.moved == [(4000, "bob")]
+    assert ended.values["report"] == "transfer: success: moved 4000 to bob"
+
+
+async def test_a_call_that_is_rejected_is_never_scheduled_and_the_model_hears_why(
+    temporal: TemporalClient,
+) -> None:
+    bank = Bank()
+    clerk = Agent(
+        "clerk",
+        model=scripted([("transfer", {"amount": 5000, "to": "bob"})], told),
+        tools=[bank.transfer],
+    )
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        answer = {"approved": False, "reason": "too much"}
+        await site.client.respond(run_id, response=answer, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        activities = await scheduled(site, run_id)
+
+    assert [name for name, _ in activities] == ["desk.clerk.model", "desk.clerk.model"]
+    assert bank.moved == []
+    assert ended.values["report"] == (
+        "transfer: denied: The call was rejected by a person, so it was not run: too much"
+    )
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(2))))
+async def test_of_three_calls_the_open_one_runs_at_once_and_the_gated_ones_in_any_order(
+    temporal: TemporalClient, order: tuple[int, ...]
+) -> None:
+    bank = Bank()
+    people = ("bob", 5000), ("eve", 5), ("ann", 7000)
+    three = [("transfer", {"amount": amount, "to": to}) for to, amount in people]
+    clerk = Agent("clerk", model=scripted(three, told), tools=[bank.transfer])
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        asked = await open_questions(site, run_id, 2)
+        assert bank.moved == [(5, "eve")]
+        for number, index in enumerate(order):
+            answer = {asked[index].id: {"approved": True}}
+            await site.client.respond(run_id, answer, principal=ANYBODY)
+            await reached(bank, number + 2)
+            assert (await site.client.view(run_id)).status != "completed" or number == 1
+        ended = await site.ended(run_id)
+        activities = await scheduled(site, run_id)
+        await site.replays(run_id)
+
+    assert ended.values["report"] == "; ".join(
+        f"transfer: success: moved {amount} to {to}" for to, amount in people
+    )
+    assert [name for name, _ in activities].count("desk.clerk.model") == 2
+    assert [name for name, _ in activities].count("desk.clerk.transfer") == 3
+
+
+async def test_a_tool_that_asks_is_entered_again_and_the_model_is_not(
+    temporal: TemporalClient,
+) -> None:
+    @tool
+    async def delete(ctx: ToolContext, path: str) -> str:
+        """Delete a file."""
+        answer = await ctx.interrupt("sure", reason={"path": path}, state={"seen": 1})
+        return f"{answer} {ctx.saved_state}"
+
+    clerk = Agent("clerk", model=scripted([("delete", {"path": "/x"})], told), tools=[delete])
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        view = await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response="y", principal=ANYBODY)
+        ended = await site.ended(run_id)
+        activities = await scheduled(site, run_id)
+        await site.replays(run_id)
+
+    assert [(e.kind, e.address) for e in view.interrupts] == [
+        ("question", f"{CLERK};tool:delete:1.1")
+    ]
+    assert ended.values["report"] == "delete: success: y {'seen': 1}"
+    assert [name for name, _ in activities] == [
+        "desk.clerk.model",
+        "desk.clerk.delete",
+        "desk.clerk.delete",
+        "desk.clerk.model",
+    ]
+
+
+class Guardian:
+    """Asks about every call, once for each person it goes to, and remembers whom it may trust."""
+
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        trusted = event.agent_state.get("trusted", [])
+        if event.args["to"] in trusted:
+            return
+        answer = await event.interrupt("trust", reason=event.args)
+        if answer != "yes":
+            event.cancel_tool = f"{answer}, said a person"
+            return
+        event.agent_state["trusted"] = [*trusted, event.args["to"]]
+
+
+async def test_a_hook_asks_once_and_what_it_learns_holds_for_later_turns(
+    temporal: TemporalClient,
+) -> None:
+    bank = Bank()
+    pay = [("transfer", {"amount": 5, "to": "bob"})]
+    clerk = Agent(
+        "clerk", model=scripted(pay, pay, told), tools=[bank.transfer], hooks=[Guardian()]
+    )
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        view = await site.until(run_id, "awaiting-input")
+        before = await scheduled(site, run_id)
+        await site.client.respond(run_id, response="yes", principal=ANYBODY)
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    (asked,) = view.interrupts
+    assert asked.address == f"{CLERK};tool:transfer:1.1;process:Guardian"
+    assert [name for name, _ in before] == ["desk.clerk.model"]
+    assert bank.moved == [(5, "bob"), (5, "bob")]
+    assert ended.status == "completed", ended.error
+
+
+async def test_what_is_asked_in_an_agent_that_is_a_tool_surfaces_at_the_root(
+    temporal: TemporalClient,
+) -> None:
+    bank = Bank()
+    cashier = Agent(
+        "cashier",
+        model=scripted([("transfer", {"amount": 5000, "to": "bob"})], told),
+        tools=[bank.transfer],
+    )
+    clerk = Agent(
+        "clerk",
+        model=scripted([("cashier", {"task": "pay bob"})], told),
+        tools=[cashier.as_tool(description="Pays.")],
+    )
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        view = await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        activities = await scheduled(site, run_id)
+        await site.replays(run_id)
+
+    inner = f"{CLERK};tool:cashier:1.1;agent:cashier"
+    assert [entry.address for entry in view.interrupts] == [f"{inner};tool:transfer:1.1"]
+    assert activities[1:4] == [
+        ("desk.cashier.model", f"{inner};node:model"),
+        ("desk.cashier.transfer", f"{inner};tool:transfer:1.1"),
+        ("desk.cashier.model", f"{inner};node:model:2"),
+    ]
+    paid = "transfer: success: moved 5000 to bob"
+    assert ended.values["report"] == f"cashier: success: {paid}"
+
+
+async def test_calls_of_a_sequence_are_made_one_after_the_other_and_an_approval_holds_the_rest_up(
+    temporal: TemporalClient,
+) -> None:
+    bank = Bank()
+    people: list[tuple[str, Any]] = [("eve", 5), ("bob", 5000), ("ann", 7)]
+    three = [("transfer", {"amount": amount, "to": to}) for to, amount in people]
+    clerk = Agent(
+        "clerk",
+        model=scripted(three, told),
+        tools=[bank.transfer],
+        tool_execution="sequential",
+    )
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        before = list(bank.moved)
+        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert before == [(5, "eve")]
+    assert [to for _, to in bank.moved] == ["eve", "bob", "ann"]
+    assert ended.values["report"] == "; ".join(
+        f"transfer: success: moved {amount} to {to}" for to, amount in people
+    )
+
+
+class Auditor:
+    """Has a person confirm what a tool gave, when it gave it."""
+
+    async def after_tool_call(self, event: AfterToolCall) -> None:
+        event.result = f"{event.result}, {await event.interrupt('confirmed')}"
+
+
+async def test_a_tool_whose_result_a_hook_asks_about_is_not_run_again_and_keeps_its_memory(
+    temporal: TemporalClient,
+) -> None:
+    made: list[int] = []
+
+    @tool(approve=True)
+    async def count(ctx: ToolContext) -> str:
+        """Count up."""
+        made.append(1)
+        ctx.agent_state["count"] = ctx.agent_state.get("count", 0) + 1
+        return f"{ctx.agent_state['count']}"
+
+    clerk = Agent(
+        "clerk",
+        model=scripted([("count", {})], [("count", {})], told),
+        tools=[count],
+        hooks=[Auditor()],
+    )
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        for _ in range(2):
+            for answer in ({"approved": True}, "says ada"):
+                await site.until(run_id, "awaiting-input")
+                await site.client.respond(run_id, response=answer, principal=ANYBODY)
+        ended = await site.ended(run_id)
+        await site.replays(run_id)
+
+    assert len(made) == 2
+    assert ended.values["report"] == "count: success: 2, says ada"

@@ -1,0 +1,163 @@
+"""An agent whose model is not there: the run lives, says what is wrong, and goes on when it is mended."""
+
+from __future__ import annotations
+
+import pytest
+from model_server import ModelServer, serving
+from openai import AsyncOpenAI
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from scripted_agents import desk, scripted, told
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import Agent, tool, wire
+from abeyance.blobs import MemoryBlobs
+from abeyance.errors import Unavailable
+from abeyance.feed import Feed
+
+
+def on(server: ModelServer) -> OpenAIChatModel:
+    client = AsyncOpenAI(base_url=server.url, api_key="made-up", max_retries=0)
+    return OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
+
+
+async def blocked(site: Site, run_id: str, attempt: int = 1) -> wire.RunView:
+    """The view, once it says that something cannot run, and that this was tried so often."""
+
+    async def found() -> wire.RunView | None:
+        view = await site.client.view(run_id)
+        return view if view.blocked and view.blocked[0]["attempt"] >= attempt else None
+
+    view: wire.RunView = await eventually(found)
+    return view
+
+
+async def test_a_run_whose_model_is_down_says_so_and_goes_on_when_it_is_up_again(
+    temporal: TemporalClient,
+) -> None:
+    async with serving(ModelServer(status=503, body={"error": {"message": "busy"}})) as server:
+        site = Site(temporal, desk(Agent("clerk", model=on(server), model_retries=0)))
+        async with site.worker():
+            run_id = await site.start()
+            view = await blocked(site, run_id, attempt=3)
+            asked = len(server.asked)
+            server.status = 200
+            ended = await site.ended(run_id)
+            await site.replays(run_id)
+        events, _ = await Feed(temporal).page(run_id, None, 100)
+
+    (why,) = view.blocked
+    assert view.status == "running"
+    assert (why["code"], why["node"]) == ("model_unavailable", "desk.clerk.model")
+    assert "cannot be reached now" in why["message"]
+    assert asked >= 2
+    assert ended.status == "completed", ended.error
+    assert ended.values["report"] == "Hello there"
+    assert [event.type for event in events] == [
+        "run.started",
+        "node.started",
+        "node.finished",
+        "model.turn",
+        "run.completed",
+    ]
+
+
+async def test_a_run_without_the_key_of_its_model_names_the_variable_and_can_be_cancelled(
+    temporal: TemporalClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    site = Site(temporal, desk(Agent("clerk", model="openai:gpt-5")))
+    async with site.worker():
+        run_id = await site.start()
+        view = await blocked(site, run_id)
+        await site.client.cancel(run_id)
+        ended = await site.ended(run_id)
+
+    (why,) = view.blocked
+    assert why["code"] == "model_unavailable"
+    assert "OPENAI_API_KEY" in why["message"]
+    assert "this worker cannot use the model 'openai:gpt-5'" in why["message"]
+    assert ended.status == "cancelled"
+
+
+async def test_a_model_that_answers_what_nobody_can_read_fails_the_run_after_its_retries(
+    temporal: TemporalClient,
+) -> None:
+    def broken(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise LookupError("the script has no such page")
+
+    site = Site(temporal, desk(Agent("clerk", model=broken, model_retries=0)))
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+
+    assert ended.status == "failed"
+    assert ended.error is not None
+    assert ended.error.code == "node_failed"
+    assert ended.error.address == "graph:desk;node:clerk;agent:clerk;node:model"
+    assert "LookupError: the script has no such page" in ended.error.message
+
+
+class Cellar(MemoryBlobs):
+    """Blobs behind a door that may be shut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_shut = False
+
+    async def put(self, run_id: str, data: bytes) -> str:
+        if self.is_shut:
+            raise Unavailable("the cellar is shut")
+        return await super().put(run_id, data)
+
+
+async def test_an_agent_whose_conversation_cannot_be_kept_waits_until_it_can(
+    temporal: TemporalClient,
+) -> None:
+    cellar = Cellar()
+    cellar.is_shut = True
+    clerk = Agent("clerk", model=scripted("Well."), model_retries=0)
+    site = Site(temporal, desk(clerk), blobs=cellar)
+    async with site.worker():
+        run_id = await site.start()
+        view = await blocked(site, run_id, attempt=2)
+        cellar.is_shut = False
+        ended = await site.ended(run_id)
+
+    assert "the cellar is shut" in view.blocked[0]["message"]
+    assert ended.values["report"] == "Well."
+
+
+async def test_an_approved_call_whose_large_result_cannot_be_kept_at_once_is_not_made_again(
+    temporal: TemporalClient,
+) -> None:
+    cellar = Cellar()
+    made: list[int] = []
+
+    @tool(approve=True)
+    async def report() -> str:
+        """Write a long report."""
+        made.append(1)
+        cellar.is_shut = True
+        return "x" * 10_000
+
+    def last(messages: list[ModelMessage]) -> str:
+        return str(len(told(messages)))
+
+    clerk = Agent("clerk", model=scripted([("report", {})], last), tools=[report])
+    site = Site(temporal, desk(clerk), blobs=cellar)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        await eventually(lambda: made)
+        await blocked(site, run_id)
+        cellar.is_shut = False
+        ended = await site.ended(run_id)
+
+    assert made == [1]
+    assert ended.status == "completed", ended.error
+    assert int(ended.values["report"]) > 10_000

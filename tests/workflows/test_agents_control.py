@@ -1,0 +1,329 @@
+"""Pausing, cancelling and steering agents while their model speaks or a tool of theirs runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.models.function import AgentInfo
+from scripted_agents import desk, prompts, scripted, told
+from temporal_site import Site, eventually
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client as TemporalClient
+
+from abeyance import Agent, Graph, ToolContext, tool, transcript, wire
+from abeyance.core.state import Limits
+from abeyance.feed import Feed
+
+
+class Speaker:
+    """A model that streams two words, and in between waits to be let go on."""
+
+    def __init__(self) -> None:
+        self.heard: list[list[str]] = []
+        self.go = asyncio.Event()
+
+    async def model(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        self.heard.append(prompts(messages))
+        yield "Once"
+        await self.go.wait()
+        yield " more."
+
+    def graph(self) -> Graph:
+        return desk(Agent("clerk", model=self.model))
+
+
+class Drill:
+    """A tool that takes as long as it is let, and says how it ended."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.go = asyncio.Event()
+        drill = self
+
+        @tool
+        async def bore(ctx: ToolContext) -> str:
+            """Bore a hole."""
+            drill.told.append("begun")
+            try:
+                await drill.go.wait()
+            except asyncio.CancelledError:
+                drill.told.append("stopped")
+                raise
+            drill.told.append("done")
+            return "a hole"
+
+        self.bore = bore
+
+
+async def kept(site: Site, run_id: str) -> list[ModelMessage]:
+    """The conversation as the last turn, or the last part of one, has left it."""
+    heads = []
+    for event in (await site.history(run_id)).events:
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+            payloads = event.activity_task_completed_event_attributes.result.payloads
+            (report,) = await site.temporal.data_converter.decode(payloads)
+            heads.append((report["outcome"].get("patch") or {}).get("transcript"))
+    return await transcript.read(site.blobs, next(head for head in reversed(heads) if head))
+
+
+async def reached(entries: Sequence[object], count: int) -> None:
+    await eventually(lambda: len(entries) == count)
+
+
+async def types(site: Site, run_id: str) -> list[str]:
+    events, _ = await Feed(site.temporal).page(run_id, None, 1_000)
+    return [event.type for event in events]
+
+
+async def test_a_cancel_stops_a_model_that_speaks_and_keeps_what_it_had_said(
+    temporal: TemporalClient,
+) -> None:
+    speaker = Speaker()
+    site = Site(temporal, speaker.graph())
+    async with site.worker():
+        run_id = await site.start({"question": "Tell me."})
+        await eventually(lambda: speaker.heard)
+        await site.client.cancel(run_id, wire.Cancel(reason="enough"))
+        ended = await site.ended(run_id)
+        messages = await kept(site, run_id)
+        await site.replays(run_id)
+
+    assert (ended.status, ended.reason) == ("cancelled", "enough")
+    assert speaker.heard == [["Tell me."]]
+    assert prompts(messages) == ["Tell me."]
+    last = messages[-1]
+    assert isinstance(last, ModelResponse)
+    assert (last.text, last.state) == ("Once", "interrupted")
+
+
+async def test_a_cancel_stops_a_tool_that_runs_and_keeps_what_led_to_its_call(
+    temporal: TemporalClient,
+) -> None:
+    drill = Drill()
+    clerk = Agent("clerk", model=scripted([("bore", {})], "never said"), tools=[drill.bore])
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: drill.told)
+        await site.client.cancel(run_id)
+        ended = await site.ended(run_id)
+        messages = await kept(site, run_id)
+        await site.replays(run_id)
+
+    assert ended.status == "cancelled"
+    assert drill.told == ["begun", "stopped"]
+    assert (await types(site, run_id))[-2:] == ["tool.stopped", "run.cancelled"]
+    last = messages[-1]
+    assert isinstance(last, ModelResponse)
+    assert [call.tool_name for call in last.tool_calls] == ["bore"]
+
+
+async def test_a_pause_takes_effect_between_a_turn_and_the_calls_of_its_model(
+    temporal: TemporalClient,
+) -> None:
+    drill = Drill()
+    drill.go.set()
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked.set()
+        await go.wait()
+        if len(messages) > 1:
+            return scripted(told)(messages, info)
+        return ModelResponse(parts=[ToolCallPart("bore", {}, "c1")])
+
+    site = Site(temporal, desk(Agent("clerk", model=model, tools=[drill.bore])))
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(asked.is_set)
+        await site.client.pause(run_id)
+        go.set()
+
+        async def has_turned() -> bool:
+            return "model.turn" in await types(site, run_id)
+
+        await eventually(has_turned)
+        paused = await site.client.view(run_id)
+        before = list(drill.told)
+        await site.client.resume(run_id)
+        ended = await site.ended(run_id)
+
+    assert (paused.status, paused.running, before) == ("paused", [], [])
+    assert drill.told == ["begun", "done"]
+    assert ended.values["report"] == "bore: success: a hole"
+
+
+async def test_a_pause_lets_a_tool_finish_and_holds_the_next_turn_back(
+    temporal: TemporalClient,
+) -> None:
+    drill = Drill()
+    turns: list[int] = []
+    script = scripted([("bore", {})], told)
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        turns.append(len(messages))
+        return script(messages, info)
+
+    site = Site(temporal, desk(Agent("clerk", model=model, tools=[drill.bore])))
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: drill.told)
+        await site.client.pause(run_id)
+        drill.go.set()
+
+        async def is_idle() -> bool:
+            return not (await site.client.view(run_id)).running
+
+        await eventually(is_idle)
+        before = (await site.client.view(run_id)).status, len(turns)
+        await site.client.resume(run_id)
+        ended = await site.ended(run_id)
+
+    assert before == ("paused", 1)
+    assert len(turns) == 2
+    assert ended.status == "completed"
+
+
+async def test_a_model_that_is_paused_now_goes_on_as_the_same_visit_and_says_nothing_twice(
+    temporal: TemporalClient,
+) -> None:
+    speaker = Speaker()
+    site = Site(temporal, speaker.graph())
+    async with site.worker():
+        run_id = await site.start({"question": "Tell me."})
+        await eventually(lambda: speaker.heard)
+        await site.client.pause(run_id, wire.Pause(mode="now"))
+
+        async def is_stopped() -> bool:
+            return not (await site.client.view(run_id)).running
+
+        await eventually(is_stopped)
+        await site.client.resume(run_id)
+        await eventually(lambda: len(speaker.heard) == 2)
+        speaker.go.set()
+        ended = await site.ended(run_id)
+        messages = await kept(site, run_id)
+        events, _ = await Feed(temporal).page(run_id, None, 1_000)
+        await site.replays(run_id)
+
+    assert speaker.heard == [["Tell me."], ["Tell me."]]
+    assert ended.values["report"] == "Once more."
+    assert ended.metrics is not None
+    # That of the agent's node, and that of the turn.
+    assert ended.metrics.visits == 2
+    visits = {event.address for event in events if event.type.startswith("node.")}
+    assert visits == {"graph:desk;node:clerk;agent:clerk;node:model"}
+    assert [message.kind for message in messages] == ["request", "response"]
+
+
+@pytest.mark.parametrize("target", [None, "clerk", "graph:desk;node:clerk;agent:clerk"])
+async def test_what_is_said_while_the_model_speaks_is_heard_once_and_before_the_agent_ends(
+    temporal: TemporalClient, target: str | None
+) -> None:
+    speaker = Speaker()
+    site = Site(temporal, speaker.graph())
+    async with site.worker():
+        run_id = await site.start({"question": "Tell me."})
+        await eventually(lambda: speaker.heard)
+        note = wire.SteerMessage(message_id="m1", text="In Dutch.", target=target, sender="ada")
+        for _ in range(2):
+            await site.client.send_message(run_id, note)
+        speaker.go.set()
+        ended = await site.ended(run_id)
+        messages = await kept(site, run_id)
+
+    assert len(speaker.heard) == 2
+    assert "In Dutch." in speaker.heard[1][-1]
+    assert 'from="ada"' in speaker.heard[1][-1]
+    assert sum("In Dutch." in text for text in prompts(messages)) == 1
+    assert ended.undelivered == []
+    assert ended.metrics is not None
+    assert ended.metrics.messages_delivered == 1
+
+
+async def test_what_is_said_during_a_call_comes_to_the_model_with_the_result_of_the_call(
+    temporal: TemporalClient,
+) -> None:
+    drill = Drill()
+    heard: list[str] = []
+
+    def last(messages: list[ModelMessage]) -> str:
+        heard.extend(prompts(messages[-1:]))
+        return told(messages)
+
+    clerk = Agent("clerk", model=scripted([("bore", {})], last), tools=[drill.bore])
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: drill.told)
+        for number in range(3):
+            text = wire.SteerMessage(message_id=f"m{number}", text=f"Deeper {number}.")
+            await site.client.send_message(run_id, text)
+        drill.go.set()
+        ended = await site.ended(run_id)
+
+    assert ["Deeper" in text for text in heard] == [True] * 3
+    assert [int(text.partition("Deeper ")[2][0]) for text in heard] == [0, 1, 2]
+    assert ended.values["report"] == "bore: success: a hole"
+
+
+async def test_an_agent_that_is_written_to_for_ever_is_let_end_and_the_rest_is_reported(
+    temporal: TemporalClient,
+) -> None:
+    turns: list[int] = []
+    more = asyncio.Event()
+
+    async def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        turns.append(len(messages))
+        more.clear()
+        await more.wait()
+        return scripted("Yes.")(messages, info)
+
+    site = Site(temporal, desk(Agent("clerk", model=model)))
+    async with site.worker():
+        run_id = await site.start(limits=Limits(max_guard_turns=2))
+        for number in range(3):
+            await reached(turns, number + 1)
+            text = wire.SteerMessage(message_id=f"m{number}", text="And?")
+            await site.client.send_message(run_id, text)
+            more.set()
+        ended = await site.ended(run_id)
+
+    assert len(turns) == 3
+    assert [(left.message_id, left.reason) for left in ended.undelivered] == [("m2", "guard")]
+
+
+async def test_an_agent_in_an_agent_is_steered_by_the_address_of_the_turn_that_is_seen_running(
+    temporal: TemporalClient,
+) -> None:
+    speaker = Speaker()
+    teller = Agent("teller", model=speaker.model)
+    outer: list[str] = []
+
+    def last(messages: list[ModelMessage]) -> str:
+        outer.extend(prompts(messages))
+        return told(messages)
+
+    clerk = Agent(
+        "clerk",
+        model=scripted([("teller", {"task": "Tell."})], last),
+        tools=[teller.as_tool(description="Tells.")],
+    )
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: speaker.heard)
+        (running,) = (await site.client.view(run_id)).running
+        text = wire.SteerMessage(message_id="m1", text="In Dutch.", target=running)
+        await site.client.send_message(run_id, text)
+        speaker.go.set()
+        ended = await site.ended(run_id)
+
+    assert running.endswith("tool:teller:1.1;agent:teller;node:model")
+    assert len(speaker.heard) == 2
+    assert "In Dutch." in speaker.heard[1][-1]
+    assert not any("In Dutch." in text for text in outer)
+    assert ended.undelivered == []

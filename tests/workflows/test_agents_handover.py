@@ -1,0 +1,203 @@
+"""Continue-as-new in the middle of agents: nothing is asked, heard, said or done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo
+from scripted_agents import Call, desk, prompts, scripted, told
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import END, Agent, ToolContext, tool, wire
+from abeyance.core.state import Limits
+
+SMALL = Limits(continue_as_new_after=6)
+
+
+async def executions(site: Site, run_id: str) -> int:
+    """How many histories the run has filled so far, by following it back from the newest."""
+    count, execution = 0, None
+    while True:
+        handle = site.temporal.get_workflow_handle(run_id, run_id=execution)
+        first = (await handle.fetch_history()).events[0]
+        count += 1
+        started = first.workflow_execution_started_event_attributes
+        execution = started.continued_execution_run_id
+        if not execution:
+            return count
+
+
+async def pushed_on(site: Site, run_id: str) -> None:
+    """Have the run do something until it goes on in a new history."""
+    before = await executions(site, run_id)
+    for _ in range(10):
+        await site.client.pause(run_id)
+        await site.client.resume(run_id)
+        if await executions(site, run_id) > before:
+            return
+    raise AssertionError("ten pauses, and no hand-over")
+
+
+class Ledger:
+    """A tool that writes down who was paid; larger sums have to be approved."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+        paid = self.paid
+
+        @tool(approve=lambda args: args["amount"] > 1000)
+        async def pay(ctx: ToolContext, to: str, amount: int) -> str:
+            """Pay somebody."""
+            paid.append(to)
+            ctx.agent_state[to] = amount
+            return f"paid {to}"
+
+        self.pay = pay
+
+
+async def test_a_long_conversation_is_handed_over_between_its_turns(
+    temporal: TemporalClient,
+) -> None:
+    ledger = Ledger()
+    turns = [[("pay", {"to": f"p{turn}", "amount": 1})] for turn in range(3)]
+    heard: list[int] = []
+
+    def last(messages: list[ModelMessage]) -> str:
+        heard.append(len(messages))
+        return "All are paid."
+
+    clerk = Agent("clerk", model=scripted(*turns, last), tools=[ledger.pay])
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start(limits=SMALL)
+        ended = await site.ended(run_id)
+        count = await executions(site, run_id)
+        await site.replays(run_id)
+
+    assert count > 3
+    assert ledger.paid == [f"p{turn}" for turn in range(3)]
+    assert heard == [7]
+    assert ended.values["report"] == "All are paid."
+
+
+async def test_approvals_that_are_open_three_levels_deep_are_the_same_after_hand_overs(
+    temporal: TemporalClient,
+) -> None:
+    ledger = Ledger()
+
+    def paying(name: str, *more: Agent) -> Agent:
+        calls: list[Call] = [("pay", {"to": f"{name}'s", "amount": 5000})]
+        calls += [(each.name, {"task": "Go on."}) for each in more]
+        below = [each.as_tool(description="Goes on.") for each in more]
+        return Agent(name, model=scripted(calls, told), tools=[ledger.pay, *below])
+
+    clerk = paying("clerk", paying("cashier", paying("teller")))
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start(limits=SMALL)
+
+        async def all_three() -> list[wire.InterruptView] | None:
+            found = (await site.client.view(run_id)).interrupts
+            return found if len(found) == 3 else None
+
+        first = await eventually(all_three)
+        await pushed_on(site, run_id)
+        second = await eventually(all_three)
+        before = await executions(site, run_id)
+        inside = sorted(second, key=lambda entry: -len(entry.address))
+        for entry in inside:
+            await site.client.respond(run_id, {entry.id: {"approved": True}}, principal=ANYBODY)
+            await pushed_on_or_over(site, run_id)
+        ended = await site.ended(run_id)
+        after = await executions(site, run_id)
+
+    assert {entry.id for entry in first} == {entry.id for entry in second}
+    assert after > before > 1
+    assert sorted(ledger.paid) == ["cashier's", "clerk's", "teller's"]
+    assert ended.values["report"] == (
+        "pay: success: paid clerk's; cashier: success: pay: success: paid cashier's; "
+        "teller: success: pay: success: paid teller's"
+    )
+
+
+async def pushed_on_or_over(site: Site, run_id: str) -> None:
+    if (await site.client.view(run_id)).ended_at is None:
+        await site.client.pause(run_id)
+        await site.client.resume(run_id)
+
+
+async def test_a_model_that_speaks_at_the_hard_mark_is_asked_again_and_heard_once(
+    temporal: TemporalClient,
+) -> None:
+    heard: list[list[str]] = []
+    go = asyncio.Event()
+
+    async def model(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        heard.append(prompts(messages))
+        yield "Once"
+        await go.wait()
+        yield " more."
+
+    site = Site(temporal, desk(Agent("clerk", model=model)))
+    sent = 0
+    async with site.worker():
+        run_id = await site.start({"question": "Tell me."}, limits=SMALL)
+        await eventually(lambda: heard)
+
+        async def is_asked_again() -> bool:
+            nonlocal sent
+            text = wire.SteerMessage(message_id=f"m{sent}", text=f"hint {sent}.")
+            await site.client.send_message(run_id, text)
+            sent += 1
+            return len(heard) > 1
+
+        await eventually(is_asked_again)
+        go.set()
+        ended = await site.ended(run_id)
+        count = await executions(site, run_id)
+
+    assert count > 1
+    assert heard[:2] == [["Tell me."], ["Tell me."]]
+    said = [text for text in heard[-1] if "hint" in text]
+    assert [f"hint {number}." in text for number, text in enumerate(said)] == [True] * sent
+    assert ended.values["report"] == "Once more."
+    assert ended.undelivered == []
+
+
+async def test_what_an_agent_remembers_outlives_hand_overs_and_its_visits(
+    temporal: TemporalClient,
+) -> None:
+    ledger = Ledger()
+    seen: list[list[str]] = []
+
+    def last(messages: list[ModelMessage]) -> str:
+        seen.append(prompts(messages))
+        return f"{len(messages)} messages"
+
+    clerk = Agent(
+        "clerk",
+        model=scripted([("pay", {"to": "bob", "amount": 1})], last),
+        tools=[ledger.pay],
+        memory="run",
+    )
+    graph = desk(clerk)
+    graph.interrupt("more", prompt="Once more?")
+    graph.edge("clerk", "more")
+    graph.edge("more", "clerk", when={"report": "3 messages"})
+    graph.edge("more", END, when="else")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"question": "Pay bob."}, limits=SMALL)
+        for _ in range(2):
+            await site.until(run_id, "awaiting-input")
+            await pushed_on(site, run_id)
+            await site.until(run_id, "awaiting-input")
+            await site.client.respond(run_id, response="yes", principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+    assert ledger.paid == ["bob"]
+    assert seen == [["Pay bob."], ["Pay bob.", "Pay bob."]]
+    assert ended.values["report"] == "5 messages"
