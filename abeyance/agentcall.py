@@ -88,10 +88,10 @@ class _Call:
         try:
             if isinstance(saved, Mapping) and _RESULT in saved:
                 # The tool has run, and a hook asked about what it gave.
-                self._memory.update(saved["state"])
+                self._recall(saved)
                 result = await agentresults.opened(blobs_of(ctx), saved[_RESULT])
             elif made is not None:
-                self._memory.update(made["state"])
+                self._recall(made)
                 result = made["result"]
             elif result is None:
                 result = await self._result()
@@ -104,9 +104,16 @@ class _Call:
 
     async def _note(self, result: dict[str, Json]) -> None:
         """Write down what the tool has come to, so that it is not run again to be told."""
-        made = {"result": result, "state": self._memory.changes()}
+        made = {"result": result, **self._known()}
         if size(made) <= _LARGEST_NOTE:
             await self._ctx.notebook.mark(_MADE, made)
+
+    def _known(self) -> dict[str, Json]:
+        return {"args": self._arguments, "state": self._memory.changes()}
+
+    def _recall(self, known: Mapping[str, Json]) -> None:
+        self._arguments = known["args"]
+        self._memory.update(known["state"])
 
     async def _result(self) -> dict[str, Json]:
         ctx, tool = self._ctx, self._tool
@@ -124,7 +131,8 @@ class _Call:
             self._arguments = outcome.event.args
             if outcome.cancelled is not None:
                 return agentresults.error(outcome.cancelled, is_denied=True)
-            is_approved = await needs_approval(tool, self._arguments)
+            # Who was asked has answered about this call, whatever `approve=` says by now.
+            is_approved = _APPROVAL in ctx.targets or await needs_approval(tool, self._arguments)
         if is_approved and (refused := self._refused()) is not None:
             return refused
         return await self._once() if is_approved else await self._run()
@@ -226,8 +234,8 @@ class _Call:
         blobs = blobs_of(ctx)
         if outcome.asked:
             kept = await agentresults.kept(blobs, ctx.run_id, result)
-            ctx.notebook.unmark(_MADE)
-            raise Suspended(outcome.asked, {_RESULT: kept, "state": self._memory.changes()})
+            ctx.notebook.leave(_MADE, None)
+            raise Suspended(outcome.asked, {_RESULT: kept, **self._known()})
         if outcome.denied is not None:
             result = agentresults.error(outcome.denied, is_denied=True)
         else:

@@ -23,7 +23,9 @@ from abeyance.hooks import AfterToolCall, BeforeToolCall
 from abeyance.toolcall import Tool
 
 MOST_CALLS: Final = 64
-"""In one turn: what is beyond it is an error that the model sees."""
+MOST_BYTES: Final = 500_000
+"""Of arguments, in one turn, because they travel together, more than once. What is beyond either bound is
+an error that the model sees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,28 @@ class Admitted:
     sends: list[Send] = field(default_factory=list)
 
 
+def bounded(calls: Sequence[Called]) -> tuple[list[Called], dict[str, dict[str, Json]]]:
+    """The calls of one turn that are looked at, and the results of those that are beyond the bounds."""
+    looked_at: list[Called] = []
+    known: dict[str, dict[str, Json]] = {}
+    taken = 0
+    for each in calls:
+        size = len(str(each.arguments).encode(errors="replace"))
+        if len(looked_at) >= MOST_CALLS:
+            known[each.call_id] = agentresults.error(
+                f"Not run: one turn may call {MOST_CALLS} tools. Call this again in the next."
+            )
+        elif taken + size > MOST_BYTES:
+            known[each.call_id] = agentresults.error(
+                f"Not run: the arguments of this call take {size} bytes, those before it in this turn "
+                f"{taken}, and all of one turn may take {MOST_BYTES}. Send less in one turn."
+            )
+        else:
+            taken += size
+            looked_at.append(each)
+    return looked_at, known
+
+
 class Gate:
     """The way of an agent's calls to their tools. `memory` is the agent's state, which hooks change."""
 
@@ -55,12 +79,7 @@ class Gate:
         """Look at calls, one after the other. Raises Blocked while a server of tools is not there."""
         self._offered = await self._agent.offered()
         admitted = Admitted()
-        for number, each in enumerate(calls):
-            if number >= MOST_CALLS:
-                admitted.known[each.call_id] = agentresults.error(
-                    f"Not run: one turn may call {MOST_CALLS} tools. Call this again in the next."
-                )
-                continue
+        for each in calls:
             found = await self._admit(each)
             if isinstance(found, Send):
                 admitted.sends.append(found)

@@ -12,9 +12,10 @@ from abeyance.agent import MODEL_NODE, Agent, AgentTool
 from abeyance.agentcall import ToolVisit
 from abeyance.agentturn import Prompt, Turn
 from abeyance.agentvalues import REMEMBERED, AgentValues
+from abeyance.approvals import APPROVE
 from abeyance.context import Context
 from abeyance.core.canonical import Json, canonical
-from abeyance.core.events import Message
+from abeyance.core.events import Message, key_of
 from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode, TellCaller
 from abeyance.graph import Graph
 from abeyance.nodecode import NodeCode, call
@@ -41,7 +42,9 @@ def prompt_of(states: StateModel, source: str | Callable[..., Any]) -> Prompt:
 
 
 async def _task(given: Mapping[str, Any]) -> str:
-    return str(given["item"]["args"]["task"])
+    # Who approved the call may have put another task in the place of the model's.
+    answer = given["answers"].get(key_of("approval", APPROVE), {})
+    return str(answer.get("arguments", given["item"]["args"])["task"])
 
 
 def lowered(agent: Agent, prompt: Prompt) -> Graph:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from abeyance import agentresults, transcript
 from abeyance.agent import MODEL_NODE, Agent
-from abeyance.agentgate import Called, Gate
+from abeyance.agentgate import Called, Gate, bounded
 from abeyance.agentstate import AgentState
 from abeyance.agentvalues import AgentValues
 from abeyance.blobs import Blobs
@@ -23,6 +23,7 @@ from abeyance.context import Context
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.events import Message
+from abeyance.core.model import END
 from abeyance.errors import AgentFailed, Blocked, FailureCode, SettingsError, Unavailable
 from abeyance.hookrun import HooksOutcome, run_hooks
 from abeyance.hooks import AfterModelCall, BeforeModelCall, BeforeNode, HookEvent
@@ -103,7 +104,7 @@ class Turn:
         ):
             # What hooks put to the end was said, and stays; what they did to the past is for this once.
             said = messages[len(before) :]
-        response = await self._response(state, ctx, said, messages)
+        response = await self._response(state, ctx, before, said, messages)
         asked = await self._hooks(
             AfterModelCall(
                 response=response,
@@ -127,7 +128,8 @@ class Turn:
         if outcome.cancelled is None:
             return None
         ctx.logger.info("the agent is not run: %s", outcome.cancelled)
-        return Returned(patch={"input": None})
+        # Not by the edges: an unread message would have it take a turn after all.
+        return Returned(patch={"input": None}, goto=END)
 
     async def _hooks(
         self,
@@ -172,6 +174,7 @@ class Turn:
         self,
         state: AgentValues,
         ctx: Context,
+        before: Sequence[ModelMessage],
         said: Sequence[ModelMessage],
         messages: Sequence[ModelMessage],
     ) -> ModelResponse:
@@ -184,6 +187,7 @@ class Turn:
             return await request(
                 agent.model,
                 messages,
+                before=before,
                 tools=[each.spec for each in (await agent.offered()).values()],
                 output=agent.output.tool,
                 instructions="\n\n".join(filter(None, (agent.instructions, NOTE))),
@@ -248,13 +252,19 @@ class Turn:
                 patch["agent_state"] = memory.changes()
                 return Returned(patch=patch, goto=MODEL_NODE, turn=about)
             case Calls(calls=calls, known=early):
-                called = [
-                    Called(
-                        tool=each.tool_name, call_id=each.tool_call_id, arguments=each.args or {}
-                    )
-                    for each in calls
-                ]
-                known = {each.tool_call_id: agentresults.error(str(each.content)) for each in early}
+                called, beyond = bounded(
+                    [
+                        Called(
+                            tool=each.tool_name,
+                            call_id=each.tool_call_id,
+                            arguments=each.args or {},
+                        )
+                        for each in calls
+                    ]
+                )
+                known = beyond | {
+                    each.tool_call_id: agentresults.error(str(each.content)) for each in early
+                }
                 following = await self._follow(called, known, Gate(agent, memory), ctx)
                 return Returned(
                     patch={**patch, **following.patch},

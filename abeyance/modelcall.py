@@ -8,11 +8,12 @@ message names by its url is passed on to a provider that takes urls, and never f
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from abeyance.core.canonical import Json
 from abeyance.mediaurl import kept_from_downloading
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 ModelLike: TypeAlias = "str | Model | Callable[..., Any]"
 """A name such as `openai:gpt-5` or `test`; an instance of the model library's `Model`; or a function
 `(messages, info) -> ModelResponse`, sync or async, or one that yields pieces of text."""
+
+_LONGEST_ID: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,7 @@ async def request(
     model: ModelLike,
     messages: Sequence[ModelMessage],
     *,
+    before: Sequence[ModelMessage] = (),
     tools: Sequence[ToolSpec] = (),
     output: ToolSpec | None = None,
     instructions: str | None = None,
@@ -71,6 +75,7 @@ async def request(
     Args:
         model: Which model.
         messages: The conversation so far; the last one is what the model answers.
+        before: What belongs to the conversation too, and need not be sent.
         tools: What the model may call.
         output: The tool by which it has to give its result; None means that its text is the result.
         instructions: What it is told above everything else.
@@ -78,7 +83,8 @@ async def request(
         on_partial: Called at most once, when the task is cancelled.
 
     Returns:
-        What the model answered. Each call in it has an id that no other call of the conversation has.
+        What the model answered. Each call in it has an id that no other call of the conversation has, of
+        1 to 128 characters.
 
     Raises:
         ModelDown, ModelUnusable, ModelRefused: See `modelfailure`.
@@ -105,7 +111,7 @@ async def request(
             f"the model {name!r} put its answer off, to be asked for it later, which agents do not do:"
             " remove the setting that lets it answer in the background",
         )
-    return _with_distinct_calls(messages, response)
+    return _with_distinct_calls([*before, *messages], response)
 
 
 def _prepared(name: str, model: ModelLike) -> Model:
@@ -236,12 +242,19 @@ def _with_distinct_calls(
     parts: list[ModelResponsePart] = []
     for part in response.parts:
         if isinstance(part, ToolCallPart):
-            call_id = _free(part.tool_call_id, taken)
+            call_id = _free(_short(part.tool_call_id), taken)
             taken.add(call_id)
             parts.append(replace(part, tool_call_id=call_id))
         else:
             parts.append(part)
     return replace(response, parts=parts)
+
+
+def _short(call_id: str) -> str:
+    """An id as it is, if it can stand in an address, in a query and in a key."""
+    if 0 < len(call_id) <= _LONGEST_ID and call_id.isprintable():
+        return call_id
+    return hashlib.sha256(call_id.encode(errors="replace")).hexdigest()[:16]
 
 
 def _free(call_id: str, taken: Container[str]) -> str:

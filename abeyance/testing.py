@@ -243,6 +243,7 @@ class InMemoryRun:
             guidance=effect.guidance,
             outcome=effect.outcome,
             local=effect.node.local,
+            call=effect.call,
         )
         await self._attempt(order, retries=effect.node.retries)
 

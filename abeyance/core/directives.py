@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from abeyance.core import events, flow, gate, items, messages, patch, trail
+from abeyance.core import events, flow, gate, items, messages, patch, recall, trail
 from abeyance.core.draft import Draft
 from abeyance.core.events import Message
 from abeyance.core.ledger import Interrupt
@@ -153,6 +153,10 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
     _demand(message, list(draft.state.ledger.open.values()))
     scope = _scope(draft.state, message, visit)
     members = () if visit is None else visit.members
+    # What an agent remembers, such as whom somebody trusts, and what it waits for, is its own.
+    while recall.is_agent(scope):
+        around = draft.state.visits[str(draft.state.scopes[scope].visit)]
+        scope, members = around.scope, around.members
     try:
         items.put_patch(draft, scope, members, changes)
     except patch.PatchError as error:

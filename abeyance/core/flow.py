@@ -69,9 +69,23 @@ def _address(draft: Draft, scope: str, node: str, ordinal: int, call: Call | Non
     if call is None:
         return str(around.child("node", node, ordinal))
     address = str(around.call(call.tool, call.id))
-    # Two calls of one id would be one visit.
-    taken = address in draft.state.visits
-    return str(around.call(call.tool, f"{call.id}~{ordinal}")) if taken else address
+    number = ordinal
+    while _is_taken(draft, address):
+        address = str(around.call(call.tool, f"{call.id}~{number}"))
+        number += 1
+    return address
+
+
+def _is_taken(draft: Draft, address: str) -> bool:
+    """Whether a call has been there. Two of one id would be one visit, or, one after the other, would ask
+    under one id: the answer to the first, sent again, would be that to the second.
+    """
+    if address in draft.state.visits:
+        return True
+    book = draft.state.ledger
+    asked = [entry.address for entry in book.open.values()]
+    asked += [entry.address for entry in book.settled.values()]
+    return any(f"{each};".startswith(f"{address};") for each in asked)
 
 
 def count(

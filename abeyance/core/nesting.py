@@ -35,7 +35,12 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
         item = None
         for member in visit.members[-1:]:
             item = items.item_of(draft.state, visit.scope, member).item
-        initial["input"] = {"values": dict(values), "item": item, "guidance": visit.guidance}
+        initial["input"] = {
+            "values": dict(values),
+            "item": item,
+            "guidance": visit.guidance,
+            "answers": dict(visit.answers),
+        }
     draft.put_visit(
         replace(visit, phase=Phase.NESTED, started_at=draft.now, starts=visit.starts + 1)
     )

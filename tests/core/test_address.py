@@ -79,3 +79,28 @@ def test_a_text_that_we_would_write_otherwise_is_refused(text: str, wanted: str)
 def test_a_segment_has_no_empty_part(type_: str, id_: str, ordinal: str | None) -> None:
     with pytest.raises(ValueError, match="needs a type and an id, and no empty ordinal"):
         Segment(type_, id_, ordinal)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("graph:refund;node:check", "refund.check"),
+        ("graph:refund;node:review:2;graph:legal;node:gate", "legal.gate"),
+        ("graph:refund;node:review:2;agent:clerk;node:model:3", "refund.clerk.model"),
+        ("graph:refund;node:review;agent:clerk;tool:delete:c1", "refund.clerk.delete"),
+        ("graph:g;node:n;agent:a;tool:ask:c1;agent:b;tool:pay:c2", "g.b.pay"),
+        ("graph:g;node:check;process:p1", "g.p1"),
+        ("process:p1", "p1"),
+    ],
+)
+def test_a_visit_is_labelled_by_its_graph_or_its_agent(text: str, label: str) -> None:
+    assert Address.parse(text).label == label
+
+
+def test_the_call_of_a_tool_is_told_from_other_visits() -> None:
+    agent = Address.parse("graph:g;node:n;agent:clerk")
+
+    call = agent.call("pay", "a:b")
+    assert str(call) == "graph:g;node:n;agent:clerk;tool:pay:a%3Ab"
+    assert (call.is_call, agent.is_call) == (True, False)
+    assert Address.parse(str(call)) == call

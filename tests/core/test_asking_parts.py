@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core_drive import Drive, asked, at, chain
+from core_rules import GO, ask, rule, ruled
 
 from abeyance.core import events
 from abeyance.core.model import AskOperator, FunctionNode
@@ -130,3 +131,13 @@ def test_a_question_that_is_asked_again_after_a_retry_has_an_id_of_its_own() -> 
     assert run.refused(events.Responded, **run.response({first: 1})).code == "withdrawn"
     run.answer("ok", 2)
     assert run.orders("a")[-1].own == {"p1/ok": 1, "p2/ok": 2}
+
+
+def test_code_asks_nothing_under_the_name_of_a_rule_that_follows_it() -> None:
+    run = Drive(ruled(rule("sure", "work", ask("sure"), GO)))
+    run.ask("work", "sure")
+    run.stopped("idle")
+
+    code, message, address = run.error
+    assert (code, address) == ("node_failed", "graph:g;node:work")
+    assert "asks 'sure', which is the name of a rule" in message

@@ -83,6 +83,9 @@ FAULTY = {
     "the rule 'r', parallel, names a node twice": [
         rule("r", "work", Parallel(nodes=("next", "next")))
     ],
+    "the rule 'r' changes facts, at which only rules with CLIPS text look, and there is none": [
+        rule("r", "work", Assert(fact="(seen)"))
+    ],
     "the rule 'r' asks 2 questions of the same name; a rule asks one": [
         rule("r", "work", ask("r"), ask("r"))
     ],

@@ -1,0 +1,368 @@
+"""Calls that a person has to approve: nothing is run that nobody approved, and nothing twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_scripts import Script, call, places, ran, started
+from tool_visits import ended, visiting
+
+from abeyance import Agent, BeforeToolCall, Refusal, ToolContext, tool
+from abeyance.core.policy import Principal
+
+YES = {"approved": True}
+ADDRESS = "graph:g;node:review;agent:clerk;tool:pay:c1"
+
+
+class Purse:
+    """The tool `pay`, which has to be approved, and what it has paid."""
+
+    def __init__(self, **about: Any) -> None:
+        self.paid: list[tuple[int, str]] = []
+        purse = self
+
+        @tool(**{"approve": True, **about})
+        async def pay(amount: int, to: str = "bob") -> str:
+            """Pay somebody."""
+            purse.paid.append((amount, to))
+            return f"paid {amount}"
+
+        self.tool = pay
+
+
+async def asking(purse: Purse, *more: Any, **about: Any) -> tuple[Any, Script]:
+    script = Script([call("pay", "c1", amount=5), *more], "done")
+    run = await started(Agent("clerk", model=script, tools=[purse.tool], **about))
+    return run, script
+
+
+async def test_an_approval_shows_the_tool_and_its_arguments_and_nothing_is_run() -> None:
+    purse = Purse()
+    run, _ = await asking(purse)
+
+    (entry,) = run.interrupts
+    assert (entry.kind, entry.name, entry.address) == ("approval", "approve", ADDRESS)
+    assert entry.reason == {"tool": "pay", "arguments": {"amount": 5, "to": "bob"}}
+    assert entry.prompt == 'May the tool \'pay\' be run with the arguments {"amount":5,"to":"bob"}?'
+    assert entry.payload["digest"].startswith("sha256:")
+    assert (purse.paid, ran(run), run.status) == ([], [], "awaiting-input")
+
+
+async def test_an_approved_call_is_run_once_with_its_arguments() -> None:
+    purse = Purse()
+    run, script = await asking(purse)
+    (entry,) = run.interrupts
+    await run.respond(entry.id, YES)
+    await run.respond(entry.id, YES)
+
+    assert (purse.paid, ran(run)) == ([(5, "bob")], ["tool:pay:c1"])
+    assert script.told() == {"c1": ("success", "paid 5")}
+    assert run.status == "completed"
+    with pytest.raises(Refusal) as refused:
+        await run.respond(entry.id, {"approved": False})
+    assert refused.value.code == "already_answered"
+
+
+async def test_a_person_may_edit_the_arguments() -> None:
+    purse = Purse()
+    run, script = await asking(purse)
+    await run.respond("approve", {"approved": True, "arguments": {"amount": 3}})
+
+    assert purse.paid == [(3, "bob")]
+    assert script.told() == {"c1": ("success", "paid 3")}
+
+
+@pytest.mark.parametrize(
+    ("answer", "pointer"),
+    [
+        ({"approved": True, "arguments": {"amount": "much"}}, "/arguments/amount"),
+        ({"approved": True, "arguments": {"to": "eve"}}, "/arguments"),
+        ({"approved": True, "arguments": {"amount": 1, "by": "x"}}, "/arguments"),
+        ({"approved": False, "arguments": {"amount": 1}}, "/arguments"),
+        ({"approved": True, "reason": "fine"}, "/reason"),
+        ({"approved": "yes"}, "/approved"),
+        ({}, ""),
+        (None, ""),
+        (True, ""),
+    ],
+)
+async def test_an_answer_that_the_schema_refuses_leaves_the_question_open(
+    answer: Any, pointer: str
+) -> None:
+    purse = Purse()
+    run, _ = await asking(purse)
+    with pytest.raises(Refusal) as refused:
+        await run.respond("approve", answer)
+
+    assert refused.value.code == "invalid_answer"
+    assert pointer in [each["pointer"] for each in refused.value.details["errors"]]
+    assert (places(run), purse.paid) == ([("tool:pay:c1", "approve")], [])
+    await run.respond("approve", YES)
+    assert purse.paid == [(5, "bob")]
+
+
+async def test_the_model_sees_why_a_call_was_rejected() -> None:
+    purse = Purse()
+    run, script = await asking(purse)
+    await run.respond("approve", {"approved": False, "reason": "ask me on Monday"})
+
+    (result,) = script.told().values()
+    assert result[0] == "denied"
+    assert "ask me on Monday" in str(result[1])
+    assert (purse.paid, ran(run), run.status) == ([], [], "completed")
+
+
+async def test_a_rejection_needs_no_reason() -> None:
+    purse = Purse()
+    run, script = await asking(purse)
+    await run.respond("approve", {"approved": False})
+
+    assert script.told() == {
+        "c1": ("denied", "The call was rejected by a person, so it was not run")
+    }
+
+
+async def test_who_approves_needs_the_capability_of_the_tool() -> None:
+    purse = Purse(requested_capability="pay:approve")
+    run, _ = await asking(purse)
+    with pytest.raises(Refusal) as refused:
+        await run.respond("approve", YES, principal=Principal(subject="eve"))
+    assert (refused.value.code, purse.paid) == ("capability_required", [])
+    await run.respond(
+        "approve", YES, principal=Principal(subject="ada", capabilities=("pay:approve",))
+    )
+
+    assert purse.paid == [(5, "bob")]
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "status", "paid"),
+    [
+        ("halt", "halted", []),
+        ("reject", "completed", []),
+        ({"default": {"approved": False, "reason": "late"}}, "completed", []),
+        ({"default": {"approved": True, "arguments": {"amount": 1}}}, "completed", [(1, "bob")]),
+    ],
+)
+async def test_what_happens_at_the_deadline_is_what_the_tool_declares(
+    on_timeout: Any, status: str, paid: Any
+) -> None:
+    purse = Purse(approval_timeout="2h", on_timeout=on_timeout)
+    run, _ = await asking(purse)
+    await run.advance("1h")
+    assert (run.status, purse.paid) == ("awaiting-input", [])
+    await run.advance("1h")
+
+    assert (run.status, purse.paid) == (status, paid)
+
+
+@pytest.mark.parametrize(
+    "approve",
+    [lambda args: 1 / 0, lambda args: None, lambda args: "no", lambda args: args["amount"] > 1],
+)
+async def test_a_predicate_that_does_not_say_no_gates_the_call(approve: Any) -> None:
+    purse = Purse(approve=approve)
+    run, _ = await asking(purse)
+
+    assert (places(run), purse.paid) == ([("tool:pay:c1", "approve")], [])
+
+
+async def test_a_predicate_that_says_no_lets_the_call_through() -> None:
+    purse = Purse(approve=lambda args: args["amount"] > 5)
+    run, _ = await asking(purse, call("pay", "c2", amount=6))
+
+    assert (places(run), purse.paid) == ([("tool:pay:c2", "approve")], [(5, "bob")])
+
+
+async def test_an_approval_is_for_one_call_and_not_for_the_next_of_the_same_arguments() -> None:
+    purse = Purse()
+    script = Script(call("pay", "c1", amount=5), call("pay", "c1", amount=5), "done")
+    run = await started(Agent("clerk", model=script, tools=[purse.tool]))
+    first = run.interrupts[0]
+    await run.respond(first.id, YES)
+    await run.respond(first.id, YES)
+
+    assert (purse.paid, run.status) == ([(5, "bob")], "awaiting-input")
+    assert places(run) == [("tool:pay:c1-2", "approve")]
+    await run.respond("approve", {"approved": False})
+    assert purse.paid == [(5, "bob")]
+
+
+async def test_an_approved_call_that_fails_is_not_tried_again() -> None:
+    tried: list[int] = []
+
+    @tool(approve=True, retries=3)
+    async def pay(amount: int) -> str:
+        tried.append(amount)
+        message = "the line was cut"
+        raise OSError(message)
+
+    script = Script(call("pay", "c1", amount=5), "done")
+    run = await started(Agent("clerk", model=script, tools=[pay]))
+    await run.respond("approve", YES)
+
+    assert tried == [5]
+    assert script.told() == {"c1": ("failed", "OSError: the line was cut")}
+
+
+async def test_arguments_that_are_too_large_to_be_shown_are_refused_without_a_question() -> None:
+    purse = Purse()
+    script = Script(call("pay", "c1", amount=5, to="x" * 200_000), "done")
+    run = await started(Agent("clerk", model=script, tools=[purse.tool]))
+
+    outcome, content = script.told()["c1"]
+    assert (outcome, "would have to be shown" in content) == ("failed", True)
+    assert (run.status, purse.paid) == ("completed", [])
+
+
+async def test_an_approved_tool_may_ask_for_itself_and_begins_again_with_what_was_approved() -> (
+    None
+):
+    done: list[Any] = []
+
+    @tool(approve=True)
+    async def delete(ctx: ToolContext, path: str) -> str:
+        done.append(("begun", path))
+        done.append(await ctx.interrupt("approve", reason={"path": path}))
+        return path
+
+    script = Script(call("delete", "c1", path="/all"), "done")
+    run = await started(Agent("clerk", model=script, tools=[delete]))
+    ids = [run.interrupts[0].id]
+    await run.respond("approve", {"approved": True, "arguments": {"path": "/one"}})
+    ids.append(run.interrupts[0].id)
+    assert run.interrupts[0].kind == "question"
+    await run.respond("approve", "really")
+
+    assert done == [("begun", "/one"), ("begun", "/one"), "really"]
+    assert len(set(ids)) == 2
+    assert script.told() == {"c1": ("success", "/one")}
+
+
+# After a hook has asked
+
+
+class Doubtful:
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        event.args["amount"] += await event.interrupt("more", response=int)
+
+
+async def test_what_a_hook_made_of_the_arguments_is_what_has_to_be_approved() -> None:
+    purse = Purse(approve=lambda args: args["amount"] > 10)
+    run, _ = await asking(purse, call("pay", "c2", amount=6), hooks=[Doubtful()])
+    assert [name for _, name in places(run)] == ["more", "more"]
+    await run.respond(run.interrupts[0].id, 1)
+    assert purse.paid == [(6, "bob")]
+    await run.respond("more", 10)
+    assert purse.paid == [(6, "bob")]
+    (entry,) = run.interrupts
+    assert (entry.kind, entry.reason["arguments"]["amount"]) == ("approval", 16)
+    await run.respond("approve", YES)
+
+    assert purse.paid == [(6, "bob"), (16, "bob")]
+
+
+async def test_a_hook_that_edits_otherwise_after_the_approval_has_the_call_denied() -> None:
+    class Fickle:
+        def __init__(self) -> None:
+            self.times = 0
+
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            await event.interrupt("sure")
+            self.times += 1
+            event.args["amount"] = self.times
+
+    purse = Purse()
+    run, script = await asking(purse, hooks=[Fickle()])
+    await run.respond("sure", True)
+    assert run.interrupts[0].reason["arguments"]["amount"] == 1
+    await run.respond("approve", YES)
+
+    assert purse.paid == []
+    assert script.told() == {"c1": ("denied", "denied: what was approved is another call")}
+
+
+async def test_what_was_edited_holds_also_where_the_predicate_would_not_ask_any_more() -> None:
+    is_strict = True
+    purse = Purse(approve=lambda args: is_strict)
+
+    class Sure:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            await event.interrupt("sure")
+
+    run, _ = await asking(purse, hooks=[Sure()])
+    await run.respond("sure", True)
+    is_strict = False
+    await run.respond("approve", {"approved": True, "arguments": {"amount": 1}})
+
+    assert purse.paid == [(1, "bob")]
+
+
+# When the worker that ran it was lost
+
+
+async def test_a_call_whose_worker_was_lost_is_run_again_only_if_a_person_says_so() -> None:
+    purse = Purse()
+    lost = visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/begun": 1})
+
+    asked = await ended(lost)
+    (question,) = asked.asked
+    assert (question.kind, question.question.name) == ("outcome", "outcome")
+    assert purse.paid == []
+    for answer, told in (
+        ({"action": "done", "result": "paid"}, {"content": "paid"}),
+        ({"action": "fail"}, "a person says that the call failed"),
+        ({"action": "guess"}, "cannot be read"),
+    ):
+        found = await ended(lost, answers={"/outcome/outcome": answer}, journal=asked.journal)
+        assert found.result == told or told in found.result["error"]
+    assert purse.paid == []
+    again = {"/outcome/outcome": {"action": "retry"}}
+    found = await ended(lost, answers=again, journal=asked.journal)
+    assert (found.result, purse.paid) == ({"content": "paid 5"}, [(5, "bob")])
+
+
+async def test_a_call_that_is_lost_once_more_is_asked_about_once_more() -> None:
+    purse = Purse()
+    again = {"/outcome/outcome": {"action": "retry"}}
+    lost = visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/begun": 2}, answers=again)
+
+    asked = await ended(lost)
+    assert [each.question.name for each in asked.asked] == ["outcome.2"]
+    assert purse.paid == []
+
+
+async def test_a_call_that_asked_in_its_second_attempt_and_is_lost_then_is_asked_about() -> None:
+    begun: list[str] = []
+
+    @tool(approve=True)
+    async def delete(ctx: ToolContext) -> str:
+        begun.append("begun")
+        await ctx.interrupt("sure")
+        return "deleted"
+
+    again = {"/outcome/outcome": {"action": "retry"}}
+    first = await ended(visiting(delete, {}, approved=YES, journal={"/begun": 1}, answers=again))
+    assert [each.key for each in first.asked] == ["sure"]
+    answers = {**again, "sure": True}
+    kept: dict[str, Any] = {}
+    good = visiting(delete, {}, approved=YES, journal=first.journal, answers=answers, kept=kept)
+    assert (await ended(good)).result == {"content": "deleted"}
+
+    # The worker of this attempt dies after it has begun; the next finds what it wrote down by then.
+    by_then = {name: value for name, value in kept.items() if name != "/made"}
+    lost = visiting(delete, {}, approved=YES, journal=by_then, answers=answers)
+    assert [each.question.name for each in (await ended(lost)).asked] == ["outcome.2"]
+    assert len(begun) == 2
+
+
+@pytest.mark.parametrize(("on_unknown", "paid"), [("retry", [(5, "bob")]), ("fail", [])])
+async def test_a_tool_may_say_itself_what_happens_when_its_worker_is_lost(
+    on_unknown: Any, paid: Any
+) -> None:
+    purse = Purse(on_unknown=on_unknown)
+    found = await ended(visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/begun": 1}))
+
+    assert purse.paid == paid
+    assert ("may have been done" in found.result.get("error", "")) is not bool(paid)

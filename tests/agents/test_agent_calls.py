@@ -1,0 +1,357 @@
+"""The calls of one turn: side by side, each with its own result, and the model hears of all at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from agent_scripts import (
+    Script,
+    answered,
+    call,
+    failure,
+    places,
+    ran,
+    respond,
+    started,
+)
+from pydantic import BaseModel
+from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
+
+from abeyance import Agent, Fatal, ToolContext, tool
+from abeyance.agentgate import MOST_CALLS
+
+YES = {"approved": True}
+
+
+class Till:
+    """Tools that note what they have done."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+        till = self
+
+        @tool(approve=lambda args: args["amount"] > 1000)
+        async def transfer(amount: float, to: str) -> str:
+            """Transfer money."""
+            till.done.append((amount, to))
+            return f"sent {amount:g} to {to}"
+
+        @tool
+        async def look(what: str) -> str:
+            """Look at something."""
+            till.done.append(what)
+            return f"{what} is fine"
+
+        @tool
+        async def delete(ctx: ToolContext, path: str) -> str:
+            """Delete a file, if somebody says so."""
+            if await ctx.interrupt("approve", reason={"path": path}) != "y":
+                return "denied"
+            till.done.append(path)
+            return f"deleted {path}"
+
+        self.tools = [transfer, look, delete]
+
+
+@pytest.fixture
+def till() -> Till:
+    return Till()
+
+
+async def test_of_three_calls_two_are_gated_and_the_third_runs_once_at_once(till: Till) -> None:
+    script = Script(
+        [
+            call("transfer", "c1", amount=5000, to="bob"),
+            call("delete", "c2", path="/x"),
+            call("look", "c3", what="till"),
+        ],
+        "done",
+    )
+    run = await started(Agent("clerk", model=script, tools=till.tools))
+
+    assert till.done == ["till"]
+    assert places(run) == [("tool:transfer:c1", "approve"), ("tool:delete:c2", "approve")]
+    assert (run.status, len(script.seen)) == ("awaiting-input", 1)
+    await respond(run, "c2", "y")
+    assert (till.done, places(run)) == (["till", "/x"], [("tool:transfer:c1", "approve")])
+    assert (run.status, len(script.seen)) == ("awaiting-input", 1)
+    await respond(run, "c1", YES)
+
+    assert till.done == ["till", "/x", (5000.0, "bob")]
+    assert ran(run).count("tool:look:c3") == 1
+    assert (run.status, run.values["report"]) == ("completed", "done")
+    assert list(script.told().items()) == [
+        ("c1", ("success", "sent 5000 to bob")),
+        ("c2", ("success", "deleted /x")),
+        ("c3", ("success", "till is fine")),
+    ]
+
+
+async def test_twenty_calls_at_once_are_twenty_results_in_their_order(till: Till) -> None:
+    calls = [call("look", f"c{number}", what=f"shelf {number}") for number in range(20)]
+    script = Script(calls, "done")
+    run = await started(Agent("clerk", model=script, tools=till.tools))
+
+    assert till.done == [f"shelf {number}" for number in range(20)]
+    assert [content for _, content in script.told().values()] == [
+        f"shelf {number} is fine" for number in range(20)
+    ]
+    assert run.status == "completed"
+
+
+@pytest.mark.parametrize("execution", ["concurrent", "sequential"])
+async def test_more_calls_than_one_turn_may_have_are_not_run(till: Till, execution: Any) -> None:
+    calls = [call("look", f"c{number}", what=str(number)) for number in range(MOST_CALLS + 2)]
+    script = Script(calls, "done")
+    run = await started(Agent("clerk", model=script, tools=till.tools, tool_execution=execution))
+
+    assert len(till.done) == MOST_CALLS
+    late = [script.told()[f"c{number}"] for number in (MOST_CALLS, MOST_CALLS + 1)]
+    assert {outcome for outcome, _ in late} == {"failed"}
+    assert all("one turn may call 64 tools" in str(content) for _, content in late)
+    assert run.status == "completed"
+
+
+async def test_arguments_that_are_too_large_together_are_told_and_the_rest_runs(
+    till: Till,
+) -> None:
+    large = "x" * 300_000
+    script = Script([call("look", "c1", what=large), call("look", "c2", what=large)], "done")
+    run = await started(Agent("clerk", model=script, tools=till.tools))
+
+    assert till.done == [large]
+    outcome, content = script.told()["c2"]
+    assert (outcome, "all of one turn may take 500000" in content) == ("failed", True)
+    assert run.status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("called", "told"),
+    [
+        (call("steal", "c1"), "There is no tool 'steal'. There are 'transfer', 'look', 'delete'."),
+        (call("look", "c1"), "what: it is missing"),
+        (call("look", "c1", what=7), "what: Input should be a valid string, but it is 7"),
+        (call("look", "c1", what="x", how="y"), "how: there is no such argument"),
+        (ToolCallPart("look", '{"what": ', "c1"), "they are no JSON object"),
+        (ToolCallPart("look", "[1]", "c1"), "they have to be one JSON object"),
+        (call("transfer", "c1", amount="much", to="bob"), "amount: Input should be a valid number"),
+    ],
+)
+async def test_a_call_that_cannot_be_made_is_an_error_that_the_model_sees(
+    till: Till, called: ToolCallPart, told: str
+) -> None:
+    script = Script([called, call("look", "c2", what="till")], "done")
+    run = await started(Agent("clerk", model=script, tools=till.tools))
+
+    outcome, content = script.told()["c1"]
+    assert (outcome, told in content) == ("failed", True), content
+    assert script.told()["c2"] == ("success", "till is fine")
+    assert (run.status, till.done, ran(run)) == ("completed", ["till"], ["tool:look:c2"])
+
+
+async def test_a_turn_of_calls_that_cannot_be_made_leads_to_the_next_turn() -> None:
+    script = Script([call("steal", "c1"), call("steal", "c2")], "I see")
+    run = await started(Agent("clerk", model=script))
+
+    assert [content for _, content in script.told().values()] == [
+        "There is no tool 'steal'. There is none."
+    ] * 2
+    assert (run.status, run.values["report"]) == ("completed", "I see")
+
+
+async def test_what_a_tool_raises_is_a_result_and_the_others_keep_theirs(till: Till) -> None:
+    @tool
+    async def fail() -> str:
+        message = "no such order"
+        raise LookupError(message)
+
+    script = Script([call("fail", "c1"), call("look", "c2", what="till")], "done")
+    run = await started(Agent("clerk", model=script, tools=[fail, *till.tools]))
+
+    assert script.told() == {
+        "c1": ("failed", "LookupError: no such order"),
+        "c2": ("success", "till is fine"),
+    }
+    assert run.status == "completed"
+
+
+async def test_what_is_fatal_is_told_to_nobody_but_people() -> None:
+    @tool
+    async def fail() -> str:
+        message = "the books are wrong"
+        raise Fatal(message)
+
+    script = Script(call("fail", "c1"), "never")
+    run = await started(Agent("clerk", model=script, tools=[fail]))
+
+    assert failure(run) == ("node_failed", "Fatal: the books are wrong")
+    assert run.state.ending is not None
+    assert run.state.ending.error is not None
+    assert run.state.ending.error.address == "graph:g;node:review;agent:clerk;tool:fail:c1"
+    assert len(script.seen) == 1
+
+
+async def test_a_tool_that_may_be_tried_again_is_and_then_fails() -> None:
+    attempts: list[int] = []
+
+    @tool(retries=2)
+    async def flaky(ctx: ToolContext) -> str:
+        attempts.append(ctx.attempt)
+        message = "not yet"
+        raise OSError(message)
+
+    script = Script(call("flaky", "c1"), "done")
+    await started(Agent("clerk", model=script, tools=[flaky]))
+
+    assert attempts == [1, 2, 3]
+    assert script.told() == {"c1": ("failed", "OSError: not yet")}
+
+
+async def test_a_tool_without_retries_is_tried_once() -> None:
+    attempts: list[int] = []
+
+    @tool
+    async def flaky(ctx: ToolContext) -> str:
+        attempts.append(ctx.attempt)
+        message = "not yet"
+        raise OSError(message)
+
+    script = Script(call("flaky", "c1"), "done")
+    await started(Agent("clerk", model=script, tools=[flaky]))
+
+    assert attempts == [1]
+
+
+async def test_a_tool_that_hangs_is_cut_off_at_its_timeout() -> None:
+    @tool(timeout=0.05)
+    async def hang() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    script = Script(call("hang", "c1"), "done")
+    run = await started(Agent("clerk", model=script, tools=[hang]))
+
+    assert script.told() == {"c1": ("failed", "'hang' took longer than its timeout of 0.05 s")}
+    assert run.status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [(object(), "is no JSON"), ("x" * 200_000, "its result takes"), (float("nan"), "is no JSON")],
+)
+async def test_a_result_that_cannot_be_told_is_an_error(result: Any, told: str) -> None:
+    @tool
+    async def make() -> Any:
+        return result
+
+    script = Script(call("make", "c1"), "done")
+    run = await started(Agent("clerk", model=script, tools=[make]))
+
+    outcome, content = script.told()["c1"]
+    assert (outcome, told in content) == ("failed", True), content
+    assert run.status == "completed"
+
+
+async def test_a_large_result_is_no_part_of_the_runs_state_and_reaches_the_model() -> None:
+    @tool
+    async def make() -> str:
+        return "x" * 90_000
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        return str(await ctx.interrupt("go on"))
+
+    script = Script([call("make", "c1"), call("ask", "c2")], "done")
+    run = await started(Agent("clerk", model=script, tools=[make, ask]))
+    assert "xxx" not in repr(run.state)
+    await run.respond("go on", "yes")
+
+    assert script.told() == {"c1": ("success", "x" * 90_000), "c2": ("success", "yes")}
+
+
+class Order(BaseModel):
+    id: int
+    lines: list[str]
+
+
+async def test_a_result_is_told_as_json() -> None:
+    @tool
+    async def find(ids: list[int]) -> list[Order]:
+        return [Order(id=each, lines=["a"]) for each in ids]
+
+    script = Script(call("find", "c1", ids=[1, 2]), "done")
+    await started(Agent("clerk", model=script, tools=[find]))
+
+    assert script.told() == {
+        "c1": ("success", [{"id": 1, "lines": ["a"]}, {"id": 2, "lines": ["a"]}])
+    }
+
+
+async def test_calls_of_one_id_are_told_apart(till: Till) -> None:
+    script = Script([call("look", "c1", what="a"), call("look", "c1", what="b")], "done")
+    await started(Agent("clerk", model=script, tools=till.tools))
+
+    assert script.told() == {"c1": ("success", "a is fine"), "c1-2": ("success", "b is fine")}
+
+
+@pytest.mark.parametrize("call_id", ["", "a;b:c%", "x" * 500, "new\nline", "\ud800"])
+async def test_a_call_may_have_any_id(till: Till, call_id: str) -> None:
+    script = Script(call("transfer", call_id, amount=5000, to="bob"), "done")
+    run = await started(Agent("clerk", model=script, tools=till.tools))
+    (entry,) = run.interrupts
+    assert len(entry.address) < 250
+    json.dumps(entry.address, ensure_ascii=False).encode()
+    await run.respond(entry.id, YES)
+
+    assert till.done == [(5000.0, "bob")]
+    assert [outcome for outcome, _ in script.told().values()] == ["success"]
+
+
+async def test_an_id_that_comes_again_is_told_from_one_that_the_model_was_not_sent(
+    till: Till,
+) -> None:
+    from abeyance import BeforeModelCall
+
+    class Forgetful:
+        """Sends the model nothing but the last message."""
+
+        async def before_model_call(self, event: BeforeModelCall) -> None:
+            event.messages = event.messages[-1:]
+
+    count = 0
+
+    def model(messages: Any, info: Any) -> ModelResponse:
+        nonlocal count
+        count += 1
+        if count <= 2:
+            return ModelResponse(parts=[call("transfer", "c1", amount=5000 * count, to="bob")])
+        return ModelResponse(parts=[call("look", "c1", what="x")] if count == 3 else [_text()])
+
+    run = await started(
+        Agent("clerk", model=model, tools=till.tools, hooks=[Forgetful()], max_turns=5)
+    )
+    first = run.interrupts[0]
+    await run.respond(first.id, YES)
+    second = run.interrupts[0]
+    assert second.id != first.id
+    assert second.address.endswith("tool:transfer:c1-2")
+    await run.respond(first.id, YES)
+    assert till.done == [(5000.0, "bob")]
+
+
+def _text() -> Any:
+    from pydantic_ai.messages import TextPart
+
+    return TextPart("done")
+
+
+async def test_the_model_may_answer_by_what_a_call_came_to(till: Till) -> None:
+    script = Script(call("look", "c1", what="till"), answered("c1"))
+    run = await started(Agent("clerk", model=script, tools=till.tools))
+
+    assert run.values["report"] == "till is fine"
+    returns = [part for part in script.seen[-1][-1].parts if isinstance(part, ToolReturnPart)]
+    assert [part.tool_name for part in returns] == ["look"]

@@ -1,0 +1,267 @@
+"""Calls of tools: what is asked before one runs, what it comes to, and where it is."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from core_agents import (
+    CLERK,
+    asks,
+    call,
+    calls,
+    done,
+    gated,
+    question,
+    results,
+    reviewing,
+    said,
+    turn,
+)
+from core_drive import Drive, restored
+
+from abeyance.core import events
+from abeyance.core.state import Limits, Phase
+
+YES = {"approved": True}
+
+
+def test_a_call_has_the_address_that_people_read() -> None:
+    run = reviewing()
+    turn(run, call("c1", "delete"))
+
+    assert [order.visit for order in run.orders("delete")] == [f"{CLERK};tool:delete:c1"]
+
+
+def test_a_gated_call_is_asked_about_before_its_code_is_ordered() -> None:
+    run = reviewing()
+    turn(run, gated("c1"))
+
+    assert run.asking == [("approve", f"{CLERK};tool:pay:c1")]
+    assert (run.status, run.orders("pay")) == ("awaiting-input", [])
+    said(run, "c1", YES)
+    assert [order.own for order in run.orders("pay")] == [{"/approval/approve": YES}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        ({"approved": False, "reason": "too much"}, {"rejected": "too much"}),
+        ({"approved": False}, {"rejected": None}),
+        ({"approved": 1}, {"rejected": None}),
+        ({"approved": "true"}, {"rejected": None}),
+    ],
+)
+def test_what_is_not_approved_is_not_run_and_says_so(
+    answer: dict[str, object], result: dict[str, object]
+) -> None:
+    run = reviewing()
+    turn(run, gated("c1"))
+    said(run, "c1", answer)
+
+    assert run.orders("pay") == []
+    assert results(run) == [result]
+
+
+def test_the_answer_to_an_approval_that_its_code_asks_for_has_the_same_meaning() -> None:
+    run = reviewing()
+    turn(run, call("c1", "pay", question("sure", "question", "Hook"), once=True))
+    said(run, "c1", "y", "sure")
+    asks(run, "c1", question("approve"))
+    said(run, "c1", {"approved": False, "reason": "no"})
+
+    assert len(run.orders("pay")) == 1
+    assert results(run) == [{"rejected": "no"}]
+
+
+def test_a_question_of_code_with_the_name_of_an_approval_rejects_nothing() -> None:
+    run = reviewing()
+    turn(run, call("c1"))
+    asks(run, "c1", question("approve", "question"))
+    said(run, "c1", {"approved": False})
+
+    assert len(run.orders("pay")) == 2
+
+
+def test_of_three_calls_the_one_that_nobody_gates_runs_at_once_and_once() -> None:
+    run = reviewing()
+    turn(run, gated("c1"), gated("c2"), call("c3"))
+    assert calls(run) == ["c3"]
+    done(run, "c3", {"content": 3})
+
+    assert run.status == "awaiting-input"
+    said(run, "c2", YES)
+    assert calls(run) == ["c2"]
+    assert [order.visit.rpartition(":")[2] for order in run.orders("pay")] == ["c3", "c2"]
+
+
+@pytest.mark.parametrize("order", list(permutations(["c1", "c2", "c3"])))
+def test_calls_are_answered_in_any_order_and_their_results_stand_in_that_of_the_calls(
+    order: tuple[str, ...],
+) -> None:
+    run = reviewing()
+    turn(run, gated("c1"), gated("c2", "delete"), gated("c3"))
+    for number, id_ in enumerate(order):
+        assert len(run.orders("model")) == 1
+        said(run, id_, YES)
+        done(run, id_, {"content": f"{id_} of {number}"})
+
+    assert results(run) == [
+        {"content": f"{id_} of {order.index(id_)}"} for id_ in ("c1", "c2", "c3")
+    ]
+
+
+def test_the_model_is_asked_again_only_when_all_results_are_in() -> None:
+    run = reviewing()
+    turn(run, call("c1"), call("c2"), gated("c3"))
+    done(run, "c1", {"content": 1})
+    done(run, "c2", {"content": 2})
+    assert len(run.orders("model")) == 1
+    said(run, "c3", {"approved": False})
+
+    assert len(run.orders("model")) == 2
+
+
+def test_what_calls_change_is_merged_in_their_order() -> None:
+    run = reviewing()
+    turn(run, call("c1"), call("c2"))
+    done(run, "c2", 2, agent_state={"a": 2, "b": 2})
+    done(run, "c1", 1, agent_state={"a": 1})
+
+    assert run.orders("model")[-1].values["agent_state"] == {"a": 2, "b": 2}
+
+
+def test_two_calls_of_one_id_are_two_visits() -> None:
+    run = reviewing()
+    turn(run, call("c1~3"), call("c1"), call("c1"), call("c1"))
+
+    addresses = [order.visit for order in run.orders("pay")]
+    assert len(set(addresses)) == 4
+    assert addresses[:2] == [f"{CLERK};tool:pay:c1~3", f"{CLERK};tool:pay:c1"]
+    for number, address in enumerate(addresses):
+        run.feed(events.NodeFinished, visit=address, result={"content": number})
+    assert results(run) == [{"content": number} for number in range(4)]
+
+
+def test_an_id_that_comes_again_in_a_later_turn_is_another_place_to_ask_at() -> None:
+    run = reviewing()
+    turn(run, gated("c1"))
+    first = run.open("approve").id
+    said(run, "c1", YES)
+    done(run, "c1", {"content": 1})
+    turn(run, gated("c1"))
+    second = run.open("approve")
+
+    assert second.id != first
+    run.feed(events.Responded, **run.response({first: YES}))
+    assert run.open("approve") == second
+    assert (len(run.orders("pay")), calls(run)) == (1, [])
+
+
+def test_a_hook_an_approval_and_a_tool_may_ask_under_one_name() -> None:
+    run = reviewing()
+    turn(run, call("c1", "pay", question("ok", "question", "Hook"), once=True))
+    ids = [run.open("ok").id]
+    said(run, "c1", 1, "ok")
+    asks(run, "c1", question("ok"))
+    ids.append(run.open("ok").id)
+    said(run, "c1", YES, "ok")
+    asks(run, "c1", question("ok", "question"))
+    ids.append(run.open("ok").id)
+    said(run, "c1", 3, "ok")
+    asks(run, "c1", question("ok", "outcome"))
+    ids.append(run.open("ok").id)
+
+    assert len(set(ids)) == 4
+    assert run.orders("pay")[-1].own == {"Hook/ok": 1, "/approval/ok": YES, "ok": 3}
+
+
+def test_several_things_may_be_asked_before_a_call_runs() -> None:
+    run = reviewing()
+    one, two = (question("ok", "question", process) for process in ("One", "Two"))
+    turn(run, call("c1", "pay", one, two))
+    assert run.asking == [
+        ("ok", f"{CLERK};tool:pay:c1;process:One"),
+        ("ok", f"{CLERK};tool:pay:c1;process:Two"),
+    ]
+    run.answer("ok", 1)
+    assert run.orders("pay") == []
+    run.answer("ok", 2)
+
+    assert run.orders("pay")[-1].own == {"One/ok": 1, "Two/ok": 2}
+
+
+def test_what_cannot_be_asked_before_a_call_is_its_result() -> None:
+    run = reviewing()
+    turn(run, call("c1", "pay", question("ok"), question("ok")))
+
+    assert run.orders("pay") == []
+    (result,) = results(run)
+    assert "twice in one pass" in result["error"]
+
+
+def test_a_deadline_may_reject_a_call() -> None:
+    run = reviewing()
+    no = {"approved": False, "reason": "nobody answered in time"}
+    from abeyance.core.model import Default
+
+    turn(run, gated("c1", timeout=60.0, on_timeout=Default(answer=no)))
+    run.tick(60)
+
+    assert run.orders("pay") == []
+    assert results(run) == [{"rejected": "nobody answered in time"}]
+
+
+def test_a_call_that_is_approved_waits_for_its_place_like_any_other() -> None:
+    run = reviewing(limits=Limits(max_parallel_visits=1))
+    turn(run, call("c1"), gated("c2"))
+    said(run, "c2", YES)
+    assert calls(run) == ["c1"]
+    done(run, "c1", {"content": 1})
+
+    assert calls(run) == ["c2"]
+
+
+def test_a_second_answer_runs_no_call_again() -> None:
+    run = reviewing()
+    turn(run, gated("c1"))
+    id_ = run.open("approve").id
+    said(run, "c1", YES)
+    run.feed(events.Responded, **run.response({id_: YES}))
+    refusal = run.refused(events.Responded, **run.response({id_: {"approved": False}}))
+
+    assert refusal.code == "already_answered"
+    assert len(run.orders("pay")) == 1
+    done(run, "c1", {"content": 1})
+    run.feed(events.Responded, **run.response({id_: YES}))
+    assert len(run.orders("pay")) == 1
+
+
+def test_a_run_in_the_middle_of_calls_goes_on_from_its_snapshot() -> None:
+    run = reviewing()
+    turn(run, gated("c1"), call("c2", "delete", question("ok", "question", "Hook")), call("c3"))
+    done(run, "c3", {"content": 3}, agent_state={"seen": True})
+    said(run, "c1", YES)
+    other = Drive.__new__(Drive)
+    other.__dict__.update(run.__dict__)
+    other.state, other.effects = restored(run.state), list(run.effects)
+    assert other.state == run.state
+
+    for each in (run, other):
+        asks(each, "c1", question("approve", "question"))
+        said(each, "c1", "y")
+        done(each, "c1", {"content": 1})
+        said(each, "c2", "y", "ok")
+        done(each, "c2", {"content": 2})
+    assert other.state == run.state
+    assert other.effects == run.effects
+    assert results(other) == [{"content": 1}, {"content": 2}, {"content": 3}]
+    assert other.orders("model")[-1].values["agent_state"] == {"seen": True}
+
+
+def test_a_result_without_a_fan_out_goes_nowhere() -> None:
+    run = reviewing()
+    run.feed(events.NodeFinished, visit=run.visit("model").address, result={"content": 1})
+
+    assert (run.status, run.values) == ("completed", {})
+    assert not list(run.state.in_phase(Phase.RUNNING))

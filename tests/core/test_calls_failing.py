@@ -1,0 +1,214 @@
+"""Calls that fail, and calls of agents: what their caller is told, and what it is not."""
+
+from __future__ import annotations
+
+import pytest
+from core_agents import (
+    CLERK,
+    agent_node,
+    call,
+    calls,
+    done,
+    failed,
+    gated,
+    helper,
+    question,
+    results,
+    reviewing,
+    said,
+    turn,
+)
+from core_drive import Drive, graph
+
+from abeyance.core import events
+from abeyance.core.model import START, AskOperator, GoTo
+
+HELPER = f"{CLERK};tool:ask_helper:c1;agent:helper"
+YES = {"approved": True}
+
+
+def test_a_call_that_fails_has_its_failure_as_its_result() -> None:
+    run = reviewing()
+    turn(run, call("c1"), call("c2"))
+    failed(run, "c1", "no such account")
+    assert calls(run) == ["c2"]
+    done(run, "c2", {"content": 2})
+
+    assert results(run) == [
+        {"error": "no such account", "code": "node_failed"},
+        {"content": 2},
+    ]
+
+
+def test_what_a_call_asked_is_withdrawn_when_it_fails() -> None:
+    run = reviewing()
+    turn(run, call("c1"))
+    run.feed(
+        events.NodeInterrupted,
+        visit=run.visit("pay").address,
+        asked=(question("a", "question", "p"), question("b", "question", "q")),
+        composite=True,
+    )
+    said(run, "c1", 1, "a")
+    failed(run, "c1")
+
+    assert (run.asking, run.settled("b").status) == ([], "cancelled")
+    assert [result["error"] for result in results(run)] == ["it broke"]
+
+
+def test_a_patch_that_cannot_be_merged_is_the_result_of_its_call() -> None:
+    run = reviewing()
+    turn(run, call("c1"))
+    done(run, "c1", {"content": 1}, nonsense=1)
+
+    (result,) = results(run)
+    assert (result["code"], "nonsense" in result["error"]) == ("invalid_patch", True)
+    assert run.orders("model")[-1].values == run.orders("model")[0].values
+
+
+def test_a_fatal_failure_is_told_to_no_model() -> None:
+    run = reviewing()
+    turn(run, call("c1"), gated("c2"))
+    failed(run, "c1", "the books are wrong", fatal=True)
+
+    assert run.error == ("node_failed", "the books are wrong", f"{CLERK};tool:pay:c1")
+    assert (run.settled("approve").status, len(run.orders("model"))) == ("cancelled", 1)
+
+
+def test_a_fatal_failure_in_an_agent_of_an_agent_fails_the_run() -> None:
+    run = reviewing(helper())
+    turn(run, call("c1", "ask_helper", item={"args": {"task": "t"}}))
+    turn(run, call("h1"), node="model")
+    failed(run, "h1", "the books are wrong", fatal=True)
+
+    assert run.error == ("node_failed", "the books are wrong", f"{HELPER};tool:pay:h1")
+
+
+def test_a_fatal_failure_does_what_the_node_of_the_agent_says() -> None:
+    node = agent_node("review", on_error=GoTo(node="other"))
+    run = Drive(graph(node, "other", ways=[(START, "review")]))
+    turn(run, call("c1"))
+    failed(run, "c1", fatal=True)
+
+    assert run.running == ["other"]
+
+
+def test_an_operator_may_have_a_failed_agent_done_again() -> None:
+    run = Drive(graph(agent_node("review", on_error=AskOperator()), ways=[(START, "review")]))
+    run.fail("model", "max_turns")
+    run.answer("error", {"action": "retry"})
+
+    assert run.orders("model")[-1].visit == "graph:g;node:review:2;agent:clerk;node:model"
+
+
+def helped(**about: object) -> Drive:
+    """The clerk has called the helper, which is at its first turn."""
+    run = reviewing(helper(**about))
+    turn(run, call("c1", "ask_helper", item={"args": {"task": "look"}}), transcript="t1")
+    return run
+
+
+def test_an_agent_that_is_called_is_told_of_its_call() -> None:
+    run = helped()
+
+    (order,) = [each for each in run.orders("model") if each.visit.startswith(HELPER)]
+    assert order.visit == f"{HELPER};node:model"
+    given = order.values["input"]
+    assert given["item"] == {"args": {"task": "look"}}
+    assert (given["answers"], given["guidance"]) == ({}, None)
+    assert given["values"]["transcript"] == "t1"
+
+
+def test_an_agent_that_is_approved_is_told_what_was_answered() -> None:
+    run = reviewing(helper())
+    turn(run, gated("c1", "ask_helper"))
+    assert len(run.orders("model")) == 1
+    edited = {"approved": True, "arguments": {"task": "look, touch nothing"}}
+    said(run, "c1", edited)
+
+    assert run.orders("model")[-1].values["input"]["answers"] == {"/approval/approve": edited}
+
+
+def test_an_agent_that_is_not_approved_is_not_entered() -> None:
+    run = reviewing(helper())
+    turn(run, gated("c1", "ask_helper"))
+    said(run, "c1", {"approved": False, "reason": "no"})
+
+    assert results(run) == [{"rejected": "no"}]
+    assert list(run.state.scopes) == ["graph:g", CLERK]
+
+
+def test_what_an_agent_comes_to_is_the_result_of_its_call() -> None:
+    run = helped()
+    run.finish("model", {"output": {"found": 3}, "agent_state": {"own": 1}})
+
+    assert results(run) == [{"content": {"found": 3}}]
+    # What it remembers is its own.
+    assert "agent_state" not in run.orders("model")[-1].values
+    assert run.orders("model")[-1].visit == f"{CLERK};node:model:2"
+
+
+def test_an_agent_without_an_output_has_nothing_as_its_result() -> None:
+    run = helped()
+    run.finish("model")
+
+    assert results(run) == [{"content": None}]
+
+
+@pytest.mark.parametrize(("output", "after"), [(None, "was there"), ("new", "new")])
+def test_an_agent_that_comes_to_nothing_leaves_what_was_there(output: object, after: str) -> None:
+    run = reviewing(values={"x": "was there"})
+    run.finish("model", {"output": output})
+
+    assert (run.status, run.values) == ("completed", {"x": after})
+
+
+def test_an_agent_that_fails_has_its_failure_as_the_result_of_its_call() -> None:
+    run = helped()
+    run.feed(
+        events.NodeFailed, visit=run.visit("model").address, code="max_turns", message="50 turns"
+    )
+
+    assert results(run) == [{"error": "50 turns", "code": "max_turns"}]
+    assert list(run.state.scopes) == ["graph:g", CLERK]
+
+
+@pytest.mark.parametrize("deepest", ["answer", "failure"])
+def test_three_levels_of_agents_give_what_the_deepest_came_to(deepest: str) -> None:
+    inner = agent_node(
+        "ask_expert", name="expert", output={}, result="output", on_error=helper().on_error
+    )
+    middle = agent_node(
+        "ask_helper", inner, name="helper", output={}, result="output", on_error=helper().on_error
+    )
+    run = reviewing(middle)
+    turn(run, call("c1", "ask_helper"))
+    turn(run, call("h1", "ask_expert"))
+    turn(run, gated("e1", "delete"))
+    expert = f"{HELPER};tool:ask_expert:h1;agent:expert"
+    (entry,) = run.state.ledger.open.values()
+
+    assert entry.address == f"{expert};tool:delete:e1"
+    assert [parent.address for parent in entry.parents] == [
+        f"{HELPER};tool:ask_expert:h1",
+        f"{CLERK};tool:ask_helper:c1",
+        "graph:g;node:review",
+    ]
+    for parent in entry.parents:
+        refusal = run.refused(events.Responded, **run.response({parent.id: YES}))
+        assert (refusal.code, refusal.details["root_causes"]) == ("not_root_cause", [entry.id])
+    said(run, "e1", YES)
+    if deepest == "answer":
+        done(run, "e1", {"content": "gone"})
+    else:
+        failed(run, "e1", "locked")
+    told = (
+        {"content": "gone"} if deepest == "answer" else {"error": "locked", "code": "node_failed"}
+    )
+    assert results(run) == [told]
+    run.finish("model", {"output": "expert's"})
+    assert results(run) == [{"content": "expert's"}]
+    run.finish("model", {"output": "helper's"})
+    assert results(run) == [{"content": "helper's"}]
+    run.finish("model", {"output": "clerk's"})
+    assert (run.status, run.values) == ("completed", {"x": "clerk's"})

@@ -1,0 +1,199 @@
+"""Calls and turns that are stopped: by a pause, a hand-over, a cancellation, or by being skipped."""
+
+from __future__ import annotations
+
+import pytest
+from core_agents import (
+    CLERK,
+    address_of,
+    call,
+    calls,
+    done,
+    gated,
+    helper,
+    question,
+    results,
+    reviewing,
+    said,
+    turn,
+)
+from core_drive import Drive
+
+from abeyance.core import events
+from abeyance.core.recall import transcripts
+from abeyance.core.state import Limits
+
+YES = {"approved": True}
+PAY = f"{CLERK};tool:pay:c1"
+
+
+def approved() -> Drive:
+    """An approved call runs, and beside it one that nobody gates."""
+    run = reviewing()
+    turn(run, gated("c1"), call("c2", "delete"), transcript="t1")
+    said(run, "c1", YES)
+    return run
+
+
+@pytest.mark.parametrize("how", ["pause", "rotation"])
+def test_a_call_that_may_run_only_once_is_waited_for_where_others_are_stopped(how: str) -> None:
+    run = approved()
+    if how == "pause":
+        run.feed(events.Paused, actor="bob", mode="now")
+    else:
+        run.feed(events.RotationDue, hard=True)
+
+    assert run.stops == [(f"{CLERK};tool:delete:c2", how, False)]
+    done(run, "c1", {"content": 1})
+    run.stopped("delete", {"step": 1})
+    assert (run.running, run.ready) == ([], ["delete"])
+    run.feed(events.Resumed if how == "pause" else events.Restored, **_who(how))
+    assert run.orders("delete")[-1].journal == {"step": 1}
+    done(run, "c2", {"content": 2})
+    assert results(run) == [{"content": 1}, {"content": 2}]
+    assert len(run.orders("pay")) == 1
+
+
+def _who(how: str) -> dict[str, str]:
+    return {"actor": "bob"} if how == "pause" else {}
+
+
+def test_a_call_that_may_run_only_once_is_stopped_when_the_run_is_cancelled() -> None:
+    run = approved()
+    run.cancel()
+
+    assert run.stops == [
+        (PAY, "ending", False),
+        (f"{CLERK};tool:delete:c2", "ending", False),
+    ]
+    run.stopped("pay")
+    run.stopped("delete")
+    assert run.status == "cancelled"
+
+
+def test_what_a_turn_had_done_by_then_counts_when_the_run_ends() -> None:
+    run = reviewing()
+    address = run.visit("model").address
+    run.cancel()
+    run.feed(events.NodeStopped, visit=address, patch={"transcript": "half"})
+
+    assert run.status == "cancelled"
+    assert transcripts(run.state) == {CLERK: "half"}
+
+
+def test_what_a_turn_had_done_by_then_does_not_count_when_it_begins_again() -> None:
+    run = reviewing()
+    address = run.visit("model").address
+    run.feed(events.Paused, actor="bob", mode="now")
+    run.feed(events.NodeStopped, visit=address, patch={"transcript": "half"})
+    run.feed(events.Resumed, actor="bob")
+
+    assert run.orders("model")[-1].visit == address
+    assert "transcript" not in run.orders("model")[-1].values
+
+
+def test_what_was_done_by_then_and_cannot_be_merged_hides_no_cancellation() -> None:
+    run = reviewing()
+    address = run.visit("model").address
+    run.cancel()
+    run.feed(events.NodeStopped, visit=address, patch={"nonsense": 1})
+
+    assert run.status == "cancelled"
+    assert [each.code for each in run.ending.beside] == ["invalid_patch"]
+
+
+def test_a_pause_lets_calls_finish_and_holds_the_next_turn() -> None:
+    run = reviewing()
+    turn(run, call("c1"), gated("c2"))
+    run.feed(events.Paused, actor="bob")
+    done(run, "c1", {"content": 1})
+    said(run, "c2", {"approved": False})
+    assert (run.status, run.running) == ("paused", [])
+    run.feed(events.Resumed, actor="bob")
+
+    assert results(run) == [{"content": 1}, {"rejected": None}]
+
+
+def test_an_approval_that_comes_during_a_pause_runs_its_call_after_it() -> None:
+    run = reviewing()
+    turn(run, gated("c1"))
+    run.feed(events.Paused, actor="bob")
+    said(run, "c1", YES)
+    assert run.orders("pay") == []
+    run.feed(events.Resumed, actor="bob")
+
+    assert calls(run) == ["c1"]
+
+
+def test_a_call_that_is_ready_is_skipped_and_has_no_result() -> None:
+    run = reviewing(limits=Limits(max_parallel_visits=1))
+    turn(run, call("c1"), call("c2"))
+    run.direct("skip", target=address_of(run, "c2"))
+    done(run, "c1", {"content": 1})
+
+    assert run.rejected() == []
+    assert results(run) == [{"content": 1}, None]
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_call_that_somebody_has_to_approve_is_not_skipped(is_asked: bool) -> None:
+    run = reviewing()
+    if not is_asked:
+        run.feed(events.Paused, actor="bob")
+    turn(run, gated("c1"))
+    run.direct("skip", target=PAY)
+
+    assert run.rejected() == [("d1", "not_skippable")]
+
+
+def test_a_call_that_was_approved_is_not_skipped() -> None:
+    run = reviewing(limits=Limits(max_parallel_visits=1))
+    turn(run, call("c1"), gated("c2"))
+    said(run, "c2", YES)
+    run.direct("skip", target=address_of(run, "c2"))
+    done(run, "c1", {"content": 1})
+    assert calls(run) == ["c2"]
+    done(run, "c2", {"content": 2})
+
+    assert results(run) == [{"content": 1}, {"content": 2}]
+
+
+def test_a_call_about_which_a_hook_asks_is_not_skipped_before_it_is_asked() -> None:
+    run = reviewing()
+    run.feed(events.Paused, actor="bob")
+    turn(run, call("c1", "pay", question("ok", "question", "Hook")))
+    run.direct("skip", target=PAY)
+
+    assert run.rejected() == [("d1", "not_skippable")]
+
+
+def test_a_deadline_of_an_approval_may_halt_the_run() -> None:
+    run = reviewing()
+    turn(run, gated("c1", timeout=60.0), transcript="t1")
+    run.tick(60)
+
+    assert (run.status, run.ending.reason) == ("halted", "interrupt-timeout")
+    assert (run.orders("pay"), transcripts(run.state)) == ([], {CLERK: "t1"})
+
+
+def test_values_that_a_person_updates_are_those_around_the_agents() -> None:
+    run = reviewing(helper())
+    turn(run, call("c1", "ask_helper"))
+    turn(run, gated("h1"), agent_state={"trusted": False})
+    before = {key: scope.values for key, scope in run.state.scopes.items()}
+    run.direct("update_state", params={"patch": {"x": 7}})
+
+    assert (run.rejected(), run.values) == ([], {"x": 7})
+    (fact,) = run.facts("run.values_edited")
+    assert (fact.address, fact.data) == ("graph:g", {"fields": ["x"]})
+    after = {key: scope.values for key, scope in run.state.scopes.items()}
+    assert after == {**before, "graph:g": {"x": 7}}
+
+
+@pytest.mark.parametrize("target", [None, CLERK, PAY, "pay"])
+def test_what_an_agent_remembers_is_nothing_that_a_person_can_write(target: str | None) -> None:
+    run = reviewing()
+    turn(run, gated("c1"))
+    run.direct("update_state", target=target, params={"patch": {"agent_state": {"trusted": True}}})
+
+    assert run.rejected() == [("d1", "invalid_patch")]

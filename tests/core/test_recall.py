@@ -1,0 +1,133 @@
+"""What is kept of an agent whose graph is over."""
+
+from __future__ import annotations
+
+from core_agents import CLERK, agent_node, call, done, failed, helper, reviewing, turn
+from core_drive import Drive, chain, edge, graph, nested, restored
+
+from abeyance.core import events
+from abeyance.core.model import START, GoTo
+from abeyance.core.recall import transcripts
+
+REMEMBERS = ("transcript", "agent_state")
+KEY = "graph:g/review"
+
+
+def looping(remembers: tuple[str, ...] = REMEMBERS) -> Drive:
+    """The agent is entered again for as long as its output is `more`."""
+    node = agent_node("review", remembers=remembers)
+    again = edge("review", "review", {"x": "more"})
+    return Drive(graph(node, "end", ways=[(START, "review"), again, edge("review", "end", "else")]))
+
+
+def test_the_conversation_of_an_agent_is_known_while_it_lasts_and_afterwards() -> None:
+    run = reviewing()
+    assert transcripts(run.state) == {}
+    turn(run, call("c1"), transcript="t1")
+    assert (transcripts(run.state), run.state.transcripts) == ({CLERK: "t1"}, {})
+    done(run, "c1", 1)
+    run.finish("model", {"output": 1, "transcript": "t2"})
+
+    assert (run.status, transcripts(run.state)) == ("completed", {CLERK: "t2"})
+
+
+def test_a_graph_that_is_no_agents_has_no_conversation() -> None:
+    inner = chain("deep", name="inner", fields={"transcript": "last"})
+    run = Drive(chain(nested("n", inner)))
+    run.finish("deep", {"transcript": "t1"})
+
+    assert transcripts(run.state) == {}
+
+
+def test_an_agent_that_does_not_remember_begins_anew() -> None:
+    run = looping(remembers=())
+    run.finish("model", {"output": "more", "transcript": "t1", "agent_state": {"trusted": True}})
+
+    values = run.orders("model")[-1].values
+    assert (values.keys() & {"transcript", "agent_state"}, run.state.remembered) == (set(), {})
+    assert transcripts(run.state) == {CLERK: "t1"}
+
+
+def test_an_agent_that_remembers_goes_on_where_its_last_visit_was() -> None:
+    run = looping()
+    run.finish("model", {"output": "more", "transcript": "t1", "agent_state": {"trusted": True}})
+
+    order = run.orders("model")[-1]
+    assert order.visit == "graph:g;node:review:2;agent:clerk;node:model"
+    assert order.values["transcript"] == "t1"
+    assert order.values["agent_state"] == {"trusted": True}
+    assert "output" not in order.values
+    run.finish("model", {"output": "enough", "transcript": "t2"})
+    assert transcripts(run.state) == {
+        CLERK: "t1",
+        "graph:g;node:review:2;agent:clerk": "t2",
+    }
+    assert run.state.remembered == {KEY: {"transcript": "t2", "agent_state": {"trusted": True}}}
+
+
+def test_an_agent_that_failed_is_remembered_too() -> None:
+    node = agent_node("review", remembers=REMEMBERS, on_error=GoTo(node="again"))
+    spec = graph(node, "again", ways=[(START, "review"), ("again", "review")])
+    run = Drive(spec)
+    turn(run, call("c1"), transcript="t1", agent_state={"seen": 1})
+    failed(run, "c1", fatal=True)
+    assert run.state.remembered[KEY] == {"transcript": "t1", "agent_state": {"seen": 1}}
+    run.finish("again")
+
+    assert run.orders("model")[-1].values["transcript"] == "t1"
+
+
+def test_an_agent_that_is_left_before_it_said_anything_is_remembered_as_it_began() -> None:
+    node = agent_node("review", remembers=REMEMBERS, on_error=GoTo(node="end"))
+    run = Drive(graph(node, "end", ways=[(START, "review")]))
+    run.fail("model")
+
+    assert run.state.remembered == {KEY: {}}
+    assert transcripts(run.state) == {}
+
+
+def test_a_cancelled_run_still_knows_its_conversations() -> None:
+    run = reviewing(helper())
+    turn(run, call("c1", "ask_helper"), transcript="t1")
+    turn(run, call("h1"), transcript="h1")
+    run.cancel(mode="now")
+
+    assert run.status == "cancelled"
+    assert transcripts(run.state) == {
+        CLERK: "t1",
+        f"{CLERK};tool:ask_helper:c1;agent:helper": "h1",
+    }
+
+
+def test_a_helper_that_remembers_does_so_within_the_visit_of_its_caller() -> None:
+    run = reviewing(helper(remembers=REMEMBERS))
+    turn(run, call("c1", "ask_helper"))
+    run.finish("model", {"output": 1, "transcript": "h1"})
+    turn(run, call("c2", "ask_helper"))
+    assert run.orders("model")[-1].values["transcript"] == "h1"
+    run.finish("model", {"output": 2, "transcript": "h2"})
+    assert list(run.state.remembered) == [f"{CLERK}/ask_helper"]
+    run.finish("model", {"output": 3})
+
+    assert run.state.remembered == {}
+
+
+def test_of_conversations_that_are_over_the_last_two_hundred_are_kept() -> None:
+    run = looping(remembers=())
+    for number in range(205):
+        run.finish("model", {"output": "more", "transcript": f"t{number}"})
+
+    kept = list(run.state.transcripts.values())
+    assert (len(kept), kept[0], kept[-1]) == (200, "t5", "t204")
+
+
+def test_what_is_kept_survives_a_hand_over() -> None:
+    run = looping()
+    run.finish("model", {"output": "more", "transcript": "t1", "agent_state": {"trusted": True}})
+    run.feed(events.RotationDue, hard=True)
+    run.stopped("model")
+    run.state = restored(run.state)
+    run.feed(events.Restored)
+
+    assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
+    assert transcripts(run.state) == {CLERK: "t1", "graph:g;node:review:2;agent:clerk": "t1"}

@@ -1,0 +1,93 @@
+"""The visit of one tool call, as a worker makes it that finds what an earlier attempt has written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from agent_scripts import with_agent
+from one_visit import NoMail
+
+from abeyance import Agent, Tool, wire
+from abeyance.approvals import call_digest
+from abeyance.blobs import MemoryBlobs
+from abeyance.core.events import Call
+from abeyance.notebook import Notebook
+from abeyance.visit import context_of, graph_for, run_visit
+
+
+@dataclass(kw_only=True)
+class ToolOrder:
+    """A call of a tool by the agent `clerk`; `kept` is where its journal is written."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    own: dict[str, Any]
+    journal: Mapping[str, Any]
+    kept: dict[str, Any] = field(default_factory=dict)
+
+
+def visiting(
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    *,
+    approved: Any = None,
+    answers: Mapping[str, Any] | None = None,
+    journal: Mapping[str, Any] | None = None,
+    kept: dict[str, Any] | None = None,
+) -> ToolOrder:
+    return ToolOrder(
+        tool=tool,
+        arguments=tool.read(dict(arguments)),
+        own={"/approval/approve": approved, **(answers or {})},
+        journal=journal or {},
+        kept={} if kept is None else kept,
+    )
+
+
+async def ended(
+    visit: ToolOrder,
+    *,
+    answers: Mapping[str, Any] | None = None,
+    journal: Mapping[str, Any] | None = None,
+) -> Any:
+    """How one attempt at it ends."""
+    tool = visit.tool
+    graph = with_agent(Agent("clerk", model="test", tools=[tool]))
+    order = wire.VisitOrder(
+        kind="visit",
+        run_id="r1",
+        graph="clerk",
+        root="g",
+        path=("review",),
+        node=tool.name,
+        address=f"graph:g;node:review;agent:clerk;tool:{tool.name}:c1",
+        values={},
+        own={**visit.own, **(answers or {})},
+        item={
+            "tool": tool.name,
+            "call_id": "c1",
+            "args": visit.arguments,
+            "digest": call_digest(tool.name, visit.arguments),
+        },
+        call=Call(tool=tool.name, id="c1", once=True),
+    )
+
+    async def write(steps: Mapping[str, Any]) -> None:
+        visit.kept.update(steps)
+
+    steps = visit.journal if journal is None else journal
+    context = context_of(
+        order,
+        notebook=Notebook(dict(steps), write, lambda: datetime.now(UTC)),
+        mail=NoMail(),
+        attempt=1,
+        logger=logging.LoggerAdapter(logging.getLogger("abeyance.node"), {}),
+        is_cancelled=lambda: False,
+        beat=lambda: None,
+        blobs=MemoryBlobs(),
+    )
+    return await run_visit(graph_for(order, {"g": graph}), order, context)
