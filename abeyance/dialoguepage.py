@@ -161,4 +161,5 @@ def _bounded(items: Sequence[TranscriptItem]) -> list[TranscriptItem]:
 def _check(before: Sequence[TranscriptItem]) -> str:
     if not before:
         return ""
-    return sha256(before[-1].model_dump_json().encode()).hexdigest()[:_CHECK_CHARS]
+    told = before[-1].model_dump_json(exclude_defaults=True)
+    return sha256(told.encode()).hexdigest()[:_CHECK_CHARS]

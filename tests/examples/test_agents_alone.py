@@ -125,6 +125,6 @@ def test_the_table_of_examples_names_each_file_and_answers_that_it_takes() -> No
     for name, answers in rows:
         module = import_module(f"examples.agents.{name}")
         assert module.graph.name == name
-        assert f"abeyance run {name} --run-id " in str(module.__doc__)
+        assert f"abeyance run {name} --run-id " in (module.__doc__ or "")
         for answer in re.findall(r"`([^`]+)`", answers):
             json.loads(answer)
