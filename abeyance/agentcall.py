@@ -40,7 +40,7 @@ from abeyance.core.events import key_of
 from abeyance.errors import Blocked, FailureCode, Unavailable
 from abeyance.hookrun import run_hooks
 from abeyance.hooks import AfterToolCall, BeforeToolCall
-from abeyance.interrupts import Suspended
+from abeyance.interrupts import Suspended, suspended_by
 from abeyance.returned import Returned
 from abeyance.toolcall import Tool, ToolContext
 
@@ -186,9 +186,10 @@ class _Call:
         await book.mark(_BEGUN, begun + 1)
         try:
             result = await self._run()
-        except Suspended:
-            # It waits for people in good order, and begins anew when they have answered.
-            book.leave(_BEGUN, begun)
+        except BaseException as error:
+            if suspended_by(error) is not None:
+                # It waits for people in good order, and begins anew when they have answered.
+                book.leave(_BEGUN, begun)
             raise
         await self._note(result)
         return result

@@ -69,8 +69,9 @@ class Context:
     `execution` tells this run from an earlier one that had the same id.
     `address` names the visit in the history, the inbox and the log. `values` are those that the visit
     was started with, as JSON. `answers` holds what people answered in this graph so far, by the name
-    of the interrupt, this visit's own before others. `attempt` counts from 1 and grows when the visit is
-    tried again. `outcome` is how the run ended, in a `finally` node, else None.
+    of the interrupt, this visit's own before others; in a tool call only to what its own code asked.
+    `attempt` counts from 1 and grows when the visit is tried again. `outcome` is how the run ended, in a
+    `finally` node, else None.
 
     `item` is that of a fan-out; `results`, after a join that gathered one, its items in order, each
     `{item, status}`. `resumed`: this visit has asked people before and was re-entered; `targets` are

@@ -85,7 +85,9 @@ def context_of(
     blobs: Blobs,
 ) -> Context:
     """What the code of a visit is handed."""
-    by_name = {key.rpartition("/")[2]: answer for key, answer in order.own.items()}
+    # What hooks asked about a tool call, or its approval, its own code has not asked under that name.
+    own = {key: answer for key, answer in order.own.items() if order.call is None or "/" not in key}
+    by_name = {key.rpartition("/")[2]: answer for key, answer in own.items()}
     return Context(
         run_id=order.run_id,
         execution=order.execution,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from abeyance.core import items, ledger, template
+from abeyance.core import items, ledger, recall, template
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
@@ -132,8 +132,9 @@ def answer(
         **({} if note is None else {"note": note}),
     )
     visit = draft.state.visits[interrupt.visit]
-    # What a person says about a visit that failed, or before it runs, is no answer of the graph's.
-    if interrupt.kind not in {"static", "error", "outcome"}:
+    # What a person says about a visit that failed, or before it runs, is no answer of the graph's; and
+    # what they say about one call of an agent is none to the next.
+    if interrupt.kind not in {"static", "error", "outcome"} and not recall.is_agent(visit.scope):
         items.put_answer(draft, visit, interrupt.name, value)
     if by != TIMEOUT:
         # A loop that a person steers is no runaway loop.

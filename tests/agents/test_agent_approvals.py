@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from agent_scripts import Script, call, places, ran, started
-from tool_visits import ended, visiting
 
 from abeyance import Agent, BeforeToolCall, Refusal, ToolContext, tool
 from abeyance.core.policy import Principal
@@ -297,72 +296,3 @@ async def test_what_was_edited_holds_also_where_the_predicate_would_not_ask_any_
     await run.respond("approve", {"approved": True, "arguments": {"amount": 1}})
 
     assert purse.paid == [(1, "bob")]
-
-
-# When the worker that ran it was lost
-
-
-async def test_a_call_whose_worker_was_lost_is_run_again_only_if_a_person_says_so() -> None:
-    purse = Purse()
-    lost = visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/begun": 1})
-
-    asked = await ended(lost)
-    (question,) = asked.asked
-    assert (question.kind, question.question.name) == ("outcome", "outcome")
-    assert purse.paid == []
-    for answer, told in (
-        ({"action": "done", "result": "paid"}, {"content": "paid"}),
-        ({"action": "fail"}, "a person says that the call failed"),
-        ({"action": "guess"}, "cannot be read"),
-    ):
-        found = await ended(lost, answers={"/outcome/outcome": answer}, journal=asked.journal)
-        assert found.result == told or told in found.result["error"]
-    assert purse.paid == []
-    again = {"/outcome/outcome": {"action": "retry"}}
-    found = await ended(lost, answers=again, journal=asked.journal)
-    assert (found.result, purse.paid) == ({"content": "paid 5"}, [(5, "bob")])
-
-
-async def test_a_call_that_is_lost_once_more_is_asked_about_once_more() -> None:
-    purse = Purse()
-    again = {"/outcome/outcome": {"action": "retry"}}
-    lost = visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/begun": 2}, answers=again)
-
-    asked = await ended(lost)
-    assert [each.question.name for each in asked.asked] == ["outcome.2"]
-    assert purse.paid == []
-
-
-async def test_a_call_that_asked_in_its_second_attempt_and_is_lost_then_is_asked_about() -> None:
-    begun: list[str] = []
-
-    @tool(approve=True)
-    async def delete(ctx: ToolContext) -> str:
-        begun.append("begun")
-        await ctx.interrupt("sure")
-        return "deleted"
-
-    again = {"/outcome/outcome": {"action": "retry"}}
-    first = await ended(visiting(delete, {}, approved=YES, journal={"/begun": 1}, answers=again))
-    assert [each.key for each in first.asked] == ["sure"]
-    answers = {**again, "sure": True}
-    kept: dict[str, Any] = {}
-    good = visiting(delete, {}, approved=YES, journal=first.journal, answers=answers, kept=kept)
-    assert (await ended(good)).result == {"content": "deleted"}
-
-    # The worker of this attempt dies after it has begun; the next finds what it wrote down by then.
-    by_then = {name: value for name, value in kept.items() if name != "/made"}
-    lost = visiting(delete, {}, approved=YES, journal=by_then, answers=answers)
-    assert [each.question.name for each in (await ended(lost)).asked] == ["outcome.2"]
-    assert len(begun) == 2
-
-
-@pytest.mark.parametrize(("on_unknown", "paid"), [("retry", [(5, "bob")]), ("fail", [])])
-async def test_a_tool_may_say_itself_what_happens_when_its_worker_is_lost(
-    on_unknown: Any, paid: Any
-) -> None:
-    purse = Purse(on_unknown=on_unknown)
-    found = await ended(visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/begun": 1}))
-
-    assert purse.paid == paid
-    assert ("may have been done" in found.result.get("error", "")) is not bool(paid)

@@ -20,7 +20,7 @@ from agent_scripts import (
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
-from abeyance import Agent, Fatal, ToolContext, tool
+from abeyance import Agent, BeforeModelCall, Fatal, ToolContext, tool
 from abeyance.agentgate import MOST_CALLS
 
 YES = {"approved": True}
@@ -313,7 +313,6 @@ async def test_a_call_may_have_any_id(till: Till, call_id: str) -> None:
 async def test_an_id_that_comes_again_is_told_from_one_that_the_model_was_not_sent(
     till: Till,
 ) -> None:
-    from abeyance import BeforeModelCall
 
     class Forgetful:
         """Sends the model nothing but the last message."""

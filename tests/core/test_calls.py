@@ -265,3 +265,20 @@ def test_a_result_without_a_fan_out_goes_nowhere() -> None:
 
     assert (run.status, run.values) == ("completed", {})
     assert not list(run.state.in_phase(Phase.RUNNING))
+
+
+def test_what_is_answered_about_one_call_is_no_answer_to_another() -> None:
+    run = reviewing()
+    turn(run, call("c1"), gated("c2"))
+    asks(run, "c1", question("sure", "question"))
+    said(run, "c1", "y", "sure")
+    assert run.orders("pay")[-1].answers == {}
+    done(run, "c1", {"content": 1})
+    said(run, "c2", YES)
+    assert (run.orders("pay")[-1].answers, run.orders("pay")[-1].own) == (
+        {},
+        {"/approval/approve": YES},
+    )
+    done(run, "c2", {"content": 2})
+
+    assert run.orders("model")[-1].answers == {}

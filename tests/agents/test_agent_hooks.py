@@ -1,0 +1,336 @@
+"""Hooks of an agent in a run: what they ask, edit, cancel and deny, and that nothing fails open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_scripts import Script, call, places, ran, respond, started
+
+from abeyance import (
+    AfterToolCall,
+    Agent,
+    BeforeModelCall,
+    BeforeToolCall,
+    ToolContext,
+    tool,
+)
+
+
+class Folder:
+    """The tool `delete`, and what it has deleted."""
+
+    def __init__(self, **about: Any) -> None:
+        self.gone: list[str] = []
+        folder = self
+
+        @tool(**about)
+        async def delete(path: str) -> str:
+            """Delete a file."""
+            folder.gone.append(path)
+            return f"deleted {path}"
+
+        self.tool = delete
+
+
+class Approval:
+    """Asks before each call, and trusts for ever who says `t`."""
+
+    name = "approval"
+
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        if event.agent_state.get("trusted"):
+            return
+        answer = await event.interrupt("sure", reason={"tool": event.tool, "args": event.args})
+        if answer == "t":
+            event.agent_state["trusted"] = True
+        elif answer != "y":
+            event.cancel_tool = "the user said no"
+
+
+async def deleting(folder: Folder, *hooks: object, calls: Any = None, **about: Any) -> Any:
+    script = Script(calls or [call("delete", "c1", path="/a")], "done")
+    run = await started(Agent("clerk", model=script, tools=[folder.tool], hooks=hooks), **about)
+    return run, script
+
+
+# Before a tool
+
+
+async def test_a_hook_asks_before_a_tool_is_scheduled() -> None:
+    folder = Folder()
+    run, script = await deleting(folder, Approval())
+    (entry,) = run.interrupts
+    assert (entry.kind, entry.name) == ("question", "sure")
+    assert entry.address == ("graph:g;node:review;agent:clerk;tool:delete:c1;process:approval")
+    assert entry.reason == {"tool": "delete", "args": {"path": "/a"}}
+    assert ran(run) == []
+    await run.respond("sure", "y")
+
+    assert (folder.gone, ran(run)) == (["/a"], ["tool:delete:c1"])
+    assert script.told() == {"c1": ("success", "deleted /a")}
+
+
+async def test_a_hook_that_cancels_has_the_model_told_and_the_tool_not_run() -> None:
+    folder = Folder()
+    run, script = await deleting(folder, Approval())
+    await run.respond("sure", "n")
+
+    assert folder.gone == []
+    assert script.told() == {"c1": ("denied", "the user said no")}
+    assert run.status == "completed"
+
+
+@pytest.mark.parametrize("cancel", [True, "not today"])
+async def test_after_hooks_run_for_a_call_that_was_cancelled(cancel: bool | str) -> None:
+    seen: list[Any] = []
+
+    class No:
+        name = "no"
+
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            event.cancel_tool = cancel
+
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            seen.append((event.call_id, event.result, event.error, event.cancelled))
+
+    folder = Folder()
+    run, script = await deleting(folder, No())
+
+    text = "cancelled by hook no" if cancel is True else cancel
+    assert seen == [("c1", text, True, True)]
+    assert (script.told(), ran(run), folder.gone) == ({"c1": ("denied", text)}, [], [])
+
+
+async def test_a_hook_edits_the_arguments_that_the_next_hook_and_the_tool_get() -> None:
+    seen: list[Any] = []
+
+    class Inside:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            event.args["path"] = f"/box{event.args['path']}"
+
+    class Look:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            seen.append(dict(event.args))
+
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            seen.append(dict(event.args))
+
+    folder = Folder()
+    await deleting(folder, Inside(), Look())
+
+    assert (folder.gone, seen) == (["/box/a"], [{"path": "/box/a"}] * 2)
+
+
+class Breaking:
+    name = "breaking"
+
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        message = "no connection"
+        raise OSError(message)
+
+
+class Misfit:
+    name = "misfit"
+
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        event.args["path"] = 7
+
+
+class Twice:
+    name = "twice"
+
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        await event.interrupt("a")
+        await event.interrupt("a")
+
+
+class Forgets:
+    name = "forgets"
+
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        event.interrupt("a")
+
+
+@pytest.mark.parametrize(
+    ("hook", "told"),
+    [
+        (Breaking(), "denied by hook breaking: OSError: no connection"),
+        (Misfit(), "denied by hook misfit: it edited the arguments, and they do not fit any more"),
+        (Forgets(), "denied by hook forgets: it called interrupt('a') without await"),
+    ],
+)
+async def test_a_hook_that_goes_wrong_denies_the_call(hook: object, told: str) -> None:
+    folder = Folder()
+    run, script = await deleting(folder, hook, Approval())
+
+    outcome, text = script.told()["c1"]
+    assert (outcome, text.startswith(told)) == ("denied", True), text
+    assert (folder.gone, run.interrupts, run.status) == ([], (), "completed")
+
+
+async def test_a_hook_that_asks_under_one_name_twice_denies_the_call() -> None:
+    folder = Folder()
+    run, script = await deleting(folder, Twice())
+    await run.respond("a", "y")
+
+    outcome, text = script.told()["c1"]
+    assert (outcome, "'a' twice" in text, folder.gone) == ("denied", True, [])
+
+
+async def test_what_two_hooks_ask_is_listed_together_and_answered_in_any_order() -> None:
+    class Second:
+        name = "second"
+
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            if await event.interrupt("sure") != "y":
+                event.cancel_tool = True
+
+    folder = Folder()
+    run, _ = await deleting(folder, Approval(), Second())
+    one, two = run.interrupts
+    assert [each.address.rpartition(":")[2] for each in (one, two)] == ["approval", "second"]
+    assert one.id != two.id
+    await run.respond(two.id, "y")
+    assert (folder.gone, len(run.interrupts)) == ([], 1)
+    await run.respond(one.id, "y")
+
+    assert folder.gone == ["/a"]
+
+
+async def test_one_hook_asks_several_things_in_sequence() -> None:
+    class Careful:
+        name = "careful"
+
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            for name in ("really", "really really"):
+                if await event.interrupt(name) != "y":
+                    event.cancel_tool = name
+
+    folder = Folder()
+    run, _ = await deleting(folder, Careful())
+    assert places(run) == [("process:careful", "really")]
+    await run.respond("really", "y")
+    assert (places(run), folder.gone) == ([("process:careful", "really really")], [])
+    await run.respond("really really", "y")
+
+    assert folder.gone == ["/a"]
+
+
+async def test_a_hook_an_approval_and_a_tool_ask_about_one_call_under_one_name() -> None:
+    done: list[str] = []
+
+    class Hook:
+        name = "hook"
+
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            if await event.interrupt("approve") != "y":
+                event.cancel_tool = True
+
+    @tool(approve=True)
+    async def delete(ctx: ToolContext, path: str) -> str:
+        done.append(await ctx.interrupt("approve"))
+        return path
+
+    script = Script(call("delete", "c1", path="/a"), "done")
+    run = await started(Agent("clerk", model=script, tools=[delete], hooks=[Hook()]))
+    ids = []
+    for kind, answer in (("question", "y"), ("approval", {"approved": True}), ("question", "t")):
+        (entry,) = run.interrupts
+        assert (entry.name, entry.kind) == ("approve", kind)
+        ids.append(entry.id)
+        await run.respond(entry.id, answer)
+
+    assert (done, len(set(ids)), run.status) == (["t"], 3, "completed")
+
+
+async def test_a_hook_may_set_a_deadline_with_a_default() -> None:
+    class Patient:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            answer = await event.interrupt(
+                "sure", timeout="1h", on_timeout={"default": "nobody answered"}
+            )
+            event.cancel_tool = answer
+
+    folder = Folder()
+    run, script = await deleting(folder, Patient())
+    await run.advance("1h")
+
+    assert (script.told(), folder.gone) == ({"c1": ("denied", "nobody answered")}, [])
+
+
+# What an agent remembers
+
+
+async def test_who_is_trusted_is_asked_no_more_in_later_turns() -> None:
+    folder = Folder()
+    script = Script(call("delete", "c1", path="/a"), call("delete", "c2", path="/b"), "done")
+    run = await started(Agent("clerk", model=script, tools=[folder.tool], hooks=[Approval()]))
+    await run.respond("sure", "t")
+
+    assert (folder.gone, run.status) == (["/a", "/b"], "completed")
+
+
+async def test_calls_of_the_same_turn_are_asked_about_though_one_answer_trusts() -> None:
+    folder = Folder()
+    calls = [call("delete", "c1", path="/a"), call("delete", "c2", path="/b")]
+    run, _ = await deleting(folder, Approval(), calls=calls)
+    await respond(run, "c1", "t")
+    assert (folder.gone, run.status) == (["/a"], "awaiting-input")
+    await respond(run, "c2", "n")
+
+    assert folder.gone == ["/a"]
+
+
+async def test_trust_that_a_call_gave_is_not_lost_when_a_hook_asks_about_its_result() -> None:
+    class Afterwards:
+        name = "afterwards"
+
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            if event.call_id == "c1":
+                await event.interrupt("seen", reason={"args": event.args})
+                event.agent_state["seen"] = event.args["path"]
+
+    class Inside:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            event.args["path"] = f"/box{event.args['path']}"
+
+    state: list[dict[str, Any]] = []
+
+    class Look:
+        async def before_model_call(self, event: BeforeModelCall) -> None:
+            state.append(dict(event.agent_state))
+
+    folder = Folder()
+    run, script = await deleting(folder, Approval(), Inside(), Afterwards(), Look())
+    await run.respond("sure", "t")
+    assert folder.gone == ["/box/a"]
+    await run.respond("seen", True)
+
+    assert state == [{}, {"trusted": True, "seen": "/box/a"}]
+    assert folder.gone == ["/box/a"]
+    assert script.told() == {"c1": ("success", "deleted /box/a")}
+
+
+async def test_what_a_failing_tool_remembered_is_dropped_and_what_its_hook_did_is_not() -> None:
+    @tool
+    async def fail(ctx: ToolContext) -> str:
+        ctx.agent_state["tool"] = 1
+        message = "it broke"
+        raise OSError(message)
+
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        ctx.agent_state["work"] = dict(ctx.agent_state)
+        return "ok"
+
+    class Mark:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            event.agent_state[event.call_id] = True
+
+    script = Script([call("fail", "c1")], [call("work", "c2")], "done")
+    agent = Agent("clerk", model=script, tools=[fail, work], hooks=[Mark()], memory="run")
+    run = await started(agent)
+
+    (kept,) = run.state.remembered.values()
+    assert kept["agent_state"] == {"c1": True, "c2": True, "work": {"c1": True, "c2": True}}

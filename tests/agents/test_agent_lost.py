@@ -1,0 +1,104 @@
+"""Approved calls whose worker was lost in the middle: nobody knows whether they were made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tool_visits import ended, visiting
+
+from abeyance import ToolContext, tool
+
+YES = {"approved": True}
+
+
+class Purse:
+    """The tool `pay`, which has to be approved, and what it has paid."""
+
+    def __init__(self, **about: Any) -> None:
+        self.paid: list[tuple[int, str]] = []
+        purse = self
+
+        @tool(**{"approve": True, **about})
+        async def pay(amount: int, to: str = "bob") -> str:
+            """Pay somebody."""
+            purse.paid.append((amount, to))
+            return f"paid {amount}"
+
+        self.tool = pay
+
+
+async def test_a_call_whose_worker_was_lost_is_run_again_only_if_a_person_says_so() -> None:
+    purse = Purse()
+    lost = visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/begun": 1})
+
+    asked = await ended(lost)
+    (question,) = asked.asked
+    assert (question.kind, question.question.name) == ("outcome", "outcome")
+    assert purse.paid == []
+    for answer, told in (
+        ({"action": "done", "result": "paid"}, {"content": "paid"}),
+        ({"action": "fail"}, "a person says that the call failed"),
+        ({"action": "guess"}, "cannot be read"),
+    ):
+        found = await ended(lost, answers={"/outcome/outcome": answer}, journal=asked.journal)
+        assert found.result == told or told in found.result["error"]
+    assert purse.paid == []
+    again = {"/outcome/outcome": {"action": "retry"}}
+    found = await ended(lost, answers=again, journal=asked.journal)
+    assert (found.result, purse.paid) == ({"content": "paid 5"}, [(5, "bob")])
+
+
+async def test_a_call_that_is_lost_once_more_is_asked_about_once_more() -> None:
+    purse = Purse()
+    again = {"/outcome/outcome": {"action": "retry"}}
+    lost = visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/begun": 2}, answers=again)
+
+    asked = await ended(lost)
+    assert [each.question.name for each in asked.asked] == ["outcome.2"]
+    assert purse.paid == []
+
+
+async def test_a_call_that_asked_in_its_second_attempt_and_is_lost_then_is_asked_about() -> None:
+    begun: list[str] = []
+
+    @tool(approve=True)
+    async def delete(ctx: ToolContext) -> str:
+        begun.append("begun")
+        await ctx.interrupt("sure")
+        return "deleted"
+
+    again = {"/outcome/outcome": {"action": "retry"}}
+    first = await ended(visiting(delete, {}, approved=YES, journal={"/begun": 1}, answers=again))
+    assert [each.key for each in first.asked] == ["sure"]
+    answers = {**again, "sure": True}
+    kept: dict[str, Any] = {}
+    good = visiting(delete, {}, approved=YES, journal=first.journal, answers=answers, kept=kept)
+    assert (await ended(good)).result == {"content": "deleted"}
+
+    # A worker that died in the middle of this has written down that it began, and no more.
+    lost = visiting(delete, {}, approved=YES, journal={"/begun": kept["/begun"]}, answers=answers)
+    assert [each.question.name for each in (await ended(lost)).asked] == ["outcome.2"]
+    assert len(begun) == 2
+
+
+async def test_a_call_whose_worker_was_lost_after_it_was_made_is_not_made_again() -> None:
+    purse = Purse()
+    kept: dict[str, Any] = {}
+    edited = {"approved": True, "arguments": {"amount": 3}}
+    first = await ended(visiting(purse.tool, {"amount": 5}, approved=edited, kept=kept))
+    again = await ended(visiting(purse.tool, {"amount": 5}, approved=edited, journal=kept))
+
+    assert purse.paid == [(3, "bob")]
+    assert first.result == again.result == {"content": "paid 3"}
+
+
+@pytest.mark.parametrize(("on_unknown", "paid"), [("retry", [(5, "bob")]), ("fail", [])])
+async def test_a_tool_may_say_itself_what_happens_when_its_worker_is_lost(
+    on_unknown: Any, paid: Any
+) -> None:
+    purse = Purse(on_unknown=on_unknown)
+    found = await ended(visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/begun": 1}))
+
+    assert purse.paid == paid
+    assert ("may have been done" in found.result.get("error", "")) is not bool(paid)

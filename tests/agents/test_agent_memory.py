@@ -1,0 +1,168 @@
+"""What another visit of an agent knows of the last, and what becomes of a conversation that was cut."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from agent_scripts import Case, Script, call, heard, started
+from pydantic_ai.messages import ModelResponse, ToolReturnPart
+
+from abeyance import END, START, Agent, BeforeToolCall, Fatal, Graph, tool
+from abeyance.testing import InMemoryRun
+
+REMEMBERS: Any = "run"
+
+
+def looping(agent: Agent, rounds: int = 2, **about: Any) -> Graph:
+    """The agent is visited so many times."""
+    graph = Graph("g", state=Case, **about)
+    graph.agent("review", agent, input=lambda state: f"round {state.rounds + 1}", output="report")
+
+    @graph.node
+    async def count(state: Case) -> dict[str, Any]:
+        return {"rounds": state.rounds + 1}
+
+    graph.edge(START, "review")
+    graph.edge("review", "count")
+    graph.route(
+        "count", lambda state: "review" if state.rounds < rounds else END, to=["review", END]
+    )
+    return graph
+
+
+async def run_of(graph: Graph) -> InMemoryRun:
+    run = InMemoryRun(graph)
+    await run.start()
+    return run
+
+
+async def test_another_visit_begins_a_conversation_of_its_own() -> None:
+    script = Script("said")
+    run = await run_of(looping(Agent("clerk", model=script)))
+
+    assert [heard(messages) for messages in script.seen] == [["round 1"], ["round 2"]]
+    assert len(run.state.transcripts) == 2
+
+
+async def test_an_agent_with_a_memory_goes_on_with_its_conversation() -> None:
+    script = Script("said one", "said two")
+    run = await run_of(looping(Agent("clerk", model=script, memory=REMEMBERS)))
+
+    assert heard(script.seen[-1]) == ["round 1", "round 2"]
+    assert run.values["report"] == "said two"
+
+
+async def test_turns_are_counted_anew_in_each_visit() -> None:
+    script = Script("said")
+    run = await run_of(
+        looping(Agent("clerk", model=script, memory=REMEMBERS, max_turns=1), rounds=3)
+    )
+
+    assert (run.status, len(script.seen)) == ("completed", 3)
+
+
+async def test_trust_lasts_from_visit_to_visit() -> None:
+    done: list[str] = []
+
+    @tool
+    async def delete(path: str) -> str:
+        done.append(path)
+        return path
+
+    class Trust:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            if not event.agent_state.get("trusted"):
+                event.agent_state["trusted"] = await event.interrupt("trust")
+
+    script = Script(call("delete", "c1", path="/a"), "one", call("delete", "c2", path="/b"), "two")
+    agent = Agent("clerk", model=script, tools=[delete], hooks=[Trust()], memory=REMEMBERS)
+    run = await run_of(looping(agent))
+    assert done == []
+    await run.respond("trust", True)
+
+    assert (run.status, done) == ("completed", ["/a", "/b"])
+
+
+async def test_a_conversation_that_was_cut_has_a_result_for_every_call_when_it_goes_on() -> None:
+    @tool
+    async def fail() -> str:
+        message = "the books are wrong"
+        raise Fatal(message)
+
+    @tool
+    async def look() -> str:
+        return "fine"
+
+    script = Script([call("fail", "c1"), call("look", "c2")], "I see")
+    agent = Agent("clerk", model=script, tools=[fail, look], memory=REMEMBERS)
+    graph = Graph("g", state=Case, on_error="interrupt")
+    graph.agent("review", agent, input="question", output="report")
+    graph.edge(START, "review")
+    run = await run_of(graph)
+    assert [each.kind for each in run.interrupts] == ["error"]
+    await run.respond("error", {"action": "retry"})
+
+    assert (run.status, run.values["report"]) == ("completed", "I see")
+    told = script.told()
+    assert list(told) == ["c1", "c2"]
+    assert {outcome for outcome, _ in told.values()} == {"interrupted"}
+    assert "may or may not have been done" in told["c1"][1]
+
+
+def unanswered(messages: Any) -> list[str]:
+    """The calls that have no result in the message right behind them."""
+    found = []
+    for each, following in itertools.pairwise(messages):
+        if isinstance(each, ModelResponse):
+            results = {
+                part.tool_call_id for part in following.parts if isinstance(part, ToolReturnPart)
+            }
+            found += [
+                part.tool_call_id for part in each.tool_calls if part.tool_call_id not in results
+            ]
+    return found
+
+
+@pytest.mark.parametrize("way", ["rerun", "go_back"])
+async def test_no_call_is_left_without_a_result_after_a_person_had_it_done_again(way: str) -> None:
+    @tool(approve=True)
+    async def pay() -> str:
+        return "paid"
+
+    script = Script(call("pay", "c1"), "paid it", call("pay", "c1"), "paid it again")
+    agent = Agent("clerk", model=script, tools=[pay], memory=REMEMBERS)
+    graph = looping(agent, rounds=1)
+    graph.interrupt("look", prompt="Good?")
+    graph.edge("count", "look")
+    run = await run_of(graph)
+    first = run.interrupts[0]
+    await run.respond(first.id, {"approved": True})
+    steps = {"params": {"steps": 1}} if way == "go_back" else {}
+    await run.send("again", action=way, target=None if way == "go_back" else "review", **steps)
+
+    assert [note.code for note in run.state.mailbox.rejected] == []
+    if way == "go_back":
+        (second,) = run.interrupts
+        assert second.id != first.id
+        await run.respond(second.id, {"approved": True})
+        assert "A person says, to have it done again: again" in heard(script.seen[-1])
+    assert all(unanswered(messages) == [] for messages in script.seen)
+
+
+async def test_a_final_result_is_answered_when_the_conversation_goes_on() -> None:
+    script = Script(call("final_result", "f1", result=3), call("final_result", "f2", result=4))
+    agent = Agent("clerk", model=script, output=int, memory=REMEMBERS)
+    run = await run_of(looping(agent))
+
+    assert (run.status, run.values["report"]) == ("completed", 4)
+    assert script.told() == {"f1": ("success", "This result was taken.")}
+
+
+async def test_a_run_that_is_over_says_where_its_conversation_is() -> None:
+    run = await started(Agent("clerk", model=Script("said")))
+
+    (head,) = run.state.transcripts.values()
+    assert isinstance(head, str)
+    assert list(run.state.transcripts) == ["graph:g;node:review;agent:clerk"]

@@ -1,0 +1,154 @@
+"""An agent whose calls follow one another: each is looked at when its turn has come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_scripts import Script, call, places, ran, started
+
+from abeyance import Agent, BeforeToolCall, Fatal, ToolContext, tool
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        bench = self
+
+        @tool
+        async def work(what: str) -> str:
+            """Work."""
+            bench.done.append(what)
+            return f"{what} done"
+
+        @tool(approve=True)
+        async def pay(what: str) -> str:
+            """Pay."""
+            bench.done.append(what)
+            return f"{what} paid"
+
+        @tool
+        async def ask(ctx: ToolContext, what: str) -> str:
+            """Ask."""
+            return str(await ctx.interrupt(what))
+
+        self.tools = [work, pay, ask]
+
+
+async def one_by_one(calls: list[Any], bench: Bench, **about: Any) -> tuple[Any, Script]:
+    script = Script(calls, "end")
+    agent = Agent("clerk", model=script, tools=bench.tools, tool_execution="sequential", **about)
+    return await started(agent), script
+
+
+async def test_a_sequence_stops_at_the_first_call_that_asks() -> None:
+    bench = Bench()
+    calls = [
+        call("work", "c1", what="one"),
+        call("pay", "c2", what="two"),
+        call("ask", "c3", what="three"),
+        call("work", "c4", what="four"),
+    ]
+    run, script = await one_by_one(calls, bench)
+    assert (bench.done, places(run)) == (["one"], [("tool:pay:c2", "approve")])
+    await run.respond("approve", {"approved": True})
+    assert (bench.done, places(run)) == (["one", "two"], [("tool:ask:c3", "three")])
+    assert len(script.seen) == 1
+    await run.respond("three", "yes")
+
+    assert bench.done == ["one", "two", "four"]
+    assert list(script.told().items()) == [
+        ("c1", ("success", "one done")),
+        ("c2", ("success", "two paid")),
+        ("c3", ("success", "yes")),
+        ("c4", ("success", "four done")),
+    ]
+    assert ran(run) == ["tool:work:c1", "tool:pay:c2", "tool:ask:c3", "tool:ask:c3", "tool:work:c4"]
+
+
+async def test_calls_that_cannot_be_made_do_not_stop_a_sequence() -> None:
+    bench = Bench()
+    calls = [
+        call("steal", "c1"),
+        call("work", "c2", what="one"),
+        call("work", "c3", what=7),
+        call("work", "c4", what="two"),
+        call("steal", "c5"),
+    ]
+    run, script = await one_by_one(calls, bench)
+
+    assert (run.status, bench.done) == ("completed", ["one", "two"])
+    assert [outcome for outcome, _ in script.told().values()] == [
+        "failed",
+        "success",
+        "failed",
+        "success",
+        "failed",
+    ]
+    assert len(script.seen) == 2
+
+
+async def test_what_a_call_remembers_is_known_to_the_hooks_of_the_next() -> None:
+    seen: list[dict[str, Any]] = []
+
+    class Trust:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            seen.append(dict(event.agent_state))
+            if not event.agent_state.get("trusted"):
+                event.agent_state["trusted"] = await event.interrupt("trust")
+
+    bench = Bench()
+    calls = [call("work", "c1", what="one"), call("work", "c2", what="two")]
+    run, _ = await one_by_one(calls, bench, hooks=[Trust()])
+    assert places(run) == [("process:Trust", "trust")]
+    await run.respond("trust", True)
+
+    assert (run.status, bench.done) == ("completed", ["one", "two"])
+    assert seen[-1] == {"trusted": True}
+
+
+async def test_a_rejected_call_does_not_stop_a_sequence() -> None:
+    bench = Bench()
+    calls = [call("pay", "c1", what="one"), call("pay", "c2", what="two")]
+    run, script = await one_by_one(calls, bench)
+    await run.respond("approve", {"approved": False})
+    assert places(run) == [("tool:pay:c2", "approve")]
+    await run.respond("approve", {"approved": True})
+
+    assert bench.done == ["two"]
+    assert [outcome for outcome, _ in script.told().values()] == ["denied", "success"]
+
+
+async def test_a_fatal_call_ends_a_sequence_and_the_run() -> None:
+    bench = Bench()
+
+    @tool
+    async def fail() -> str:
+        message = "enough"
+        raise Fatal(message)
+
+    bench.tools.append(fail)
+    calls = [call("fail", "c1"), call("work", "c2", what="two")]
+    run, _ = await one_by_one(calls, bench)
+
+    assert (run.status, bench.done) == ("failed", [])
+
+
+async def test_max_turns_counts_the_turns_of_the_model_and_not_the_calls() -> None:
+    bench = Bench()
+    calls = [call("work", f"c{number}", what=str(number)) for number in range(10)]
+    run, script = await one_by_one(calls, bench, max_turns=2)
+
+    assert (run.status, len(bench.done), len(script.seen)) == ("completed", 10, 2)
+
+
+async def test_a_message_that_is_heard_in_a_sequence_is_read_once() -> None:
+    bench = Bench()
+    calls = [call("ask", f"c{number}", what=str(number)) for number in range(3)]
+    run, script = await one_by_one(calls, bench)
+    for number in range(3):
+        await run.send(f"note {number}", sender="ada")
+        await run.respond(str(number), "yes")
+
+    texts = [text for text in script.heard() if text.startswith("<message")]
+    assert [f"note {number}" in text for number, text in enumerate(texts)] == [True] * 3
+    assert list(script.told()) == ["c0", "c1", "c2"]

@@ -1,0 +1,204 @@
+"""The turns of a model: how an agent comes to its output, and what it may not come to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from agent_scripts import Script, call, failure, heard, started, with_agent
+from pydantic import BaseModel
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.usage import RequestUsage
+
+from abeyance import Agent, ToolContext, tool
+from abeyance.errors import Blocked
+from abeyance.testing import InMemoryRun
+
+
+class Verdict(BaseModel):
+    approved: bool
+    score: int
+
+
+def final(call_id: str, **arguments: Any) -> ToolCallPart:
+    return ToolCallPart("final_result", arguments, call_id)
+
+
+@tool
+async def look(what: str) -> str:
+    """Look at something."""
+    return f"{what} is fine"
+
+
+async def test_text_without_a_call_is_the_output() -> None:
+    script = Script("all is well")
+    run = await started(Agent("clerk", model=script))
+
+    assert (run.status, run.values["report"]) == ("completed", "all is well")
+    assert heard(script.seen[0]) == ["What is to be done?"]
+
+
+async def test_an_output_of_a_type_is_read_as_that_type() -> None:
+    script = Script(final("c1", approved=True, score=3))
+    run = await started(Agent("clerk", model=script, output=Verdict))
+
+    assert run.values["report"] == {"approved": True, "score": 3}
+
+
+async def test_a_test_model_runs_an_agent_with_tools_and_an_output() -> None:
+    agent = Agent("clerk", model=TestModel(), tools=[look], output=Verdict)
+    run = await started(agent)
+
+    assert run.status == "completed"
+    assert run.values["report"].keys() == {"approved", "score"}
+    assert [e.address for e in run.events if e.type == "tool.finished"] != []
+
+
+async def test_an_output_that_does_not_fit_is_corrected() -> None:
+    script = Script(final("c1", approved="perhaps"), final("c2", approved=False, score=1))
+    run = await started(Agent("clerk", model=script, output=Verdict))
+
+    assert run.values["report"] == {"approved": False, "score": 1}
+    told = str(script.told()["c1"])
+    assert "score: Field required" in told
+    assert "approved: " in told
+
+
+async def test_corrections_are_bounded_in_a_row() -> None:
+    script = Script(final("c1", approved="perhaps"))
+    run = await started(Agent("clerk", model=script, output=Verdict, max_corrections=2))
+
+    code, message = failure(run)
+    assert (code, "3 times in a row" in message) == ("node_failed", True)
+    assert "score: Field required" in message
+    assert len(script.seen) == 3
+
+
+async def test_a_turn_that_calls_tools_is_no_correction() -> None:
+    bad, good = final("c1", approved="perhaps"), final("c2", approved=True, score=1)
+    script = Script(bad, call("look", "l1", what="x"), bad, call("look", "l2", what="y"), good)
+    agent = Agent("clerk", model=script, output=Verdict, tools=[look], max_corrections=1)
+    run = await started(agent)
+
+    assert run.values["report"] == {"approved": True, "score": 1}
+
+
+@pytest.mark.parametrize("nonsense", ["", "   ", []])
+async def test_nonsense_is_corrected_and_then_fails_the_agent(nonsense: Any) -> None:
+    script = Script(nonsense)
+    run = await started(Agent("clerk", model=script, max_corrections=1))
+
+    code, message = failure(run)
+    assert (code, "no output that fits, 2 times in a row" in message) == ("node_failed", True)
+    assert any("Your response was empty" in text for text in script.heard())
+
+
+async def test_an_output_beside_calls_waits_for_their_results() -> None:
+    script = Script(
+        [call("look", "c1", what="till"), final("c2", approved=True, score=1)],
+        final("c3", approved=False, score=2),
+    )
+    run = await started(Agent("clerk", model=script, output=Verdict, tools=[look]))
+
+    told = script.told()
+    assert told["c1"] == ("success", "till is fine")
+    assert "Not taken" in told["c2"][1]
+    assert run.values["report"] == {"approved": False, "score": 2}
+
+
+async def test_a_model_that_loops_is_ended_by_max_turns() -> None:
+    count = iter(range(1_000))
+    script = Script(lambda messages: call("look", f"c{next(count)}", what="x"))
+    run = await started(Agent("clerk", model=script, tools=[look], max_turns=4))
+
+    code, message = failure(run)
+    assert (code, "max_turns=4" in message) == ("max_turns", True)
+    assert len(script.seen) == 4
+
+
+async def test_what_a_turn_used_is_told_of_each_and_summed() -> None:
+    def counted(part: Any) -> ModelResponse:
+        usage = RequestUsage(input_tokens=10, output_tokens=3)
+        return ModelResponse(parts=[part], usage=usage, finish_reason="stop")
+
+    script = Script(counted(call("look", "c1", what="x")), counted(TextPart("done")))
+    run = await started(Agent("clerk", model=script, tools=[look]))
+
+    turns = [each for each in run.events if each.type == "model.turn"]
+    assert [each.address for each in turns] == [
+        "graph:g;node:review;agent:clerk;node:model",
+        "graph:g;node:review;agent:clerk;node:model:2",
+    ]
+    assert turns[0].data == {
+        "turn": 1,
+        "model": "function:Script",
+        "calls": ["look"],
+        "usage": {"requests": 1, "input_tokens": 10, "output_tokens": 3},
+        "finish_reason": "stop",
+    }
+    assert turns[1].data["turn"] == 2
+
+
+async def test_a_model_that_is_down_fails_nothing() -> None:
+    def down(messages: Any, info: Any) -> ModelResponse:
+        raise ModelHTTPError(503, "m", "overloaded")
+
+    run = InMemoryRun(with_agent(Agent("clerk", model=down)))
+    with pytest.raises(Blocked) as blocked:
+        await run.start()
+
+    assert blocked.value.code == "model_unavailable"
+    assert run.status == "running"
+
+
+async def test_a_provider_without_a_key_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    run = InMemoryRun(with_agent(Agent("clerk", model="openai:gpt-5")))
+    with pytest.raises(Blocked, match="OPENAI_API_KEY"):
+        await run.start()
+
+    assert run.status == "running"
+
+
+async def test_a_response_that_was_cut_fails_the_agent_and_says_what_to_do() -> None:
+    cut = ModelResponse(parts=[TextPart("it is")], finish_reason="length", model_name="m")
+    run = await started(Agent("clerk", model=Script(cut)))
+
+    code, message = failure(run)
+    assert (code, "max_tokens" in message) == ("node_failed", True)
+
+
+async def test_a_model_that_raises_is_tried_again_as_often_as_the_agent_says() -> None:
+    tried: list[int] = []
+
+    def broken(messages: Any, info: Any) -> ModelResponse:
+        tried.append(1)
+        message = "a bug"
+        raise KeyError(message)
+
+    run = await started(Agent("clerk", model=broken, model_retries=2))
+
+    assert (len(tried), failure(run)[0]) == (3, "node_failed")
+    assert "a bug" in failure(run)[1]
+
+
+async def test_what_a_call_carries_does_not_grow_with_the_conversation() -> None:
+    sizes: list[int] = []
+
+    @tool
+    async def note(ctx: ToolContext, what: str) -> str:
+        sizes.append(len(json.dumps(ctx.values)))
+        return what
+
+    def turn(messages: Any) -> Any:
+        return "done" if len(sizes) == 40 else call("note", f"c{len(sizes):02}", what="x" * 1_000)
+
+    run = await started(Agent("clerk", model=Script(turn), tools=[note]))
+
+    assert (run.status, len(sizes)) == ("completed", 40)
+    assert max(sizes) < 1_000
+    # The numbers of turns and tokens have more digits by then.
+    assert sizes[-1] - sizes[0] < 20
