@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 _POLLED: Final = (0.05, 1.0)
 """Seconds between requests to a server that is not done and asks nothing: the first, and the most."""
+_NO_WAY_BACK: Final = "no back-channel"
+"""What servers say that were written for the protocol of 2025, are asked in a later one, and elicit."""
+_HANDSHAKE_HINT: Final = (
+    ". The server asks in the way of the protocol of 2025, so it has to be declared with "
+    "McpServer(handshake=True)"
+)
 
 
 async def called(
@@ -263,7 +269,10 @@ class _Call:
         by_status = of_status(status, f"{self._told} is refused")
         if by_status is not None and error.code == types.INTERNAL_ERROR:
             return by_status
-        return McpToolError("refused", f"{self._told} was refused: {error} (code {error.code})")
+        hint = _HANDSHAKE_HINT if _NO_WAY_BACK in str(error) else ""
+        return McpToolError(
+            "refused", f"{self._told} was refused: {error} (code {error.code}){hint}"
+        )
 
 
 def _put(params: types.ElicitRequestParams) -> Wanted:

@@ -105,6 +105,17 @@ async def test_what_a_server_asks_is_an_interrupt_with_its_schema_and_no_is_an_a
     assert deeds(tmp_path) == done
 
 
+async def test_a_server_that_asks_in_the_old_way_and_is_asked_in_the_new_one_says_how_to_declare_it(
+    tmp_path: Path,
+) -> None:
+    run = testing.InMemoryRun(graph_of(Calls(("transfer", {"amount": 9})), started(tmp_path)))
+    await run.start()
+
+    assert run.status == "completed"
+    assert "has to be declared with McpServer(handshake=True)" in run.values["said"]
+    assert deeds(tmp_path) == []
+
+
 async def test_a_gated_tool_of_a_server_is_called_only_when_somebody_has_approved_it(
     tmp_path: Path,
 ) -> None:
