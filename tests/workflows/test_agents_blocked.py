@@ -110,7 +110,8 @@ class Cellar(MemoryBlobs):
 
     async def put(self, run_id: str, data: bytes) -> str:
         if self.is_shut:
-            raise Unavailable("the cellar is shut")
+            # A failure that is so large is cut by the server, and put into another.
+            raise Unavailable(f"the cellar is shut{' and dark' * 1_000}")
         return await super().put(run_id, data)
 
 
