@@ -88,12 +88,10 @@ class _Call:
         try:
             if isinstance(saved, Mapping) and _RESULT in saved:
                 # The tool has run, and a hook asked about what it gave.
-                self._memory.update(saved["state"])
-                self._arguments = saved["args"]
+                self._recall(saved)
                 result = await agentresults.opened(blobs_of(ctx), saved[_RESULT])
             elif made is not None:
-                self._memory.update(made["state"])
-                self._arguments = made["args"]
+                self._recall(made)
                 result = made["result"]
             elif result is None:
                 result = await self._result()
@@ -106,9 +104,16 @@ class _Call:
 
     async def _note(self, result: dict[str, Json]) -> None:
         """Write down what the tool has come to, so that it is not run again to be told."""
-        made = {"result": result, "state": self._memory.changes(), "args": self._arguments}
+        made = {"result": result, **self._known()}
         if size(made) <= _LARGEST_NOTE:
             await self._ctx.notebook.mark(_MADE, made)
+
+    def _known(self) -> dict[str, Json]:
+        return {"args": self._arguments, "state": self._memory.changes()}
+
+    def _recall(self, known: Mapping[str, Json]) -> None:
+        self._arguments = known["args"]
+        self._memory.update(known["state"])
 
     async def _result(self) -> dict[str, Json]:
         ctx, tool = self._ctx, self._tool
@@ -230,9 +235,8 @@ class _Call:
         blobs = blobs_of(ctx)
         if outcome.asked:
             kept = await agentresults.kept(blobs, ctx.run_id, result)
-            ctx.notebook.unmark(_MADE)
-            saved = {_RESULT: kept, "state": self._memory.changes(), "args": self._arguments}
-            raise Suspended(outcome.asked, saved)
+            ctx.notebook.leave(_MADE, None)
+            raise Suspended(outcome.asked, {_RESULT: kept, **self._known()})
         if outcome.denied is not None:
             result = agentresults.error(outcome.denied, is_denied=True)
         else:

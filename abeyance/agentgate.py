@@ -173,7 +173,6 @@ class Gate:
         return Send(node=self._offered[tool.name].node, item=item, call=call)
 
     def _unknown(self, name: str) -> str:
-        there = ", ".join(map(repr, self._offered))
-        return f"There is no tool {name!r}. " + (
-            f"There are {there}." if there else "There is none."
-        )
+        names = ", ".join(map(repr, self._offered)) or "none"
+        is_plural = len(self._offered) > 1
+        return f"There is no tool {name!r}. There {'are' if is_plural else 'is'} {names}."

@@ -112,7 +112,7 @@ def approval(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
     shown = {"tool": tool.name, "arguments": copy.deepcopy(dict(arguments))}
     if tool.prompt is None:
         listed = cut(canonical(arguments), _MOST_SHOWN)
-        prompt = f"May the tool {tool.name!r} be run with the arguments {listed}?"
+        prompt = f"Run {tool.name!r} with {listed}?"
     else:
         prompt = template.fill(tool.prompt, arguments)
     question = replace(

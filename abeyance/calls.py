@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 calls = typer.Typer()
 
 _POLL: Final = "PT30S"
+_WAYS: Final = 4
+"""To give an answer."""
 
 Reason = Annotated[str | None, typer.Option(help="Why, for the record.", show_default=False)]
 
@@ -127,18 +129,46 @@ def respond(
     response: Annotated[
         str | None, typer.Option(help="The same as ANSWER.", show_default=False)
     ] = None,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="The same as '{\"approved\": true}'.")
+    ] = False,
+    arguments: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON|@FILE|-",
+            help="With --approve: the arguments to run the tool with, in place of those shown.",
+            show_default=False,
+        ),
+    ] = None,
+    reject: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHY",
+            help='The same as \'{"approved": false, "reason": WHY}\'; without one if WHY is empty.',
+            show_default=False,
+        ),
+    ] = None,
     note: Annotated[
         str | None, typer.Option(help="A remark for the record.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer an interrupt. The same answer again changes nothing and gets the same receipt."""
-    if (answer is None) == (response is None):
+    if arguments is not None and not approve:
+        raise SettingsError("--arguments are those of a call that is approved: add --approve")
+    if [answer, response, reject].count(None) + (not approve) != _WAYS - 1:
         raise SettingsError(
             "give one answer, as JSON: abeyance respond INTERRUPT '{\"approved\": true}' (null, false "
-            "and 0 are answers too)"
+            "and 0 are answers too); or --approve; or --reject WHY"
         )
-    given = json_given(answer or response or "", "ANSWER")
+    given: Any
+    if approve:
+        edited = {} if arguments is None else {"arguments": json_given(arguments, "--arguments")}
+        given = {"approved": True, **edited}
+    elif reject is not None:
+        given = {"approved": False, **({"reason": reject} if reject else {})}
+    else:
+        given = json_given(answer or response or "", "ANSWER")
     run_id, dot, _ = target.rpartition(".")
     body = {"interrupt_id": target, "response": given} if dot else {"response": given}
     if note is not None:

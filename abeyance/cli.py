@@ -24,6 +24,7 @@ from abeyance.exit import ExitCode, leave
 from abeyance.overview import overview
 from abeyance.revision import revision
 from abeyance.steering import steering
+from abeyance.transcribe import transcribing
 from abeyance.watch import watching
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ commands = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for of_runs in (calls, overview, watching, revision, steering, bulk):
+for of_runs in (calls, overview, watching, transcribing, revision, steering, bulk):
     commands.add_typer(of_runs)
 commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")

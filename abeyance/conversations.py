@@ -20,6 +20,7 @@ from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedEr
 from temporalio.common import WorkflowIDConflictPolicy
 
 from abeyance import wire
+from abeyance.blobs import Blobs
 from abeyance.core.conversation import EXCLUSIVE, Claim, Conversation
 from abeyance.errors import Code, Refusal
 from abeyance.line import RPC, refusal_of
@@ -53,8 +54,9 @@ class Conversations(Reading, ABC):
         *,
         task_queue: str = wire.TASK_QUEUE,
         patience: float = 10.0,
+        blobs: Blobs | None = None,
     ) -> None:
-        super().__init__(temporal, task_queue=task_queue, patience=patience)
+        super().__init__(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
         self._claiming = Turnstile()
 
     @abstractmethod

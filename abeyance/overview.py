@@ -98,6 +98,8 @@ def inbox(
         return
     rows = [_interrupt_row(entry) for entry in found["items"]]
     _show(("DUE", "INTERRUPT", "NEEDS", "QUESTION"), rows, "questions", found)
+    if any(entry["kind"] == "approval" for entry in found["items"]):
+        complain("to approve: abeyance respond INTERRUPT --approve; or --reject 'why'")
 
 
 def _found(

@@ -12,15 +12,19 @@ from typing import Self
 
 from temporalio.client import Client as TemporalClient
 
-from abeyance import wire
-from abeyance.closed import PAUSED_NATIVELY, record_in
+from abeyance import dialoguepage, wire
+from abeyance.blobs import Blobs, MemoryBlobs
+from abeyance.closed import PAUSED_NATIVELY, Described, record_in
 from abeyance.connection import connect_temporal, pollers
 from abeyance.core.events import Message
+from abeyance.dialogue import TranscriptItem
 from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.heads import heads
 from abeyance.inbox import Inbox, InboxFilter
 from abeyance.line import Line
 from abeyance.listing import Listing, RunFilter
-from abeyance.settings import Settings
+from abeyance.settings import Settings, load_settings
+from abeyance.storage import ConfiguredBlobs
 from abeyance.vigil import signs
 
 
@@ -28,7 +32,8 @@ class Reading:
     """The runs of one Temporal namespace, as one reads them.
 
     `task_queue` is where workers listen. `patience` is how many seconds an operation is tried before
-    it is `Unavailable`.
+    it is `Unavailable`. `blobs` are where workers keep what agents have said; without them no
+    transcript is found.
     """
 
     def __init__(
@@ -37,8 +42,10 @@ class Reading:
         *,
         task_queue: str = wire.TASK_QUEUE,
         patience: float = 10.0,
+        blobs: Blobs | None = None,
     ) -> None:
         self.temporal = temporal
+        self.blobs = MemoryBlobs() if blobs is None else blobs
         self.task_queue = task_queue
         self.patience = patience
         self._line = Line(temporal, patience=patience)
@@ -60,7 +67,8 @@ class Reading:
         What it has to know of storage and encryption is in `settings`, else in the environment.
         """
         temporal = await connect_temporal(address, namespace=namespace, settings=settings)
-        return cls(temporal, task_queue=task_queue, patience=patience)
+        blobs = ConfiguredBlobs(settings or load_settings())
+        return cls(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
 
     async def view(self, run_id: str) -> wire.RunView:
         """The run as it is now. Where no worker can be asked, what Temporal knows (`degraded`).
@@ -137,6 +145,57 @@ class Reading:
         described = await self._line.described(run_id)
         summary = described.memo.get(wire.MEMO_SUMMARY) or {}
         return described.is_running and bool(summary.get("queue_depth"))
+
+    async def transcript(
+        self,
+        run_id: str,
+        address: str | None = None,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> tuple[list[TranscriptItem], str | None]:
+        """What was said to an agent of a run, and by it, oldest first; and the cursor of what follows.
+
+        The cursor stays good while the transcript grows, and is None once the run has ended and all
+        was read: until then an empty page means that nothing was said yet. A page may be short of
+        `limit`. Where no worker can be asked, the run's history tells where its transcripts are.
+
+        Args:
+            run_id: The run.
+            address: That of the agent, or of something in it; None in a run with one transcript.
+            cursor: Where to go on; None is from the beginning.
+            limit: How many items at most, up to 1000.
+
+        Raises:
+            Refusal: `unknown_run`; `unknown_node` for an address without a transcript; `invalid_body`
+                where several could be meant, and for a cursor of another one; `gone` where what was
+                read up to the cursor was undone since.
+            Unavailable: Temporal, or what was said, cannot be reached.
+            SettingsError: The extra `agents` is not installed.
+        """
+        described = await self._line.described(run_id)
+        return await dialoguepage.page(
+            self.blobs,
+            run_id,
+            await self._transcripts(described),
+            address=address,
+            cursor=cursor,
+            limit=limit,
+            is_over=not described.is_running,
+        )
+
+    async def _transcripts(self, described: Described) -> dict[str, str]:
+        """Where a run's transcripts are: as it says, as it said at its end, or as its history tells."""
+        run_id = described.run_id
+        if not described.is_running:
+            if (left := (await self._line.record(described)).transcripts) is not None:
+                return left
+        elif described.status != PAUSED_NATIVELY:
+            try:
+                return await self._line.query(run_id, "transcripts", dict[str, str])
+            except Unavailable:
+                pass
+        return await heads(self.temporal, run_id, patience=self.patience)
 
     async def result(self, run_id: str) -> wire.ClosingRecord:
         """What an ended run left behind. Raises `unknown_run`, or `not_finished` while it runs."""

@@ -74,6 +74,14 @@ class PauseView(Record):
     on_timeout: str
 
 
+class AgentView(Record):
+    """An agent at work: how many turns its model has taken, and what they took (`input_tokens`, ...)."""
+
+    address: str
+    turns: int
+    usage: dict[str, int] = Field(default_factory=dict)
+
+
 class RunView(Record):
     """A run as people and programs see it."""
 
@@ -93,6 +101,7 @@ class RunView(Record):
     updated_at: datetime
     ended_at: datetime | None = None
     running: list[str] = Field(default_factory=list)
+    agents: list[AgentView] = Field(default_factory=list)
     interrupts: list[InterruptView] = Field(default_factory=list)
     queue_depth: int = 0
     max_queue_size: int = 0
@@ -111,7 +120,11 @@ class RunView(Record):
 
 
 class ClosingRecord(Record):
-    """What a run leaves behind: enough to read it, and to answer for it, without a worker."""
+    """What a run leaves behind: enough to read it, and to answer for it, without a worker.
+
+    `transcripts` says where those of its agents are kept, by the agents' addresses; None
+    where that was not written down.
+    """
 
     outcome: str
     reason: str | None = None
@@ -119,6 +132,7 @@ class ClosingRecord(Record):
     undelivered: list[Undelivered] = Field(default_factory=list)
     view: RunView
     interrupts: list[InterruptView] = Field(default_factory=list)
+    transcripts: dict[str, str] | None = None
 
 
 class Event(Record):

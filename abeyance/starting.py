@@ -11,6 +11,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from abeyance import wire
+from abeyance.blobs import Blobs
 from abeyance.capacity import Capacity, Policy
 from abeyance.conversations import Conversations
 from abeyance.core.conversation import Claim
@@ -33,8 +34,9 @@ class Starting(Conversations):
         *,
         task_queue: str = wire.TASK_QUEUE,
         patience: float = 10.0,
+        blobs: Blobs | None = None,
     ) -> None:
-        super().__init__(temporal, task_queue=task_queue, patience=patience)
+        super().__init__(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
         self._recency = Recency(self._listing, task_queue)
         self._evictions = Evictions(self._line, self._recency)
         self._capacity = Capacity(self._recency, self._evictions.for_another)

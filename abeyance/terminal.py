@@ -12,14 +12,21 @@ import os
 import shlex
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
+from abeyance.core.canonical import canonical
+from abeyance.specimen import specimen
+
 _LABEL: Final = 11
 _LONGEST: Final = 160
 """In characters: the data of an event in its line."""
+_REASON: Final = 300
+_ARGUMENT: Final = 300
+_AGENTS: Final = 10
+_OF_CALLS: Final = frozenset({"approval", "outcome"})
 _UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 
 
@@ -102,6 +109,10 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
     if view.get("labels"):
         told = ", ".join(f"{name}={value}" for name, value in view["labels"].items())
         lines.append(Line("labels", told))
+    if agents := view.get("agents"):
+        shown = [agent_text(agent) for agent in agents[:_AGENTS]]
+        rest = ["and others"] if len(agents) > _AGENTS else []
+        lines.append(Line("agents", "\n".join([*shown, *rest])))
     if view.get("running"):
         lines.append(Line("at work", "\n".join(view["running"])))
     if error := view.get("error"):
@@ -115,6 +126,32 @@ def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line
     return lines
 
 
+def agent_text(agent: Mapping[str, Any]) -> str:
+    """How far an agent is: `... after 2 turns, 113 tokens in, 47 out`."""
+    turns, usage = agent["turns"], agent["usage"]
+    told = f"{agent['address']}  after {turns} turn{'' if turns == 1 else 's'}"
+    if not usage:
+        return told
+    return f"{told}, {usage.get('input_tokens', 0)} tokens in, {usage.get('output_tokens', 0)} out"
+
+
+def call_text(tool: str, arguments: Any) -> str:
+    """The call of a tool in one line: `transfer(amount=5, to="ada")`."""
+    if not isinstance(arguments, Mapping):
+        # What a model wrote that is no JSON.
+        return f"{tool}({_cut(arguments if isinstance(arguments, str) else _json(arguments))})"
+    listed = (f"{name}={_cut(_json(value))}" for name, value in arguments.items())
+    return f"{tool}({', '.join(listed)})"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _ARGUMENT else f"{text[: _ARGUMENT - 3]}..."
+
+
 def interrupt_lines(
     interrupts: Sequence[Mapping[str, Any]], now: datetime | None = None
 ) -> list[Line]:
@@ -125,6 +162,7 @@ def interrupt_lines(
         lines.append(Line("question" if is_open else entry["status"], entry["prompt"]))
         lines.append(Line("", f"{entry['id']}  at {entry['address']}"))
         if is_open:
+            lines.extend(_shown(entry))
             if entry.get("deadline"):
                 then = entry.get("on_timeout")
                 then = then if isinstance(then, str) else json.dumps(then)
@@ -132,11 +170,31 @@ def interrupt_lines(
                 lines.append(Line("", f"until {entry['deadline']}{far}, then {then}"))
             if entry.get("requested_capability"):
                 lines.append(Line("", f"needs the capability {entry['requested_capability']}"))
-            answer = json.dumps(example(entry.get("response_schema")), ensure_ascii=False)
-            lines.append(Line("", f"abeyance respond {entry['id']} {shlex.quote(answer)}"))
+            lines.extend(Line("", f"abeyance respond {entry['id']} {way}") for way in _ways(entry))
         elif entry.get("answered_by"):
             lines.append(Line("", f"by {entry['answered_by']} at {entry['answered_at']}"))
     return lines
+
+
+def _shown(entry: Mapping[str, Any]) -> Iterator[Line]:
+    """What somebody needs who decides: the call that is meant, or what else was given as the reason."""
+    match entry.get("reason"):
+        case None:
+            pass
+        case {"tool": str(tool), "arguments": arguments} if entry["kind"] in _OF_CALLS:
+            if canonical(arguments) not in entry["prompt"]:
+                yield Line("", f"about {call_text(tool, arguments)}")
+        case reason:
+            text = json.dumps(reason, ensure_ascii=False)
+            yield Line("", f"because {text if len(text) <= _REASON else f'{text[:_REASON]}...'}")
+
+
+def _ways(entry: Mapping[str, Any]) -> list[str]:
+    """How to answer, as what follows on `abeyance respond ID`."""
+    if entry["kind"] == "approval":
+        return ["--approve", "--reject 'why'"]
+    answer = json.dumps(specimen(entry.get("response_schema")), ensure_ascii=False)
+    return [shlex.quote(answer)]
 
 
 def receipt_lines(receipts: Sequence[Mapping[str, Any]]) -> list[Line]:
@@ -186,34 +244,6 @@ def distance(moment: str, now: datetime) -> str:
             told.append(f"{count} {unit}")
     text = " ".join(told[:2])
     return f"in {text}" if seconds >= 0 else f"{text} ago"
-
-
-def example(schema: Any) -> Any:
-    """A value of about the form that a JSON Schema wants, to be edited by a person."""
-    if not isinstance(schema, Mapping):
-        return None
-    for key in ("default", "const"):
-        if key in schema:
-            return schema[key]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    for key in ("anyOf", "oneOf"):
-        if schema.get(key):
-            return example(schema[key][0])
-    match schema.get("type"):
-        case "object":
-            fields = schema.get("properties") or {}
-            return {name: example(fields.get(name)) for name in schema.get("required") or ()}
-        case "boolean":
-            return True
-        case "integer" | "number":
-            return 0
-        case "array":
-            return []
-        case "null":
-            return None
-        case _:
-            return "..."
 
 
 def status_of(view: Mapping[str, Any]) -> str:

@@ -42,6 +42,7 @@ class Tidying:
         self._remote = remote
         self._folder = folder
         self._granted: set[str] = set()
+        self._heard: dict[str, str] = {}
         self.run_id = ""
 
     async def play(self, answer: str | None) -> bool:
@@ -87,7 +88,18 @@ class Tidying:
         return True
 
     async def _until(self) -> Mapping[str, Any]:
-        return await run_until(self._remote, self.run_id, "awaiting-input", "completed")
+        view = await run_until(self._remote, self.run_id, "awaiting-input", "completed")
+        path = f"/runs/{self.run_id}/events"
+        page = (await self._remote.get(path, **self._heard)).json()
+        for event in page["items"]:
+            self._heard = {"after": event["id"]}
+            if event["type"] == "model.turn":
+                calls = ", ".join(event["data"]["calls"])
+                say(
+                    f"turn {event['data']['turn']}",
+                    f"the model calls {calls}" if calls else "it answers",
+                )
+        return view
 
     def _litter(self) -> None:
         self._folder.mkdir()

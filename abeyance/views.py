@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from abeyance import wire
+from abeyance.core import recall
 from abeyance.core.canonical import Json
 from abeyance.core.ledger import Interrupt, Settled
 from abeyance.core.model import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import Failure, Phase, RunState
+
+_MOST_AGENTS: Final = 50
+"""In a view, which others read too, who wait for something else."""
 
 
 def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
@@ -32,6 +39,7 @@ def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
         updated_at=state.updated_at,
         ended_at=state.updated_at if is_over else None,
         running=[visit.address for visit in state.in_phase(Phase.RUNNING)],
+        agents=agents(state)[:_MOST_AGENTS],
         interrupts=open_interrupts(state),
         queue_depth=len(state.mailbox.queue),
         max_queue_size=state.limits.max_queue_size,
@@ -68,7 +76,25 @@ def closing_record(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
         # The values stand once in the record: the client puts them back into the view.
         view=view.model_copy(update={"values": {}, "result": None}),
         interrupts=settled_interrupts(state),
+        transcripts=recall.transcripts(state),
     )
+
+
+def agents(state: RunState) -> list[wire.AgentView]:
+    """The agents at work."""
+    found = []
+    for scope in state.scopes.values():
+        if not recall.is_agent(scope.address):
+            continue
+        turns, usage = scope.values.get("turns"), scope.values.get("usage")
+        found.append(
+            wire.AgentView(
+                address=scope.address,
+                turns=turns if isinstance(turns, int) else 0,
+                usage=usage if isinstance(usage, Mapping) else {},
+            )
+        )
+    return found
 
 
 def open_interrupts(state: RunState) -> list[wire.InterruptView]:

@@ -43,6 +43,7 @@ from abeyance.shapes import Request as Request
 from abeyance.shapes import Value as Value
 from abeyance.shapes import refuse_too_deep as refuse_too_deep
 from abeyance.shown import TERMINAL_EVENTS as TERMINAL_EVENTS
+from abeyance.shown import AgentView as AgentView
 from abeyance.shown import ClosingRecord as ClosingRecord
 from abeyance.shown import ErrorView as ErrorView
 from abeyance.shown import Event as Event

@@ -35,6 +35,7 @@ from abeyance.api import (
     messages,
     problems,
     runs,
+    transcripts,
 )
 from abeyance.api import graphs as served
 from abeyance.api.auth import Tokens
@@ -97,7 +98,7 @@ def create_app(
     )
     for part in (health, served, lists, runs, interrupts, control, messages, edits, events):
         app.include_router(part.router)
-    for part in (conversations, batch, admin):
+    for part in (transcripts, conversations, batch, admin):
         app.include_router(part.router)
     if settings.keyring or settings.storage is not None:
         app.include_router(codec.router)

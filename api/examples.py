@@ -54,6 +54,7 @@ RUN: Final[dict[str, Any]] = {
     "updated_at": "2026-03-02T09:00:01Z",
     "ended_at": None,
     "running": [],
+    "agents": [],
     "interrupts": [INTERRUPT],
     "queue_depth": 0,
     "max_queue_size": 100,
@@ -152,6 +153,7 @@ RESULT: Final[dict[str, Any]] = {
         "result": _VALUES,
     },
     "interrupts": [_ANSWERED],
+    "transcripts": {},
 }
 
 RECEIPTS: Final[dict[str, Any]] = {
@@ -342,6 +344,30 @@ EVENT: Final[dict[str, Any]] = {
 EVENT_STREAM: Final = "\n".join(
     [f"id: {EVENT['id']}", f"event: {EVENT['type']}", f"data: {json.dumps(EVENT)}", "", ""]
 )
+
+
+SAID: Final[dict[str, Any]] = {
+    "role": "assistant",
+    "turn": 1,
+    "at": "2026-03-02T09:00:02Z",
+    "text": "I will pay half of it back.",
+    "media": [],
+    "sender": None,
+    "message_id": None,
+    "calls": [
+        {"call_id": "call_1", "tool": "transfer", "arguments": {"amount": 125.0, "to": "A-17"}}
+    ],
+    "tool": None,
+    "call_id": None,
+    "result": None,
+    "outcome": None,
+    "model": "gpt-5",
+    "usage": {"input_tokens": 412, "output_tokens": 31, "cached_tokens": 0},
+    "finish_reason": "tool_call",
+    "interrupted": False,
+}
+
+AGENT: Final = "graph:refund;node:review;agent:clerk"
 
 
 def listed(entry: dict[str, Any], next_cursor: str | None = None) -> dict[str, Any]:

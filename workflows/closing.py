@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -27,7 +27,8 @@ def record_of(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
         whole = record.model_dump(mode="json")
         if size(whole) > _CLOSING_MEMO_BYTES:
             view = {**whole["view"], "degraded": True}
-            whole = {**whole, "values": {}, "interrupts": [], "view": view}
+            bare: dict[str, Any] = {"values": {}, "interrupts": [], "transcripts": None}
+            whole = {**whole, **bare, "view": view}
         workflow.upsert_memo({wire.MEMO_CLOSING: whole})
         raise asyncio.CancelledError
     if ending is not None and ending.outcome == "failed":

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from abeyance import wire
+from abeyance import views, wire
+from abeyance.core.canonical import canonical
 from abeyance.core.ledger import Interrupt
 from abeyance.core.model import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import Phase, RunState
@@ -19,9 +20,11 @@ from abeyance.workflows.surface import cut, nearest_first
 
 _QUESTIONS = 10
 _RUNNING = 20
+_AGENTS = 10
 _BESIDE = 10
 _FIELD_CHARS = 300
 _PROMPT_CHARS = 1_200
+_CALL_CHARS = 1_200
 _PROMPT_LINES = 20
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Controls, among them those that turn the direction of writing, and halves of characters."""
@@ -30,6 +33,13 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\
 def details(state: RunState, start: wire.StartRun) -> str:
     """Markdown for Temporal's UI: what the run waits for, until when, and how to answer."""
     parts = [_standing(state)]
+    agents = [
+        f"{code(agent.address)} after {agent.turns} turn{'' if agent.turns == 1 else 's'}"
+        for agent in views.agents(state)
+    ]
+    if agents:
+        more = f" and {len(agents) - _AGENTS} more" if len(agents) > _AGENTS else ""
+        parts.append(f"Agents: {', '.join(agents[:_AGENTS])}{more}")
     running = [visit.address for visit in state.in_phase(Phase.RUNNING)]
     if running:
         more = f" and {len(running) - _RUNNING} more" if len(running) > _RUNNING else ""
@@ -95,28 +105,54 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
     prompt = cut(entry.prompt, _PROMPT_CHARS)
     lines = [line for line in prompt.splitlines() if line.strip()] or [""]
     facts = [f"asked at {code(entry.address)}"]
-    if prompt is not entry.prompt or len(lines) > _PROMPT_LINES:
+    is_cut = prompt is not entry.prompt or len(lines) > _PROMPT_LINES
+    match entry.reason:
+        case {"tool": str(tool), "arguments": arguments} if entry.kind in ("approval", "outcome"):
+            told = canonical(arguments)
+            is_cut = is_cut or len(told) > _CALL_CHARS
+            if told not in prompt:
+                facts.append(f"about the tool {code(tool)} with {code(told, most=_CALL_CHARS)}")
+        case _:
+            pass
+    if is_cut:
         facts.insert(0, "more than is shown here: see the query `interrupts`")
     if entry.deadline is None:
         facts.append("without a deadline")
     else:
         facts.append(_then(entry.deadline, entry.on_timeout))
-    if entry.requested_capability is None:
-        how = "To answer, send the update `respond` with"
-    else:
+    if entry.requested_capability is not None:
         facts.append(f"asks for the capability {code(entry.requested_capability)}")
-        way = f"`POST /runs/{start.run_id}/respond`"
-        how = f"Through Temporal nobody has it, so answer through the API, {way}, with"
-    answer = cut(form(entry.response_schema), _FIELD_CHARS)
-    # A block would not be wrapped, and its end would stand outside of the page.
-    body = code(f'{{"interrupt_id": "{entry.id}", "response": {answer}}}', most=1_000)
     return [
         f"### {number}. {code(entry.name)}",
         "\n>\n".join(f"> {code(line, most=_PROMPT_CHARS)}" for line in lines[:_PROMPT_LINES]),
         "\n".join(f"- {fact}" for fact in facts),
-        how,
-        body,
+        *_ways(entry, start),
     ]
+
+
+def _ways(entry: Interrupt, start: wire.StartRun) -> list[str]:
+    answer = cut(form(entry.response_schema), _FIELD_CHARS)
+    if entry.kind != "approval":
+        return [_how("answer", entry, start), _body(entry, answer)]
+    return [
+        _how("approve", entry, start),
+        _body(entry, '{"approved": true}'),
+        "and to reject, with",
+        _body(entry, '{"approved": false, "reason": "..."}'),
+        f"All that may be answered: {code(answer)}",
+    ]
+
+
+def _how(verb: str, entry: Interrupt, start: wire.StartRun) -> str:
+    if entry.requested_capability is None:
+        return f"To {verb}, send the update `respond` with"
+    way = f"`POST /runs/{start.run_id}/respond`"
+    return f"Through Temporal nobody has it, so {verb} through the API, {way}, with"
+
+
+def _body(entry: Interrupt, answer: str) -> str:
+    # A block would not be wrapped, and its end would stand outside of the page.
+    return code(f'{{"interrupt_id": "{entry.id}", "response": {answer}}}', most=1_000)
 
 
 def _then(deadline: datetime, policy: OnTimeout | OnPauseTimeout) -> str:

@@ -19,15 +19,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import views, wire
-    from abeyance.core import (
-        effects,
-        events,
-        eviction,
-        ledger,
-        machine,
-        messages,
-        snapshot,
-    )
+    from abeyance.core import effects, events, eviction, ledger, machine, messages, recall, snapshot
     from abeyance.core.model import GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
@@ -38,7 +30,6 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows.metered import Metered
     from abeyance.workflows.notice import Notice
 
-_CLOSING_MEMO_BYTES: Final = 12_000
 _SHORTEST_TIMER: Final = timedelta(milliseconds=1)
 
 
@@ -279,6 +270,10 @@ class AgentRun:
     @workflow.query(description="Unread messages, in the order of reading.")
     def messages(self) -> list[events.Message]:
         return list(self._state.mailbox.queue)
+
+    @workflow.query(description="Where the transcripts of agents are kept, by their addresses.")
+    def transcripts(self) -> dict[str, str]:
+        return recall.transcripts(self._state)
 
     @workflow.query(description="What would become of a message that is sent now.")
     def check_message(self, message: wire.SteerMessage) -> wire.MessageCheck:

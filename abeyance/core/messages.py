@@ -95,9 +95,16 @@ def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
     for message in state.mailbox.queue:
         if message.action in DIRECTIVES:
             continue
-        target = message.target
-        if target is None or target in names or _is_turn_beside(visit, target):
+        if message.target is None or message.target in names or _is_turn(message.target, visit):
             yield message
+
+
+def _is_turn(target: str, visit: Visit) -> bool:
+    """Whether a target is another turn of the same agent: who writes to one means any later one."""
+    if not recall.is_agent(visit.scope):
+        return False
+    first = f"{visit.scope};node:{visit.node}"
+    return target == first or target.startswith(f"{first}:")
 
 
 def _names(state: RunState, visit: Visit) -> set[str]:
@@ -107,14 +114,6 @@ def _names(state: RunState, visit: Visit) -> set[str]:
         # Who writes to an agent names it, or the node that it is.
         names |= {around, state.visits[around].node, state.graph_of(visit.scope).name}
     return names
-
-
-def _is_turn_beside(visit: Visit, target: str) -> bool:
-    """Whether a target is another turn of the agent: the one that its writer saw running."""
-    if not recall.is_agent(visit.scope) or not target.startswith(f"{visit.scope};"):
-        return False
-    place = Address.parse(target)
-    return str(place.parent) == visit.scope and place.segments[-1].id == visit.node
 
 
 def read_at_start(draft: Draft, visit: Visit) -> Visit:

@@ -3,35 +3,45 @@
     abeyance run plan_execute_replan --run-id journey --wait
     abeyance respond journey '{"approved": false, "reason": "no early trains"}'
 
-Each agent is a node of the graph, and the loop is an edge back. The planners give typed outputs, which
-are validated, and corrected by the model where they do not fit. A booking has to be approved; a rejection
-is something that a plan can be changed for.
+Each agent is a node of the graph, and the loop is an edge back. The planners give typed outputs; one that
+does not fit is corrected by the model. A booking has to be approved, and a rejection changes the plan.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, model_validator
 
 from abeyance import END, START, Agent, Graph, append, tool
 from examples.agents.model import Answer, Info, Messages, call, give, model, results, say, told
 
 
 class Plan(BaseModel):
-    """What is still to be done, in order. Without steps, `answer` is what the person is told."""
+    """The steps that are left, in order; or the answer, when none is left."""
 
-    steps: list[Annotated[str, Field(min_length=1)]] = []
-    answer: str | None = None
+    steps: list[str] = []
+    answer: str = ""
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> Self:
+        if bool(self.steps) == bool(self.answer):
+            raise ValueError("give the steps that are left, or the answer when none is left")
+        return self
 
 
 class Journey(BaseModel):
     """A goal, the plan as it is now, and what was done."""
 
     goal: str = "Get me to Lyon on 1 December."
-    plan: Plan = Plan()
+    plan: Plan | None = None
     report: str | None = None
     done: Annotated[list[str], append] = []
+
+    @property
+    def left(self) -> list[str]:
+        """What is still to be done."""
+        return self.plan.steps if self.plan else []
 
 
 @tool(approve=True, prompt="Book the {time} train to {destination}?")
@@ -42,12 +52,17 @@ async def book_train(destination: str, time: str) -> str:
 
 def next_step(state: Journey) -> str:
     """What the executor is told."""
-    return state.plan.steps[0]
+    return state.left[0]
+
+
+def what_next(state: Journey) -> str:
+    """Do the next step, if there is one."""
+    return "execute" if state.left else END
 
 
 def so_far(state: Journey) -> str:
     """What the replanner is told."""
-    return f"Goal: {state.goal}\nPlan: {state.plan.steps}\nDone so far: {state.done}"
+    return f"Goal: {state.goal}\nPlan: {state.left}\nDone so far: {state.done}"
 
 
 def planner_script(messages: Messages, info: Info) -> Answer:
@@ -104,11 +119,11 @@ graph.agent("replan", replanner, input=so_far, output="plan")
 @graph.node
 def note(state: Journey) -> dict[str, Any]:
     """Add what was reported to what was done."""
-    return {"done": [f"{state.plan.steps[0]} -> {state.report}"]}
+    return {"done": [f"{state.left[0]} -> {state.report}"]}
 
 
 graph.edge(START, "plan")
-graph.edge("plan", "execute")
+graph.route("plan", what_next, to=["execute", END])
 graph.edge("execute", "note")
 graph.edge("note", "replan")
-graph.route("replan", lambda state: "execute" if state.plan.steps else END, to=["execute", END])
+graph.route("replan", what_next, to=["execute", END])

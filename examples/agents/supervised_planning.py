@@ -33,7 +33,7 @@ class Weekend(BaseModel):
     request: str = "A weekend in Lyon from 1 December: the train, and a bed."
     decision: Decision | None = None
     goal: str = ""
-    plan: Plan = Plan()
+    plan: Plan | None = None
     lodging: str | None = None
 
 
@@ -43,7 +43,7 @@ def news(state: Weekend) -> str:
         case None:
             return state.request
         case Decision(to="journeys"):
-            return f"journeys says: {state.plan.answer}"
+            return f"journeys says: {state.plan.answer if state.plan else 'nothing'}"
         case _:
             return f"lodgings says: {state.lodging}"
 

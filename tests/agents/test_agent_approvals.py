@@ -43,7 +43,7 @@ async def test_an_approval_shows_the_tool_and_its_arguments_and_nothing_is_run()
     (entry,) = run.interrupts
     assert (entry.kind, entry.name, entry.address) == ("approval", "approve", ADDRESS)
     assert entry.reason == {"tool": "pay", "arguments": {"amount": 5, "to": "bob"}}
-    assert entry.prompt == 'May the tool \'pay\' be run with the arguments {"amount":5,"to":"bob"}?'
+    assert entry.prompt == 'Run \'pay\' with {"amount":5,"to":"bob"}?'
     assert entry.payload["digest"].startswith("sha256:")
     assert (purse.paid, ran(run), run.status) == ([], [], "awaiting-input")
 

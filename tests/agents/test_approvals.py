@@ -105,9 +105,7 @@ def test_an_approval_shows_the_tool_and_all_its_arguments() -> None:
     assert asked.kind == "approval"
     assert question.name == "approve"
     assert question.reason == {"tool": "transfer", "arguments": ARGUMENTS}
-    assert question.prompt == (
-        'May the tool \'transfer\' be run with the arguments {"amount":5,"to":{"iban":"X"}}?'
-    )
+    assert question.prompt == ('Run \'transfer\' with {"amount":5,"to":{"iban":"X"}}?')
     assert question.payload == {"digest": call_digest("transfer", ARGUMENTS)}
     assert question.requested_capability == "money:send"
     assert question.timeout == 7200.0

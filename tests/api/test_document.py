@@ -13,6 +13,7 @@ from abeyance import wire
 from abeyance.api import admin, batch, bodies, conversations, examples, messages
 from abeyance.api.app import create_app
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
+from abeyance.dialogue import TranscriptItem
 from abeyance.settings import Settings
 
 
@@ -101,6 +102,7 @@ def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> Non
         (conversations.Steered, examples.STEERED),
         (batch.BatchOutcome, examples.DONE_TO_MANY),
         (admin.Evicted, examples.EVICTED),
+        (TranscriptItem, examples.SAID),
     ],
 )
 def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[str, Any]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from core_drive import Drive, gate, graph
 from abeyance import wire
 from abeyance.core import events
 from abeyance.core.model import START, Default, GoTo
+from abeyance.core.state import Scope
 from abeyance.workflows.details import code, details
 
 START_RUN = wire.StartRun(run_id="r")
@@ -166,3 +169,39 @@ def test_no_name_of_a_property_leaves_the_code_span_of_the_form() -> None:
 def test_a_code_span_is_cut() -> None:
     assert len(code("x" * 10_000)) == 302
     assert [code(text) for text in (None, "", " \n ", "\u202e")] == ["(nothing)"] * 4
+
+
+def approving(prompt: str = "Pay?", capability: str | None = None) -> str:
+    run = asking(gate("approve", prompt=prompt, capability=capability))
+    (entry,) = run.state.ledger.open.values()
+    call = {"tool": "transfer", "arguments": {"to": "`ada`", "amount": 5}}
+    entry = replace(entry, kind="approval", reason=call)
+    ledger = replace(run.state.ledger, open={entry.id: entry})
+    return details(replace(run.state, ledger=ledger), START_RUN)
+
+
+def test_an_approval_shows_the_call_and_an_answer_to_copy() -> None:
+    text = approving()
+    body = re.search(r"^`(.*true.*)`$", text, re.MULTILINE)
+
+    assert """- about the tool `transfer` with `{"amount":5,"to":"'ada'"}`""" in text
+    assert body is not None
+    assert json.loads(body[1])["response"] == {"approved": True}
+    assert "To approve, send the update `respond` with\n\n" in text
+    assert '"response": {"approved": false, "reason": "..."}}`' in text
+    assert "so approve through the API" in approving(capability="pay")
+    assert "about the tool" not in approving('Run {"amount":5,"to":"`ada`"}?')
+
+
+def test_agents_at_work_are_shown_with_how_far_they_are() -> None:
+    run = asking(gate("ask"))
+    agent = Scope(address="graph:g;node:n;agent:clerk", values={"turns": 3})
+    scopes = {**run.state.scopes, agent.address: agent}
+
+    assert "Agents: `graph:g;node:n;agent:clerk` after 3 turns\n\n" in details(
+        replace(run.state, scopes=scopes), START_RUN
+    )
+    many = {
+        f"{agent.address}:{n}": replace(agent, address=f"{agent.address}:{n}") for n in range(2, 62)
+    }
+    assert " and 50 more" in details(replace(run.state, scopes=many), START_RUN)

@@ -22,6 +22,8 @@ import abeyance
 from abeyance import cli, testing
 from abeyance.api.app import create_app
 from abeyance.api.problems import PROBLEMS
+from abeyance.hooks import EVENTS
+from abeyance.mcpserver import close_servers
 from abeyance.settings import Settings
 
 PAGES = ["interrupts.md", "control.md", "agents.md", "coming-from.md"]
@@ -52,7 +54,11 @@ async def test_an_example_does_what_it_asserts(
     monkeypatch.setitem(sys.modules, "example", module)
     await perform(FIRST[block.page], module.__dict__)
 
-    await perform(block, module.__dict__)
+    try:
+        await perform(block, module.__dict__)
+    finally:
+        # A server that an example has started ends with it.
+        await close_servers()
 
 
 def ours(page: str) -> str:
@@ -127,7 +133,9 @@ def test_a_command_has_the_arguments_that_the_command_line_knows(line: str) -> N
 @pytest.mark.parametrize("page", PAGES)
 def test_a_name_that_is_mentioned_exists(page: str) -> None:
     owners = {
-        "ctx": {*dir(abeyance.Context), *abeyance.Context.__dataclass_fields__},
+        "ctx": {*dir(abeyance.ToolContext), *abeyance.ToolContext.__dataclass_fields__},
+        "event": {name for each in EVENTS for name in (*dir(each), *each.__dataclass_fields__)},
+        "agent": set(dir(abeyance.Agent)),
         "graph": set(dir(abeyance.Graph)),
         "abeyance.testing": set(dir(testing)),
         "InMemoryRun": set(dir(testing.InMemoryRun)),

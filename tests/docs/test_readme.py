@@ -10,14 +10,23 @@ import types
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from dev_stack import ANY_PORTS, Place, command
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models.function import AgentInfo
 from temporal_site import Site, real_server
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Graph, Principal
+from abeyance import Graph, Principal, testing
 from abeyance.api.app import create_app
 from abeyance.settings import Settings
 
@@ -30,12 +39,13 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", _README, re.DOTALL)
 
 
-GRAPH, TEST = blocks("python")
+GRAPH, TEST, AGENT = blocks("python")
 MAKE, SERVE, SESSION = blocks("console")
 
 
-def graph_of(source: str) -> Graph:
+def graph_of(source: str, **names: Any) -> Graph:
     module = types.ModuleType("refunds")
+    module.__dict__.update(names)
     # Its annotations are looked up there.
     sys.modules["refunds"] = module
     exec(compile(source, "README.md", "exec", dont_inherit=True), module.__dict__)
@@ -95,6 +105,25 @@ async def test_the_smallest_graph_asks_and_pays(temporal: TemporalClient) -> Non
     assert waiting.interrupts[0].prompt == "Refund 250 for A-7?"
     assert [line[:8] for line in paid.values["log"]] == ["assessed", "paid und"]
     assert [line[:8] for line in at_once.values["log"]] == ["assessed", "paid und"]
+
+
+async def test_the_smallest_agent_asks_about_a_large_refund_and_takes_another_amount() -> None:
+    def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        given = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+        if given:
+            return ModelResponse(parts=[TextPart(f"We have {given[0].content}.")])
+        return ModelResponse(parts=[ToolCallPart("refund", {"order_id": "A-7", "amount": 250})])
+
+    model = 'model="openai:gpt-5"'
+    assert model in AGENT
+    graph = graph_of(AGENT.replace(model, "model=script"), script=script)
+    run = testing.InMemoryRun(graph, {"letter": "My order A-7 never came."})
+    await run.start()
+    assert run.interrupts[0].kind == "approval"
+    edited = {"approved": True, "arguments": {"order_id": "A-7", "amount": 90}}
+    await run.respond("approve", edited, principal=_CLERK)
+
+    assert run.values["reply"] == "We have paid 90 back for A-7."
 
 
 async def test_a_run_that_waits_goes_on_by_the_graph_it_was_started_with(

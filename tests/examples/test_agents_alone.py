@@ -1,10 +1,16 @@
 """One agent and one person: each example is driven as a person would, to its end."""
 
+import json
+import re
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 
 from abeyance import Refusal
 from abeyance.testing import InMemoryRun
 from examples.agents import approval, feedback_loop, follow_up, review_and_edit
+from examples.agents.graphs import graphs
 
 
 async def test_a_ticket_is_booked_when_a_person_has_approved_it() -> None:
@@ -109,3 +115,16 @@ async def test_an_agent_asks_one_thing_after_the_other_and_each_question_is_its_
         await run.respond("answer", "three")
     await run.respond("answer", 3)
     assert run.values["plan"] == "Your trip: Hotel Edelweiss, the mountains, 3 nights."
+
+
+def test_the_table_of_examples_names_each_file_and_answers_that_it_takes() -> None:
+    page = (Path(approval.__file__).parent / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)\.py` \| [^|]+ \| (.*`.*) \|$", page, re.MULTILINE)
+
+    assert {name for name, _ in rows} == {graph.name for graph in graphs}
+    for name, answers in rows:
+        module = import_module(f"examples.agents.{name}")
+        assert module.graph.name == name
+        assert f"abeyance run {name} --run-id " in (module.__doc__ or "")
+        for answer in re.findall(r"`([^`]+)`", answers):
+            json.loads(answer)

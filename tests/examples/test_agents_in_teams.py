@@ -1,6 +1,9 @@
 """Several agents and one person: what is asked deep below is answered at the root."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,3 +122,48 @@ async def test_a_supervisor_books_no_bed_for_a_journey_that_nobody_approves() ->
     assert run.status == "completed"
     assert run.values["decision"]["text"] == "journeys says: There is no train that you want."
     assert run.values["lodging"] is None
+
+
+ALL_WITH_ANOTHER_MODEL = """
+import asyncio
+from abeyance.testing import InMemoryRun
+from examples.agents.graphs import graphs
+
+async def main():
+    for graph in graphs:
+        run = InMemoryRun(graph)
+        await run.start()
+        turns = [event.data["model"] for event in run.events if event.type == "model.turn"]
+        print(graph.name, run.status, *{*turns})
+
+asyncio.run(main())
+"""
+
+
+def test_one_variable_puts_another_model_into_every_example(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(
+        "of a model that calls every tool once, with what comes to its mind"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", ALL_WITH_ANOTHER_MODEL],
+        cwd=root,
+        env={
+            "PATH": "",
+            "PYTHONPATH": str(root),
+            "ABEYANCE_EXAMPLE_MODEL": "test",
+            "ABEYANCE_EXAMPLE_FOLDER": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert len(lines) == 10
+    # That model makes up plans which do not fit, again and again; the rest it can do.
+    failed = {name for name, status, *_ in lines if status not in {"awaiting-input", "completed"}}
+    assert failed == {"plan_execute_replan", "supervised_planning"}
+    assert {model for _, _, *models in lines for model in models} == {"test"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.replay import control, endings, flows, handovers, messages, questions, waits
+from tests.replay import agents, control, endings, flows, handovers, messages, questions, waits
 from tests.replay.stage import Scenario, named
 
 SCENARIOS: Final[dict[str, Scenario]] = named(
@@ -16,6 +16,7 @@ SCENARIOS: Final[dict[str, Scenario]] = named(
         *endings.SCENARIOS,
         *handovers.SCENARIOS,
         *questions.SCENARIOS,
+        *agents.SCENARIOS,
     ]
 )
 

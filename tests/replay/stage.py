@@ -153,7 +153,7 @@ class Stage:
         self, site: Site, input: dict[str, Any] | None = None, **options: Any
     ) -> Played:
         """The scenario's run, started at a site; the options are those of `Client.start`."""
-        options = {"labels": {"kind": "replay"}, "conversation_id": "c1", **options}
+        options = {"labels": {"kind": "replay"}, "conversation_id": self.name, **options}
         # On a server that skips time, a run whose node is not done yet would skip to its deadline.
         still = (
             nullcontext() if self.machine is None else self.machine.with_time_skipping_disabled()

@@ -83,11 +83,35 @@ async def killable_server(folder: Path) -> AsyncIterator[KillableServer]:
         server.kill()
 
 
+_WORKER = "from abeyance.worker import main; main()"
+_KEEPING_WORKER = """
+import asyncio, sys
+from abeyance.app import load_graphs
+from abeyance.blobs import FolderBlobs
+from abeyance.connection import connect_temporal
+from abeyance.settings import load_settings
+from abeyance.worker import make_worker
+
+async def serve():
+    settings = load_settings()
+    temporal = await connect_temporal()
+    blobs = FolderBlobs(sys.argv[1])
+    async with make_worker(temporal, load_graphs(settings.app), settings, blobs=blobs):
+        await asyncio.Event().wait()
+
+asyncio.run(serve())
+"""
+
+
 @contextmanager
 def worker_process(
-    server: KillableServer, app: str, log: Path
+    server: KillableServer, app: str, log: Path, *, blobs: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker in a process of its own, killed at the end if it still lives."""
+    """A worker in a process of its own, killed at the end if it still lives.
+
+    What it keeps outside of Temporal is in the folder `blobs`, else in its memory.
+    """
+    command = ["-c", _WORKER] if blobs is None else ["-c", _KEEPING_WORKER, str(blobs)]
     environment = {
         **os.environ,
         "ABEYANCE_APP": app,
@@ -96,7 +120,7 @@ def worker_process(
     }
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-c", "from abeyance.worker import main; main()"],
+            [sys.executable, *command],
             env=environment,
             cwd=log.parent,
             stdout=out,

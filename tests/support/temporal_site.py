@@ -90,7 +90,9 @@ class Site:
         self.blobs = MemoryBlobs() if blobs is None else blobs
         self.graphs = {graph.name: graph for graph in graphs}
         self.settings = Settings(task_queue=f"test-{uuid.uuid4().hex[:12]}", shutdown_grace=0.2)
-        self.client = Client(temporal, task_queue=self.settings.task_queue, patience=patience)
+        self.client = Client(
+            temporal, task_queue=self.settings.task_queue, patience=patience, blobs=self.blobs
+        )
 
     @asynccontextmanager
     async def worker(self, *graphs: Graph) -> AsyncIterator[None]:

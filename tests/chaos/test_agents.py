@@ -1,0 +1,245 @@
+"""kill -9 around the calls and turns of agents: an approved call is made once, or somebody is asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from killable import KillableServer, killable_server, worker_process
+from killed_agents import teller
+from temporal_site import ANYBODY, eventually
+
+from abeyance import wire
+from abeyance.client import Client
+
+pytestmark = [pytest.mark.chaos, pytest.mark.asyncio(loop_scope="module")]
+
+_APP = "killed_agents:graphs"
+_YES = {"approved": True}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KillableServer]:
+    async with killable_server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+class Case:
+    """A run whose workers die where its folder says, one after another."""
+
+    def __init__(
+        self, server: KillableServer, folder: Path, *calls: str, dies_at: str = ""
+    ) -> None:
+        self.id = folder.name
+        self._server = server
+        self._folder = folder
+        self._workers = 0
+        (folder / "calls").write_text("\n".join(calls), encoding="utf-8")
+        (folder / "dies_at").write_text(dies_at, encoding="utf-8")
+        self.client: Client
+
+    async def start(self) -> None:
+        self.client = await self._server.client()
+        await self.client.start(teller, {"question": str(self._folder)}, run_id=self.id)
+
+    def worker(self) -> Any:
+        self._workers += 1
+        log = self._folder / f"worker-{self._workers}.log"
+        return worker_process(self._server, _APP, log, blobs=self._folder / "blobs")
+
+    def lines(self, *beginnings: str) -> list[str]:
+        """The lines of the journal that begin with one of these words."""
+        file = self._folder / "journal"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        return [line for line in lines if line.startswith(beginnings)]
+
+    async def asked(self, name: str) -> wire.InterruptView:
+        """The open question of a name, as soon as it is asked."""
+
+        async def found() -> wire.InterruptView | None:
+            view = await self.client.view(self.id)
+            return next((entry for entry in view.interrupts if entry.name == name), None)
+
+        entry: wire.InterruptView = await eventually(found, seconds=30)
+        return entry
+
+    async def answer(self, name: str, answer: Any) -> wire.InterruptView:
+        """Answer the question of a name, when it is asked."""
+        entry = await self.asked(name)
+        await self.client.respond(self.id, {entry.id: answer}, principal=ANYBODY)
+        return entry
+
+    async def dead(self, process: Any) -> None:
+        """Wait until a worker has killed itself."""
+        await eventually(lambda: process.poll() is not None, seconds=30)
+        assert process.returncode == -9
+
+    async def ended(self) -> wire.RunView:
+        view = await self.client.wait(self.id, timeout=30)
+        assert view.status == "completed", view.error or view
+        return view
+
+
+@pytest.mark.parametrize(
+    ("dies_at", "answer", "becomes"),
+    [
+        ("before", {"action": "retry"}, (1, "charge: success: charged bob")),
+        ("in", {"action": "retry"}, (2, "charge: success: charged bob")),
+        ("in", {"action": "done", "result": "yes, charged"}, (1, "charge: success: yes, charged")),
+        ("in", {"action": "fail"}, (1, "charge: failed: The worker that ran 'charge' was lost")),
+    ],
+)
+async def test_an_approved_call_whose_worker_is_lost_is_made_again_only_if_a_person_says_so(
+    server: KillableServer, tmp_path: Path, dies_at: str, answer: Any, becomes: tuple[int, str]
+) -> None:
+    made, told = becomes
+    case = Case(server, tmp_path, "charge bob", dies_at=dies_at)
+    await case.start()
+    with case.worker() as first:
+        approval = await case.answer("approve", _YES)
+        await case.dead(first)
+        with case.worker():
+            outcome = await case.asked("outcome")
+            before = len(case.lines("bob"))
+            await case.answer("outcome", answer)
+            ended = await case.ended()
+
+    assert (approval.kind, outcome.kind) == ("approval", "outcome")
+    assert outcome.address == approval.address
+    assert outcome.reason == approval.reason
+    assert before == (1 if dies_at == "in" else 0)
+    assert len(case.lines("bob")) == made
+    assert len(set(case.lines("bob"))) == 1, "the idempotency key is another one"
+    assert ended.values["report"].startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("call", "made", "told"),
+    [
+        ("charge_again", 2, "charge_again: success: charged bob"),
+        ("charge_or_not", 1, "charge_or_not: failed: The worker that ran 'charge_or_not' was lost"),
+        ("look", 2, "look: success: charged bob"),
+    ],
+)
+async def test_what_a_lost_worker_leaves_of_a_call_is_what_its_tool_says_and_nobody_is_asked(
+    server: KillableServer, tmp_path: Path, call: str, made: int, told: str
+) -> None:
+    case = Case(server, tmp_path, f"{call} bob", dies_at="in")
+    await case.start()
+    with case.worker() as first:
+        if call != "look":
+            await case.answer("approve", _YES)
+        await case.dead(first)
+        with case.worker():
+            ended = await case.ended()
+
+    assert len(case.lines("bob")) == made
+    assert len(set(case.lines("bob"))) == 1
+    assert ended.values["report"].startswith(told)
+
+
+async def test_a_call_that_has_ended_is_not_asked_about_when_its_worker_dies_before_it_reports(
+    server: KillableServer, tmp_path: Path
+) -> None:
+    case = Case(server, tmp_path, "charge bob", dies_at="told")
+    await case.start()
+    with case.worker() as first:
+        await case.answer("approve", _YES)
+        await case.dead(first)
+        with case.worker():
+            ended = await case.ended()
+
+    assert len(case.lines("bob")) == 1
+    assert ended.values["report"] == "charge: success: charged bob"
+
+
+async def test_a_call_that_has_not_begun_when_its_worker_dies_is_made_and_nobody_is_asked(
+    server: KillableServer, tmp_path: Path
+) -> None:
+    case = Case(server, tmp_path, "charge watched", dies_at="hooked\nhooked")
+    await case.start()
+    with case.worker() as first:
+        await case.answer("watch", "yes")
+        await case.dead(first)
+        with case.worker() as second:
+            await case.dead(second)
+            with case.worker():
+                await case.answer("approve", _YES)
+                ended = await case.ended()
+
+    assert len(case.lines("watched")) == 1
+    assert ended.values["report"] == "charge: success: charged watched"
+
+
+async def test_each_loss_of_an_approved_call_is_asked_about_also_after_a_retry_that_asked(
+    server: KillableServer, tmp_path: Path
+) -> None:
+    case = Case(server, tmp_path, "charge_asking bob", dies_at="early\nin")
+    await case.start()
+    with case.worker() as first:
+        await case.answer("approve", _YES)
+        await case.dead(first)
+        with case.worker() as second:
+            await case.answer("outcome", {"action": "retry"})
+            await case.answer("account", "DE1")
+            await case.dead(second)
+            with case.worker():
+                await case.asked("outcome.2")
+                before = len(case.lines("bob"))
+                await case.answer("outcome.2", {"action": "retry"})
+                ended = await case.ended()
+
+    assert before == 1
+    assert len(case.lines("bob")) == 2
+    assert len(set(case.lines("bob"))) == 1
+    assert ended.values["report"] == "charge_asking: success: charged bob:DE1"
+
+
+async def test_a_turn_whose_worker_dies_is_taken_again_and_its_calls_are_made_once(
+    server: KillableServer, tmp_path: Path
+) -> None:
+    case = Case(server, tmp_path, "look eve", dies_at="first turn\nsecond turn")
+    await case.start()
+    with case.worker() as first:
+        await case.dead(first)
+        with case.worker() as second:
+            await case.dead(second)
+            with case.worker():
+                ended = await case.ended()
+
+    assert len(case.lines("first turn")) == 2
+    assert len(case.lines("second turn")) == 2
+    assert len(case.lines("eve")) == 1
+    assert ended.values["report"] == "look: success: charged eve"
+    assert ended.metrics is not None
+    # The agent's node, two turns and one call.
+    assert ended.metrics.visits == 4
+
+
+async def test_three_approvals_that_are_open_when_the_worker_dies_are_answered_on_another(
+    server: KillableServer, tmp_path: Path
+) -> None:
+    names = ["bob", "eve", "ann"]
+    case = Case(server, tmp_path, *(f"charge {name}" for name in names))
+    await case.start()
+
+    async def three() -> list[wire.InterruptView] | None:
+        found = (await case.client.view(case.id)).interrupts
+        return found if len(found) == 3 else None
+
+    with case.worker() as first:
+        asked = await eventually(three, seconds=30)
+        first.kill()
+        first.wait()
+        ids = [entry.id for entry in asked]
+        with case.worker():
+            for id_ in reversed(ids):
+                await case.client.respond(case.id, {id_: _YES}, principal=ANYBODY)
+            ended = await case.ended()
+
+    assert sorted(line.split()[0] for line in case.lines(*names)) == sorted(names)
+    assert len(case.lines("first turn")) == 1
+    assert ended.values["report"] == "; ".join(f"charge: success: charged {n}" for n in names)

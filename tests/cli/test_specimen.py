@@ -1,0 +1,102 @@
+"""The answer that a person is shown to edit: it should be one that is accepted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from pydantic import BaseModel
+
+from abeyance.mcpquestion import Elicitation, elicitation_question
+from abeyance.schema import schema_of
+from abeyance.specimen import specimen
+from abeyance.terminal import interrupt_lines
+
+FORM = {
+    "type": "object",
+    "properties": {"email": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["email"],
+}
+
+
+class Street(BaseModel):
+    name: str
+    number: int = 1
+
+
+class Order(BaseModel):
+    street: Street
+    express: bool
+    items: list[str]
+    note: str | None = None
+
+
+def elicited(schema: Any) -> Any:
+    asked = Elicitation(
+        name="elicit", server="s", tool="t", message="Who?", requested_schema=schema
+    )
+    return schema_of(elicitation_question(asked).response)
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (elicited(FORM), {"action": "accept", "content": {"email": "..."}}),
+        (Order.model_json_schema(), {"street": {"name": "..."}, "express": True, "items": []}),
+        ({"enum": ["done", "retry"]}, "done"),
+        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, 0),
+        ({"const": 7}, 7),
+    ],
+)
+def test_it_fits_its_schema(schema: Any, expected: Any) -> None:
+    assert specimen(schema) == expected
+    assert jsonschema_rs.is_valid(schema, specimen(schema))
+
+
+def test_a_schema_that_leads_into_itself_comes_to_an_end() -> None:
+    tree: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+    tree["required"] = ["next"]
+
+    assert specimen(tree)["next"]["next"]
+    assert specimen({"$ref": "#"}) == "..."
+    assert specimen({"$ref": "#/$defs/missing"}) is None
+
+
+def asked(**about: Any) -> str:
+    entry = {
+        "id": "r.1",
+        "status": "open",
+        "kind": "question",
+        "prompt": "Go on?",
+        "address": "graph:g;node:n",
+        **about,
+    }
+    return "\n".join(line.text for line in interrupt_lines([entry]))
+
+
+def test_a_question_about_a_call_shows_it_where_its_prompt_does_not() -> None:
+    call = {"tool": "transfer", "arguments": {"amount": 5, "to": 'a"da'}}
+
+    shown = asked(kind="approval", reason=call)
+    assert 'about transfer(amount=5, to="a\\"da")' in shown
+    assert "about" not in asked(
+        kind="approval", reason=call, prompt='Run with {"amount":5,"to":"a\\"da"}?'
+    )
+    lost = asked(
+        kind="outcome",
+        reason=call,
+        response_schema={
+            "type": "object",
+            "properties": {"action": {"enum": ["done", "retry", "fail"]}},
+            "required": ["action"],
+        },
+    )
+    assert 'abeyance respond r.1 \'{"action": "done"}\'' in lost
+
+
+def test_a_question_shows_the_reason_that_its_author_gave() -> None:
+    assert 'because {"candidates": [1, 2]}' in asked(reason={"candidates": [1, 2]})
+    assert "because 0" in asked(reason=0)
+    assert "because" not in asked()
+    assert len(asked(reason="x" * 5_000)) < 500

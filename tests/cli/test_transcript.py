@@ -1,0 +1,224 @@
+"""`abeyance transcript`, and answering what agents ask from the command line."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from agent_graphs import counters, payments, thinkers, writers
+from command_line import Terminal
+from own_thread import Threaded, threaded
+from stack import new_id
+
+MUCH = {"task": "pay much"}
+WRITER = "graph:writers;node:write;agent:writer"
+
+
+@pytest.fixture(scope="module")
+def bank() -> Iterator[Threaded]:
+    with threaded(payments(), writers(), counters(), thinkers()) as stack:
+        yield stack
+
+
+@pytest.fixture
+def teller(
+    bank: Threaded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    return Terminal(bank.api.url, capsys, monkeypatch)
+
+
+def waiting(bank: Threaded, graph: str, **input: Any) -> tuple[str, str]:
+    run_id, (asked,) = bank.do(bank.api.waiting(graph, input, run_id=new_id()))
+    return run_id, asked
+
+
+def until(bank: Threaded, run_id: str, status: str) -> dict[str, Any]:
+    return bank.do(bank.api.until(run_id, status))
+
+
+def test_it_reads_like_a_conversation(bank: Threaded, teller: Terminal) -> None:
+    run_id, asked = waiting(bank, "payments", **MUCH)
+    assert teller.call("steer", run_id, "be \x1b[2J quick")[0] == 0
+    assert teller.call("respond", asked, "--approve")[0] == 0
+    until(bank, run_id, "completed")
+
+    code, out, err = teller.call("transcript", run_id)
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0] == "input      pay much"
+    assert lines[1:4] == [
+        "turn 1     Let me see what she has.",
+        '           calls balance(of="ada")  call_1',
+        '           calls transfer(amount=5000, to="ada")  call_2',
+    ]
+    assert lines[4].startswith("           --  2")
+    assert "tokens in" in lines[4]
+    assert "\nresult     transfer  call_2\n           sent 5000 to ada\n" in out
+    assert "\nmessage    from local, message " in out
+    # Text of a run cannot repaint the terminal.
+    assert "be �[2J quick" in out
+
+
+def test_programs_get_each_item_in_a_line(bank: Threaded, teller: Terminal) -> None:
+    run_id, _ = waiting(bank, "counters", task="2")
+
+    items = teller.lines("transcript", run_id)
+    assert [item["role"] for item in items] == ["user", *["assistant", "tool"] * 2, "assistant"]
+    assert items[2]["result"] == {"of": "0", "euros": 70}
+
+
+def test_of_several_transcripts_one_has_to_be_named(bank: Threaded, teller: Terminal) -> None:
+    run_id, _ = waiting(bank, "writers", task="cats")
+
+    code, out, err = teller.call("transcript", run_id)
+    assert (code, out) == (3, "")
+    assert WRITER in err
+    assert "a text about cats" in teller.call("transcript", run_id, "--address", WRITER)[1]
+    code, _, err = teller.call("transcript", run_id, "--address", "graph:x", "--json")
+    assert (code, json.loads(err)["code"]) == (3, "unknown_node")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["nobody"], 3, "unknown_run"),
+        (["no body"], 3, "invalid_run_id"),
+        (["nobody", "--follow"], 3, "unknown_run"),
+        (["x", "--address", ""], 3, "unknown_run"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    teller: Terminal, arguments: list[str], code: int, told: str
+) -> None:
+    found, out, err = teller.call("transcript", *arguments)
+
+    assert (found, out) == (code, "")
+    assert told in err
+
+
+def test_nothing_is_read_where_nobody_answers(teller: Terminal) -> None:
+    teller.set("ABEYANCE_URL", "http://127.0.0.1:1")
+
+    assert teller.call("transcript", "x")[0] == 4
+    assert teller.call("transcript", "x", "--follow")[0] == 4
+
+
+def test_who_follows_is_told_what_is_said_until_the_run_ends(
+    bank: Threaded, teller: Terminal
+) -> None:
+    run_id, asked = waiting(bank, "payments", **MUCH)
+    before = len(teller.lines("transcript", run_id))
+
+    def answer() -> None:
+        # Somebody follows by now: a reader of events is under way.
+        deadline = time.monotonic() + 20
+        while bank.api.under_way == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        body = {"response": {"approved": True}}
+        bank.do(bank.api.http.post(f"/interrupts/{asked}/respond", json=body))
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    try:
+        items = teller.lines("transcript", run_id, "--follow")
+    finally:
+        answering.join()
+
+    assert [item["role"] for item in items] == ["user", "assistant", "tool", "tool", "assistant"]
+    assert before == 2
+    assert items == teller.lines("transcript", run_id)
+
+
+def test_who_follows_before_anything_was_said_waits_for_it(
+    bank: Threaded, teller: Terminal
+) -> None:
+    run_id = bank.do(bank.api.start("thinkers", {"task": "think"}))
+
+    def cancel() -> None:
+        deadline = time.monotonic() + 20
+        while bank.api.under_way == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        bank.do(bank.api.http.post(f"/runs/{run_id}/cancel", json={}))
+
+    cancelling = threading.Thread(target=cancel)
+    cancelling.start()
+    try:
+        items = teller.lines("transcript", run_id, "--follow")
+    finally:
+        cancelling.join()
+
+    assert [item["text"] for item in items] == ["think"]
+
+
+def test_a_question_about_a_call_shows_it_and_how_to_answer(
+    bank: Threaded, teller: Terminal
+) -> None:
+    run_id, asked = waiting(bank, "payments", **MUCH)
+
+    shown = teller.call("show", run_id)[1]
+    assert "agents     graph:payments;node:pay;agent:clerk  after 1 turn, " in shown
+    assert """question   Run 'transfer' with {"amount":5000,"to":"ada"}?""" in shown
+    assert f"           abeyance respond {asked} --approve\n" in shown
+    assert f"           abeyance respond {asked} --reject 'why'\n" in shown
+    _, listed, told = teller.call("inbox")
+    assert """Run 'transfer' with {"amount":5000,"to":"ada"}?""" in listed
+    assert "abeyance respond INTERRUPT --approve" in told
+
+
+def test_a_call_is_approved_with_other_arguments(bank: Threaded, teller: Terminal) -> None:
+    run_id, asked = waiting(bank, "payments", **MUCH)
+    edited = '{"amount": 4000, "to": "bob"}'
+
+    assert teller.call("respond", asked, "--approve", "--arguments", edited)[0] == 0
+    assert "sent 4000 to bob" in until(bank, run_id, "completed")["values"]["report"]
+
+
+@pytest.mark.parametrize(("why", "told"), [("too much", "too much"), ("", "rejected")])
+def test_a_call_is_rejected_with_a_reason_that_the_model_sees(
+    bank: Threaded, teller: Terminal, why: str, told: str
+) -> None:
+    run_id, asked = waiting(bank, "payments", **MUCH)
+
+    assert teller.call("respond", run_id, "--reject", why)[0] == 0
+    assert told in until(bank, run_id, "completed")["values"]["report"]
+    assert "\ndenied     transfer  call_2\n" in teller.call("transcript", run_id)[1]
+    code, out, _ = teller.call("respond", asked, "--reject", why)
+    assert (code, out.split(",")[0]) == (0, f"as before  {asked}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--approve", "--reject", "no"], 2, "give one answer"),
+        (["true", "--approve"], 2, "give one answer"),
+        (["true", "--response", "true"], 2, "give one answer"),
+        (["--response", "1", "--reject", "no"], 2, "give one answer"),
+        ([], 2, "give one answer"),
+        (["--arguments", "{}"], 2, "add --approve"),
+        (["--reject", "no", "--arguments", "{}"], 2, "add --approve"),
+        (["--approve", "--arguments", "much"], 2, "is not JSON"),
+        (["--approve", "--arguments", '{"amount": "much", "to": "x"}'], 3, "invalid_answer"),
+        (["--approve", "--arguments", "[]"], 3, "invalid_answer"),
+        (["--reject", "x" * 3_000], 3, "invalid_answer"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused_and_the_question_stays(
+    teller: Terminal, refusing: str, arguments: list[str], code: int, told: str
+) -> None:
+    found, out, err = teller.call("respond", refusing, *arguments)
+
+    assert (found, out) == (code, "")
+    assert told in err
+    (asked,) = teller.told("interrupts", refusing.partition(".")[0])["items"]
+    assert (asked["id"], asked["status"]) == (refusing, "open")
+
+
+@pytest.fixture(scope="module")
+def refusing(bank: Threaded) -> str:
+    """What is asked by a run that nobody answers."""
+    return waiting(bank, "payments", **MUCH)[1]

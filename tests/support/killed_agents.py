@@ -1,0 +1,104 @@
+"""Agents for workers that are killed. The question that an agent is asked is a folder: what its model
+and tools do is seen in the files of it, and so is where the process is to kill itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models.function import AgentInfo
+from scripted_agents import desk, prompts, scripted, told
+
+from abeyance import AfterToolCall, Agent, BeforeToolCall, ToolContext, tool
+
+
+def note(folder: str, line: str) -> None:
+    """Leave a line in the folder's journal."""
+    with (Path(folder) / "journal").open("a", encoding="utf-8") as journal:
+        journal.write(f"{line}\n")
+
+
+def point(folder: str, name: str) -> None:
+    """Kill this process, if it is to die here; once for each time that the folder says so."""
+    file = Path(folder) / "dies_at"
+    points = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    if name in points:
+        points.remove(name)
+        file.write_text("\n".join(points), encoding="utf-8")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _charge(ctx: ToolContext, folder: str, name: str) -> str:
+    point(folder, "before")
+    note(folder, f"{name} {ctx.idempotency_key}")
+    point(folder, "in")
+    return f"charged {name}"
+
+
+@tool(approve=True, heartbeat="2s")
+async def charge(ctx: ToolContext, folder: str, name: str) -> str:
+    """Charge somebody, when a person has approved it."""
+    return _charge(ctx, folder, name)
+
+
+@tool(approve=True, heartbeat="2s", on_unknown="retry")
+async def charge_again(ctx: ToolContext, folder: str, name: str) -> str:
+    """Charge somebody in a way that can be repeated."""
+    return _charge(ctx, folder, name)
+
+
+@tool(approve=True, heartbeat="2s", on_unknown="fail")
+async def charge_or_not(ctx: ToolContext, folder: str, name: str) -> str:
+    """Charge somebody, if nothing comes in between."""
+    return _charge(ctx, folder, name)
+
+
+@tool(heartbeat="2s")
+async def look(ctx: ToolContext, folder: str, name: str) -> str:
+    """Look somebody up, which needs no approval."""
+    return _charge(ctx, folder, name)
+
+
+@tool(approve=True, heartbeat="2s")
+async def charge_asking(ctx: ToolContext, folder: str, name: str) -> str:
+    """Charge somebody after another question."""
+    point(folder, "early")
+    account = await ctx.interrupt("account")
+    return _charge(ctx, folder, f"{name}:{account}")
+
+
+class Watcher:
+    """Asks before calls of `charge`, and looks at what calls came to."""
+
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        if event.tool == "charge" and event.args["name"] == "watched":
+            await event.interrupt("watch")
+            point(str(event.args["folder"]), "hooked")
+
+    async def after_tool_call(self, event: AfterToolCall) -> None:
+        point(str(event.args["folder"]), "told")
+
+
+def _model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Calls what a line of the file `calls` says, `tool name`, and then tells what that came to."""
+    folder = prompts(messages)[0]
+    turn = "first" if len(messages) == 1 else "second"
+    note(folder, f"{turn} turn")
+    lines = (Path(folder) / "calls").read_text(encoding="utf-8").splitlines()
+    calls: list[tuple[str, Mapping[str, Any]]] = []
+    for line in lines:
+        name, whom = line.split()
+        calls.append((name, {"folder": folder, "name": whom}))
+    response = scripted(calls, told)(messages, info)
+    point(folder, f"{turn} turn")
+    return response
+
+
+_TOOLS = [charge, charge_again, charge_or_not, charge_asking, look]
+teller = desk(Agent("clerk", model=_model, tools=_TOOLS, hooks=[Watcher()]), "teller")
+graphs = [teller]
