@@ -27,6 +27,7 @@ from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState, Status
 from abeyance.dialogue import TranscriptItem, shown
+from abeyance.dialoguepage import chosen
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Blocked, FailureCode
 from abeyance.graph import Graph
@@ -116,19 +117,13 @@ class InMemoryRun:
         return self._state
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
-        """What the agent at an address was told, said and did, oldest first; without one, the only agent.
+        """What the agent at an address was told, said and did, oldest first.
 
-        Raises LookupError, with the addresses that there are, if none or several could be meant.
+        Without one it is the only agent that there is. Raises the Refusal that the API would answer with.
         """
         heads = recall.transcripts(self._state)
-        if address is None and len(heads) == 1:
-            (address,) = heads
-        if address is None or address not in heads:
-            message = (
-                f"no conversation of {address!r}; there are those of {', '.join(heads) or 'nobody'}"
-            )
-            raise LookupError(message)
-        return shown(await transcript.read(self._blobs, heads[address]))
+        agent = chosen(self._state.run_id, heads, address)
+        return shown(await transcript.read(self._blobs, heads[agent]))
 
     async def start(self) -> None:
         """Begin, and go on until nothing can happen without an answer or the passing of time."""

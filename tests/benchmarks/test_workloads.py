@@ -80,3 +80,14 @@ def test_one_question_among_many_is_answered() -> None:
     for row in rows.values():
         assert row["answers"] == "5"
         assert float(row["events a question"]) >= 0
+
+
+@pytest.mark.timeout(120)
+def test_a_model_and_its_tools_take_turns() -> None:
+    rows = measured("agent", "by-hand,abeyance")
+
+    for row in rows.values():
+        assert row["turns"] == "14"
+        assert float(row["turns/s"]) > 0
+        assert int(row["events of the last turn"]) >= 9
+        assert int(row["bytes of turn 10"]) > 0

@@ -58,10 +58,7 @@ async def test_a_plan_is_changed_when_a_person_rejects_a_step() -> None:
     await run.respond("approve", YES)
     assert run.status == "completed"
     assert run.values["plan"]["answer"] == "Your train to Lyon is booked."
-    assert [line.partition(" -> ")[2][:8] for line in run.values["done"]] == [
-        "The call",
-        "booked: ",
-    ]
+    assert run.values["report"] == "booked: the 10:10 train to Lyon"
 
 
 async def test_a_plan_of_which_every_booking_is_rejected_ends_with_nothing_booked() -> None:
@@ -72,7 +69,7 @@ async def test_a_plan_of_which_every_booking_is_rejected_ends_with_nothing_booke
 
     assert run.status == "completed"
     assert run.values["plan"]["answer"] == "There is no train that you want."
-    assert "booked" not in " ".join(run.values["done"])
+    assert run.values["report"].endswith("no early trains")
 
 
 async def test_several_questions_are_one_interrupt_and_none_of_them_may_be_left_out() -> None:

@@ -9,13 +9,14 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
 from scripted_agents import desk, prompts, scripted, told
-from temporal_site import Site, eventually
-from temporalio.api.enums.v1 import EventType
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Agent, Graph, ToolContext, tool, transcript, wire
 from abeyance.core.state import Limits
 from abeyance.feed import Feed
+
+CLERK = "graph:desk;node:clerk;agent:clerk"
 
 
 class Speaker:
@@ -58,15 +59,11 @@ class Drill:
         self.bore = bore
 
 
-async def kept(site: Site, run_id: str) -> list[ModelMessage]:
-    """The conversation as the last turn, or the last part of one, has left it."""
-    heads = []
-    for event in (await site.history(run_id)).events:
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-            payloads = event.activity_task_completed_event_attributes.result.payloads
-            (report,) = await site.temporal.data_converter.decode(payloads)
-            heads.append((report["outcome"].get("patch") or {}).get("transcript"))
-    return await transcript.read(site.blobs, next(head for head in reversed(heads) if head))
+async def kept(site: Site, run_id: str, agent: str = CLERK) -> list[ModelMessage]:
+    """The conversation of an agent, as the record of its ended run leads to it."""
+    heads = (await site.client.result(run_id)).transcripts
+    assert heads is not None
+    return await transcript.read(site.blobs, heads[agent])
 
 
 async def reached(entries: Sequence[object], count: int) -> None:
@@ -97,6 +94,82 @@ async def test_a_cancel_stops_a_model_that_speaks_and_keeps_what_it_had_said(
     last = messages[-1]
     assert isinstance(last, ModelResponse)
     assert (last.text, last.state) == ("Once", "interrupted")
+
+
+async def test_a_cancel_through_temporal_keeps_what_the_model_had_said_too(
+    temporal: TemporalClient,
+) -> None:
+    speaker = Speaker()
+    site = Site(temporal, speaker.graph())
+    async with site.worker():
+        run_id = await site.start({"question": "Tell me."})
+        await eventually(lambda: speaker.heard)
+        await temporal.get_workflow_handle(run_id).cancel()
+        ended = await site.ended(run_id)
+        messages = await kept(site, run_id)
+
+    assert ended.status == "cancelled"
+    assert [message.kind for message in messages] == ["request", "response"]
+    assert isinstance(messages[-1], ModelResponse)
+    assert messages[-1].text == "Once"
+
+
+async def test_a_cancel_keeps_what_agents_in_agents_had_said(temporal: TemporalClient) -> None:
+    speaker = Speaker()
+    teller = Agent("teller", model=speaker.model)
+    clerk = Agent(
+        "clerk",
+        model=scripted([("teller", {"task": "Tell."})], told),
+        tools=[teller.as_tool(description="Tells.")],
+    )
+    site = Site(temporal, desk(clerk))
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: speaker.heard)
+        await site.client.cancel(run_id)
+        await site.ended(run_id)
+        outer = await kept(site, run_id)
+        inner = await kept(site, run_id, f"{CLERK};tool:teller:1.1;agent:teller")
+
+    assert [message.kind for message in outer] == ["request", "response"]
+    assert prompts(inner) == ["Tell."]
+    assert isinstance(inner[-1], ModelResponse)
+    assert (inner[-1].text, inner[-1].state) == ("Once", "interrupted")
+
+
+async def test_a_call_that_was_approved_is_let_finish_by_a_pause_now_and_is_made_once(
+    temporal: TemporalClient,
+) -> None:
+    begun: list[str] = []
+    go = asyncio.Event()
+
+    @tool(approve=True)
+    async def fire() -> str:
+        """Fire."""
+        begun.append("begun")
+        await go.wait()
+        return "fired"
+
+    site = Site(temporal, desk(Agent("clerk", model=scripted([("fire", {})], told), tools=[fire])))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        await reached(begun, 1)
+        await site.client.pause(run_id, wire.Pause(mode="now"))
+        paused = await site.client.view(run_id)
+        go.set()
+
+        async def is_idle() -> bool:
+            return not (await site.client.view(run_id)).running
+
+        await eventually(is_idle)
+        await site.client.resume(run_id)
+        ended = await site.ended(run_id)
+
+    assert paused.running == [f"{CLERK};tool:fire:1.1"]
+    assert begun == ["begun"]
+    assert ended.values["report"] == "fire: success: fired"
 
 
 async def test_a_cancel_stops_a_tool_that_runs_and_keeps_what_led_to_its_call(
