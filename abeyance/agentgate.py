@@ -136,8 +136,11 @@ class Gate:
             cancelled=True,
         )
         outcome = await run_hooks(self._agent.hooks, event, check=tool.told)
+        known = agentresults.error(text, is_denied=True)
+        if outcome.asked and called.tool in self._agent.agents:
+            # There is no code that could wait for the answer: the agent would be entered after all.
+            return known
         if outcome.asked:
-            known = agentresults.error(text, is_denied=True)
             return self._send(tool, called, arguments, asked=outcome.asked, known=known)
         if outcome.denied is not None:
             return agentresults.error(outcome.denied, is_denied=True)
