@@ -135,6 +135,5 @@ async def test_a_turn_late_in_a_long_conversation_adds_to_the_history_what_an_ea
     # Temporal ends a run at 51,200 events or 50 MB, and warns at a fifth of it.
     assert median(map(len, whole)) < 25
     assert median(map(size, whole)) < 10_000
-    # What is handed over grows neither; the last is that of some ninety turns, the first of twenty.
-    first, *_, last = (size(events[:1]) for events in filled[1:])
-    assert last == pytest.approx(first, rel=0.1)
+    # What is handed over grows neither: it differs by what of a turn is under way at that moment.
+    assert max(size(events[:1]) for events in filled[1:]) < 11_000

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Annotated, Any
 
+from pydantic import BaseModel
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 from scripted_agents import Call, desk, prompts, scripted, told
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import END, Agent, ToolContext, tool, wire
+from abeyance import END, START, Agent, Context, Graph, Send, ToolContext, append, tool, wire
 from abeyance.core.state import Limits
 
 SMALL = Limits(continue_as_new_after=6)
@@ -127,6 +129,60 @@ async def pushed_on_or_over(site: Site, run_id: str) -> None:
     if (await site.client.view(run_id)).ended_at is None:
         await site.client.pause(run_id)
         await site.client.resume(run_id)
+
+
+class Desks(BaseModel):
+    question: str = ""
+    report: str | None = None
+    people: list[str] = []
+    done: Annotated[list[str | None], append] = []
+
+
+async def test_agents_of_a_fan_out_are_asked_about_and_handed_over_each_for_itself(
+    temporal: TemporalClient,
+) -> None:
+    ledger = Ledger()
+
+    def first(messages: list[ModelMessage]) -> list[Call]:
+        return [("pay", {"to": prompts(messages)[0], "amount": 5000})]
+
+    graph = Graph("desks", state=Desks)
+
+    @graph.node(to=["prepare"])
+    async def split(state: Desks) -> list[Send]:
+        return [Send("prepare", name) for name in state.people]
+
+    @graph.node
+    async def prepare(state: Desks, ctx: Context) -> dict[str, Any]:
+        return {"question": ctx.item}
+
+    @graph.node
+    async def note(state: Desks) -> dict[str, Any]:
+        return {"done": [state.report]}
+
+    @graph.node
+    async def collect(state: Desks) -> None:
+        return None
+
+    clerk = Agent("clerk", model=scripted(first, told), tools=[ledger.pay])
+    graph.agent("clerk", clerk, input="question", output="report")
+    graph.edge(START, "split")
+    graph.edge("prepare", "clerk")
+    graph.edge("clerk", "note")
+    graph.edge(["note"], "collect")
+    site = Site(temporal, graph)
+    people = ["bob", "eve", "ann"]
+    async with site.worker():
+        run_id = await site.start({"people": people}, limits=Limits(continue_as_new_after=20))
+        view = await site.until(run_id, "awaiting-input")
+        await pushed_on(site, run_id)
+        for entry in reversed(view.interrupts):
+            await site.client.respond(run_id, {entry.id: {"approved": True}}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+    assert len({entry.address for entry in view.interrupts}) == 3
+    assert sorted(ledger.paid) == sorted(people)
+    assert ended.values["done"] == [f"pay: success: paid {name}" for name in people]
 
 
 async def test_a_model_that_speaks_at_the_hard_mark_is_asked_again_and_heard_once(
