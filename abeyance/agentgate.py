@@ -171,7 +171,8 @@ class Gate:
             item["digest"] = digest
         if known is not None:
             item["known"] = known
-        once = digest is not None or (is_hooked and tool.approve is not False)
+        # What a person was asked about first, be it by a hook, is for one attempt.
+        once = digest is not None or is_hooked
         call = Call(tool=tool.name, id=called.call_id, asked=asked, once=once)
         return Send(node=self._offered[tool.name].node, item=item, call=call)
 
