@@ -135,7 +135,7 @@ class _Call:
             is_approved = _APPROVAL in ctx.targets or await needs_approval(tool, self._arguments)
         if is_approved and (refused := self._refused()) is not None:
             return refused
-        return await self._once() if is_approved else await self._run()
+        return await self._once() if is_approved or "hooked" in ctx.item else await self._run()
 
     def _refused(self) -> dict[str, Json] | None:
         """Ask for the approval, or take it: the arguments are then those that were approved."""

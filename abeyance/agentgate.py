@@ -136,8 +136,11 @@ class Gate:
             cancelled=True,
         )
         outcome = await run_hooks(self._agent.hooks, event, check=tool.told)
+        known = agentresults.error(text, is_denied=True)
+        if outcome.asked and called.tool in self._agent.agents:
+            # There is no code that could wait for the answer: the agent would be entered after all.
+            return known
         if outcome.asked:
-            known = agentresults.error(text, is_denied=True)
             return self._send(tool, called, arguments, asked=outcome.asked, known=known)
         if outcome.denied is not None:
             return agentresults.error(outcome.denied, is_denied=True)
@@ -168,7 +171,8 @@ class Gate:
             item["digest"] = digest
         if known is not None:
             item["known"] = known
-        once = digest is not None or (is_hooked and tool.approve is not False)
+        # What a person was asked about first, be it by a hook, is for one attempt.
+        once = digest is not None or is_hooked
         call = Call(tool=tool.name, id=called.call_id, asked=asked, once=once)
         return Send(node=self._offered[tool.name].node, item=item, call=call)
 

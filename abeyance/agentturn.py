@@ -128,8 +128,9 @@ class Turn:
         if outcome.cancelled is None:
             return None
         ctx.logger.info("the agent is not run: %s", outcome.cancelled)
-        # Not by the edges: an unread message would have it take a turn after all.
-        return Returned(patch={"input": None}, goto=END)
+        # Not by the edges: an unread message would have it take a turn after all. The input stays, which
+        # says that no turn was taken.
+        return Returned(goto=END)
 
     async def _hooks(
         self,

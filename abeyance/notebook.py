@@ -93,10 +93,6 @@ class Notebook:
         """The mark that an attempt at this visit has written; None if there is none."""
         return self.steps.get(f"/{name}")
 
-    def unmark(self, name: str) -> None:
-        """Take a mark away from what the visit ends with."""
-        self.steps.pop(f"/{name}", None)
-
     def ask(self, key: str) -> None:
         """Note that a question is asked in this pass. Raises Fatal if it was before."""
         self.demand_keeping(f"ask {key!r}")

@@ -16,7 +16,7 @@ from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked, Call, NodeInterrupted, key_of
 from abeyance.core.ledger import Parent
-from abeyance.core.model import END, Default, GoTo, GraphSpec
+from abeyance.core.model import Default, GoTo, GraphSpec
 from abeyance.core.state import Failure, Phase, Visit
 from abeyance.errors import FailureCode
 
@@ -117,9 +117,7 @@ def _fault(graph: GraphSpec, visit: Visit, event: NodeInterrupted) -> Failure | 
             )
             return Failure(code=FailureCode.NODE_FAILED, message=message)
         match each.question.on_timeout:
-            case GoTo(node=node) if node != END and (
-                node not in graph.nodes or node in graph.finally_nodes
-            ):
+            case GoTo(node=node) if node not in gate.ways_out(graph, visit.scope):
                 message = (
                     f"the interrupt {name!r} of {visit.node!r} would go to {node!r} at its deadline, "
                     f"which is no node of {graph.name!r} that can be gone to"

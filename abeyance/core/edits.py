@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from abeyance.core import events, items
+from abeyance.core import events, gate, items
 from abeyance.core.canonical import why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.ledger import Interrupt
-from abeyance.core.model import END, Default, GoTo
+from abeyance.core.model import Default, GoTo
 from abeyance.core.policy import Principal
 from abeyance.core.state import Phase, RunState, Status
 from abeyance.errors import Code, Refusal
@@ -84,13 +84,11 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
     match event.on_timeout:
         case Default():
             raise _invalid("An answer by default can only be declared in the graph.")
-        case GoTo(node=node) if node != END and (
-            node not in graph.nodes or node in graph.finally_nodes
-        ):
+        case GoTo(node=node) if node not in (ways := gate.ways_out(graph, interrupt.scope)):
             raise Refusal(
                 Code.UNKNOWN_NODE,
                 f"{node!r} is no node of {graph.name!r} that can be gone to; there are "
-                f"{', '.join(map(repr, graph.nodes))}.",
+                f"{', '.join(map(repr, ways))}.",
             )
         case _:
             pass
@@ -148,14 +146,14 @@ def _open(state: RunState, id_: str) -> Interrupt:
 
 
 def _demand(principal: Principal, gates: Iterable[Interrupt]) -> None:
-    for gate in gates:
-        if not principal.may(gate.requested_capability):
+    for entry in gates:
+        if not principal.may(entry.requested_capability):
             raise Refusal(
                 Code.CAPABILITY_REQUIRED,
-                f"{principal.subject!r} may not change what {gate.name!r} is about: that asks for its "
-                f"capability {gate.requested_capability!r}.",
-                interrupt_id=gate.id,
-                capability=gate.requested_capability,
+                f"{principal.subject!r} may not change what {entry.name!r} is about: that asks for its "
+                f"capability {entry.requested_capability!r}.",
+                interrupt_id=entry.id,
+                capability=entry.requested_capability,
             )
 
 

@@ -15,7 +15,7 @@ from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked, key_of
 from abeyance.core.ledger import Interrupt, Parent, SettledStatus
-from abeyance.core.model import Kind, Question
+from abeyance.core.model import END, GraphSpec, Kind, Question
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Phase, Visit
 
@@ -181,6 +181,14 @@ def withdraw(
             name=interrupt.name,
             reason=reason,
         )
+
+
+def ways_out(graph: GraphSpec, scope: str) -> tuple[str, ...]:
+    """Where a question's deadline may lead. An agent has no such node: its model would take a turn beside
+    the calls that are under way, or a tool be run that nobody called.
+    """
+    nodes = () if recall.is_agent(scope) else graph.nodes
+    return (*(name for name in nodes if name not in graph.finally_nodes), END)
 
 
 def of_visit(draft: Draft, visit: str) -> list[Interrupt]:

@@ -90,7 +90,7 @@ def _changed(draft: Draft, visit: Visit, scope: Scope) -> Mapping[str, Json]:
         if source not in scope.values:
             continue
         now = scope.values[source]
-        if node.agent and now is None:
+        if node.agent and now is None and scope.values.get("input") is not None:
             # An agent that a hook did not let begin has no output, and what was there stays.
             continue
         if inputs.get(source) == target and source in scope.given:

@@ -212,3 +212,29 @@ async def test_a_hook_may_not_ask_before_an_agent_is_called() -> None:
     outcome, text = script.told()["c1"]
     assert (outcome, "as_tool(approve=...)" in text) == ("denied", True)
     assert (run.status, run.interrupts) == ("completed", ())
+
+
+async def test_an_agent_that_a_hook_cancelled_is_not_entered_when_one_asks_about_it() -> None:
+    class No:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            event.cancel_tool = "not today"
+
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            await event.interrupt("seen")
+
+    inner = Script("helped")
+    helper = Agent("helper", model=inner)
+    script = Script(call("helper", "c1", task="look"), "done")
+    run = await started(
+        Agent(
+            "clerk",
+            model=script,
+            tools=[helper.as_tool(description="Helps.")],
+            hooks=[No()],
+        )
+    )
+    for entry in run.interrupts:
+        await run.respond(entry.id, True)
+
+    assert (inner.seen, run.status) == ([], "completed")
+    assert script.told() == {"c1": ("denied", "not today")}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tool_visits import ended, visiting
 
-from abeyance import ToolContext, tool
+from abeyance import BeforeToolCall, ToolContext, tool
 
 YES = {"approved": True}
 
@@ -46,6 +46,29 @@ async def test_a_call_whose_worker_was_lost_is_run_again_only_if_a_person_says_s
     assert purse.paid == []
     again = {"/outcome/outcome": {"action": "retry"}}
     found = await ended(lost, answers=again, journal=asked.journal)
+    assert (found.result, purse.paid) == ({"content": "paid 5"}, [(5, "bob")])
+
+
+class Careful:
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        if await event.interrupt("sure") != "yes":
+            event.cancel_tool = True
+
+
+async def test_what_a_hook_asked_about_is_attempted_once_too() -> None:
+    purse = Purse(approve=False)
+    lost = visiting(
+        purse.tool,
+        {"amount": 5},
+        hooks=(Careful(),),
+        answers={"Careful/sure": "yes"},
+        journal={"/begun": 1},
+    )
+
+    asked = await ended(lost)
+    assert [each.kind for each in asked.asked] == ["outcome"]
+    assert purse.paid == []
+    found = await ended(lost, journal={})
     assert (found.result, purse.paid) == ({"content": "paid 5"}, [(5, "bob")])
 
 

@@ -202,3 +202,11 @@ async def test_what_a_call_carries_does_not_grow_with_the_conversation() -> None
     assert max(sizes) < 1_000
     # The numbers of turns and tokens have more digits by then.
     assert sizes[-1] - sizes[0] < 20
+
+
+async def test_an_output_may_be_nothing_and_then_replaces_what_was_there() -> None:
+    graph = with_agent(Agent("clerk", model=Script(final("c1", result=None)), output=str | None))
+    run = InMemoryRun(graph, {"report": "an objection of the last round"})
+    await run.start()
+
+    assert (run.status, run.values["report"]) == ("completed", None)

@@ -18,10 +18,10 @@ from core_agents import (
     said,
     turn,
 )
-from core_drive import Drive, graph
+from core_drive import ADA, Drive, at, graph
 
 from abeyance.core import events
-from abeyance.core.model import START, AskOperator, GoTo
+from abeyance.core.model import END, START, AskOperator, GoTo
 
 HELPER = f"{CLERK};tool:ask_helper:c1;agent:helper"
 YES = {"approved": True}
@@ -155,12 +155,55 @@ def test_an_agent_without_an_output_has_nothing_as_its_result() -> None:
     assert results(run) == [{"content": None}]
 
 
-@pytest.mark.parametrize(("output", "after"), [(None, "was there"), ("new", "new")])
-def test_an_agent_that_comes_to_nothing_leaves_what_was_there(output: object, after: str) -> None:
+@pytest.mark.parametrize(
+    ("patch", "after"),
+    [
+        ({}, "was there"),
+        ({"output": None}, "was there"),
+        ({"output": None, "input": None}, None),
+        ({"output": "new", "input": None}, "new"),
+    ],
+)
+def test_an_agent_that_took_no_turn_leaves_what_was_there(
+    patch: dict[str, object], after: object
+) -> None:
     run = reviewing(values={"x": "was there"})
-    run.finish("model", {"output": output})
+    run.finish("model", patch)
 
     assert (run.status, run.values) == ("completed", {"x": after})
+
+
+@pytest.mark.parametrize("target", ["model", "pay", "nowhere"])
+def test_no_deadline_of_a_call_leads_to_another_place_in_its_agent(target: str) -> None:
+    run = reviewing()
+    turn(run, call("c1"), gated("c2"))
+    away = question("sure", "question", timeout=60.0, on_timeout=GoTo(node=target))
+    run.feed(events.NodeInterrupted, visit=run.visit("pay").address, asked=(away,))
+    entry = run.open("approve")
+    refusal = run.refused(
+        events.DeadlineEdited,
+        principal=ADA,
+        interrupt_id=entry.id,
+        moves=True,
+        deadline=at(60),
+        on_timeout=GoTo(node=target),
+    )
+    assert refusal.code == "unknown_node"
+    said(run, "c2", {"approved": False})
+
+    assert [result.get("code") for result in results(run)] == ["unknown_node", None]
+
+
+def test_a_deadline_of_a_call_may_end_it_without_a_result() -> None:
+    run = reviewing()
+    turn(run, call("c1"), call("c2"))
+    away = question("sure", "question", timeout=60.0, on_timeout=GoTo(node=END))
+    run.feed(events.NodeInterrupted, visit=run.visit("pay").address, asked=(away,))
+    run.tick(60)
+    assert len(run.orders("model")) == 1
+    done(run, "c2", {"content": 2})
+
+    assert results(run) == [None, {"content": 2}]
 
 
 def test_an_agent_that_fails_has_its_failure_as_the_result_of_its_call() -> None:

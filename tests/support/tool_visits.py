@@ -28,6 +28,7 @@ class ToolOrder:
     own: dict[str, Any]
     journal: Mapping[str, Any]
     kept: dict[str, Any] = field(default_factory=dict)
+    hooks: tuple[object, ...] = ()
 
 
 def visiting(
@@ -38,11 +39,14 @@ def visiting(
     answers: Mapping[str, Any] | None = None,
     journal: Mapping[str, Any] | None = None,
     kept: dict[str, Any] | None = None,
+    hooks: tuple[object, ...] = (),
 ) -> ToolOrder:
+    """A call that was approved, or, with `hooks`, one about which they asked."""
     return ToolOrder(
         tool=tool,
         arguments=tool.read(dict(arguments)),
-        own={"/approval/approve": approved, **(answers or {})},
+        own={**({} if hooks else {"/approval/approve": approved}), **(answers or {})},
+        hooks=hooks,
         journal=journal or {},
         kept={} if kept is None else kept,
     )
@@ -56,7 +60,7 @@ async def ended(
 ) -> Any:
     """How one attempt at it ends."""
     tool = visit.tool
-    graph = with_agent(Agent("clerk", model="test", tools=[tool]))
+    graph = with_agent(Agent("clerk", model="test", tools=[tool], hooks=visit.hooks))
     order = wire.VisitOrder(
         kind="visit",
         run_id="r1",
@@ -71,7 +75,11 @@ async def ended(
             "tool": tool.name,
             "call_id": "c1",
             "args": visit.arguments,
-            "digest": call_digest(tool.name, visit.arguments),
+            **(
+                {"hooked": True}
+                if visit.hooks
+                else {"digest": call_digest(tool.name, visit.arguments)}
+            ),
         },
         call=Call(tool=tool.name, id="c1", once=True),
     )
