@@ -18,7 +18,7 @@ from abeyance.core.canonical import Json, canonical
 from abeyance.core.events import Message, key_of
 from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode, TellCaller
 from abeyance.graph import Graph
-from abeyance.nodecode import NodeCode, call
+from abeyance.nodecode import NodeCode, call, can_take
 from abeyance.returned import Returned
 from abeyance.statemodel import StateModel
 from abeyance.toolcall import Tool
@@ -30,13 +30,17 @@ _SLACK: Final = 10.0
 
 
 def prompt_of(states: StateModel, source: str | Callable[..., Any]) -> Prompt:
-    """What an agent is told first, as its node says: the text of a field, or what a function returns."""
+    """What an agent is told first, as its node says: the text of a field, or what a function of the
+    state, or of the state and the item of a fan-out, returns.
+    """
+    takes_item = callable(source) and not can_take(source, 1) and can_take(source, 2)
 
     async def prompt(given: Mapping[str, Any]) -> str:
         values = given["values"]
         if isinstance(source, str):
             return _text(values.get(source))
-        return _text(await call(source, states.read(values)))
+        about = [given["item"]] if takes_item else []
+        return _text(await call(source, states.read(values), *about))
 
     return prompt
 
