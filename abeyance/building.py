@@ -48,3 +48,19 @@ def built(
     if faults:
         raise GraphError(graph.name, faults)
     return spec
+
+
+def wanted(
+    graph: Graph,
+    interrupt_before: str | Sequence[str],
+    interrupt_after: str | Sequence[str],
+    on_error: str | None,
+) -> tuple[tuple[str, ...], tuple[str, ...], OnError | None]:
+    """What one run wants beyond what its graph says. Raises GraphError with all faults at once."""
+    intake = Intake(graph.states)
+    before = intake.names(interrupt_before, "interrupt_before")
+    after = intake.names(interrupt_after, "interrupt_after")
+    default = None if on_error is None else intake.on_error(on_error, "the run")
+    if intake.faults:
+        raise GraphError(graph.name, intake.faults)
+    return before, after, default

@@ -32,7 +32,6 @@ from abeyance.core.model import (
     When,
 )
 from abeyance.duration import Duration
-from abeyance.errors import GraphError
 from abeyance.intake import Intake
 from abeyance.nodecode import NodeCode, reads_inbox
 from abeyance.question import question_of
@@ -379,15 +378,12 @@ class Graph:
         """
         if not interrupt_before and not interrupt_after and on_error is None:
             return self.build()
-        wanted = Intake(self.states)
-        before = wanted.names(interrupt_before, "interrupt_before")
-        after = wanted.names(interrupt_after, "interrupt_after")
-        default = self._default_on_error
-        if on_error is not None:
-            default = wanted.on_error(on_error, "the run")
-        if wanted.faults:
-            raise GraphError(self.name, wanted.faults)
-        return self._built(default, (*self._before, *before), (*self._after, *after))
+        before, after, default = building.wanted(self, interrupt_before, interrupt_after, on_error)
+        return self._built(
+            default or self._default_on_error,
+            (*self._before, *before),
+            (*self._after, *after),
+        )
 
     def _built(
         self, default: OnError, before: tuple[str, ...], after: tuple[str, ...]
