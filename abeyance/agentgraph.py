@@ -71,6 +71,7 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
             guarded=True,
         ),
         NodeCode(function=model, takes=2, reads_inbox=True),
+        faults=agent.faults,
     )
     for tool in agent.tools.values():
         _declare(graph, agent, tool)
@@ -78,8 +79,6 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
         _declare_server(graph, agent, title)
     for each in agent.agents.values():
         graph.declare(_nested(each), inner=lowered(each.agent, _task))
-    for fault in agent.faults:
-        graph.note(fault)
     graph.edge(START, MODEL_NODE)
     if nodes:
         graph.edge(nodes, MODEL_NODE)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from abeyance import inherited, ruleform, statefaults, subgraph
 from abeyance.core.faults import faults_of
-from abeyance.core.model import GraphSpec, OnError, Rule
+from abeyance.core.model import Always, Condition, Else, GraphSpec, OnError, Rule, When
 from abeyance.errors import GraphError
 from abeyance.intake import Intake, unreadable
 
@@ -64,3 +64,24 @@ def wanted(
     if intake.faults:
         raise GraphError(graph.name, intake.faults)
     return before, after, default
+
+
+def unused(base: str, taken: Collection[str]) -> str:
+    """A name that nobody has: the base, or the base with a number."""
+    names = [base, *(f"{base}_{number}" for number in range(2, len(taken) + 2))]
+    return next(name for name in names if name not in taken)
+
+
+def condition(when: Any, intake: Intake, told: str) -> Condition:
+    """When an edge fires, as its author says; what is wrong with it is noted."""
+    match when:
+        case None:
+            return Always()
+        case "else":
+            return Else()
+        case Mapping():
+            equals = intake.json(dict(when), f"{told}, when=")
+            return Always() if equals is None else When(equals=equals)
+        case _:
+            intake.note(f"{told}: when={when!r} is neither a mapping nor 'else'")
+            return Always()

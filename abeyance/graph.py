@@ -16,10 +16,7 @@ from pydantic import BaseModel
 from abeyance import building, ruleform
 from abeyance.core.canonical import Json
 from abeyance.core.model import (
-    Always,
-    Condition,
     Edge,
-    Else,
     Fail,
     FunctionNode,
     GraphSpec,
@@ -29,7 +26,6 @@ from abeyance.core.model import (
     Route,
     Rule,
     SubgraphNode,
-    When,
 )
 from abeyance.duration import Duration
 from abeyance.intake import Intake
@@ -250,18 +246,23 @@ class Graph:
         self.declare(agentgraph.node_of(name, agent, output), inner=inner)
 
     def declare(
-        self, node: Node, code: NodeCode | None = None, *, inner: Graph | None = None
+        self,
+        node: Node,
+        code: NodeCode | None = None,
+        *,
+        inner: Graph | None = None,
+        faults: Sequence[str] = (),
     ) -> None:
-        """Declare a node as the core knows it, with its code or the graph in it."""
+        """Declare a node as the core knows it, with its code or the graph in it, and what is wrong with
+        it.
+        """
+        for fault in faults:
+            self._intake.note(fault)
         if code is not None:
             self.code[node.id] = code
         if inner is not None:
             self.subgraphs[node.id] = inner
         self._add(node)
-
-    def note(self, fault: str) -> None:
-        """Note what is wrong with something declared, for `build()` to tell."""
-        self._intake.note(fault)
 
     def edge(
         self,
@@ -280,18 +281,7 @@ class Graph:
         told = f"the edge from {source!r} to {target!r}"
         sources = self._intake.names(source, told)
         targets = self._intake.names([target], told)
-        condition: Condition
-        match when:
-            case None:
-                condition = Always()
-            case "else":
-                condition = Else()
-            case Mapping():
-                equals = self._intake.json(dict(when), f"{told}, when=")
-                condition = Always() if equals is None else When(equals=equals)
-            case _:
-                self._intake.note(f"{told}: when={when!r} is neither a mapping nor 'else'")
-                return
+        condition = building.condition(when, self._intake, told)
         self._spec = None
         self._edges += [
             Edge(
@@ -319,12 +309,10 @@ class Graph:
         written = getattr(function, "__name__", "<lambda>")
         told = f"a route from {source!r}"
         taken = {route.name for route in self._routes if route.source == source}
-        if name is None:
-            name = base = "route" if written == "<lambda>" else written
-            for number in range(2, len(taken) + 2):
-                name = f"{base}_{number}" if name in taken else name
-        elif name in taken:
+        if name in taken:
             self._intake.note(f"two routes from {source!r} are named {name!r}")
+        base = "route" if written == "<lambda>" else written
+        name = name or building.unused(base, taken)
         self._intake.decides(function, told)
         targets = self._intake.names(to, f"{told}, to=")
         self.route_code[source, name] = function
