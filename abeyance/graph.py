@@ -253,9 +253,7 @@ class Graph:
         inner: Graph | None = None,
         faults: Sequence[str] = (),
     ) -> None:
-        """Declare a node as the core knows it, with its code or the graph in it, and what is wrong with
-        it.
-        """
+        """Declare a node as the core knows it, with its code or graph, and what is wrong with it."""
         for fault in faults:
             self._intake.note(fault)
         if code is not None:

@@ -1,0 +1,185 @@
+"""What goes wrong with a request to a model, by what has to happen next."""
+
+import sys
+from typing import Any
+
+import pytest
+from model_server import ModelServer, serving
+from pydantic_ai import exceptions as library
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from abeyance.modelcall import name_of, request
+from abeyance.modelfailure import ModelDown, ModelFailure, ModelRefused, ModelUnusable
+
+QUESTION = [ModelRequest(parts=[UserPromptPart("How are you?")])]
+ONCE = {"max_retries": 0}
+
+
+def on(server: ModelServer) -> OpenAIChatModel:
+    return OpenAIChatModel("m", provider=OpenAIProvider(base_url=server.url, api_key="made-up"))
+
+
+def well(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    return ModelResponse(parts=[TextPart("Well.")])
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "text"),
+    [
+        (408, {}, ModelDown, "tries again"),
+        (409, {}, ModelDown, "tries again"),
+        (425, {}, ModelDown, "tries again"),
+        (429, {}, ModelDown, "tries again"),
+        (500, {}, ModelDown, "tries again"),
+        (503, {}, ModelDown, "tries again"),
+        (529, {}, ModelDown, "tries again"),
+        (401, {}, ModelUnusable, "OPENAI_API_KEY"),
+        (403, {}, ModelUnusable, "OPENAI_API_KEY"),
+        (404, {"error": {"code": "model_not_found"}}, ModelUnusable, "does not know it"),
+        (429, {"error": {"code": "insufficient_quota"}}, ModelUnusable, "quota or credit"),
+        (400, {"error": {"message": "Bad thing."}}, ModelRefused, "Bad thing"),
+        (400, {"error": {"code": "context_length_exceeded"}}, ModelRefused, "larger context"),
+        (413, {}, ModelRefused, "too large"),
+        (422, {}, ModelRefused, "would refuse it again"),
+    ],
+)
+async def test_what_a_provider_answers_decides_what_has_to_happen(
+    status: int, body: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    async with serving(ModelServer(status=status, body=body)) as server:
+        with pytest.raises(kind, match=text) as caught:
+            await request(on(server), QUESTION, settings=ONCE)
+
+    assert "'openai:m'" in str(caught.value)
+
+
+async def test_a_provider_that_says_when_to_come_back_is_believed() -> None:
+    busy = ModelServer(status=429, headers={"retry-after": "7"})
+    async with serving(busy) as server:
+        with pytest.raises(ModelDown) as caught:
+            await request(on(server), QUESTION, settings=ONCE)
+
+    assert caught.value.retry_after == 7
+
+
+async def test_a_provider_that_is_not_there_is_down() -> None:
+    async with serving(ModelServer()) as server:
+        pass
+
+    with pytest.raises(ModelDown, match="'openai:m' cannot be reached now"):
+        await request(on(server), QUESTION, settings=ONCE)
+
+
+async def test_a_provider_that_takes_too_long_is_down() -> None:
+    async with serving(ModelServer(pieces=[], holds=True)) as server:
+        with pytest.raises(ModelDown, match=r"timed out after 0\.05 seconds"):
+            await request(on(server), QUESTION, settings={"request_timeout": 0.05})
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [
+        ("openai:gpt-5", "OPENAI_API_KEY"),
+        ("anthropic:claude-sonnet-5", "ANTHROPIC_API_KEY"),
+        ("google:gemini-3-pro", "GOOGLE_API_KEY"),
+    ],
+)
+async def test_a_worker_without_a_key_is_told_which_variable_to_set(
+    model: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (variable, "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+    with pytest.raises(ModelUnusable) as caught:
+        await request(model, QUESTION)
+
+    assert str(caught.value) == (
+        f"this worker cannot use the model {model!r}: set {variable} in its environment. When the worker"
+        " is mended and started again, the run goes on by itself."
+    )
+
+
+@pytest.mark.parametrize("model", ["nobody:big", "gpt-5", ""])
+async def test_a_model_that_nobody_provides_cannot_be_used(model: str) -> None:
+    with pytest.raises(ModelUnusable, match=f"{model!r}: Unknown model"):
+        await request(model, QUESTION)
+
+
+async def test_a_provider_whose_package_is_not_installed_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "groq", None)
+
+    with pytest.raises(ModelUnusable, match=r"not installed: Please install the `groq` package"):
+        await request("groq:big", QUESTION)
+
+
+def failing(error: Exception) -> FunctionModel:
+    def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise error
+
+    return FunctionModel(scripted, model_name="scripted")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectionResetError("gone"), ModelDown),
+        (TimeoutError(), ModelDown),
+        (library.ModelAPIError("m", "what?"), ModelDown),
+        (library.UnexpectedModelBehavior("no JSON"), ModelDown),
+        (library.ConcurrencyLimitExceeded("too many"), ModelDown),
+        (library.ContentFilterError("not that"), ModelRefused),
+        (library.ModelHTTPError(418, "m"), ModelRefused),
+        (library.ModelHTTPError(402, "m"), ModelUnusable),
+    ],
+)
+async def test_failures_of_the_model_library_are_told_apart(
+    error: Exception, kind: type[ModelFailure]
+) -> None:
+    with pytest.raises(kind, match="'function:scripted'") as caught:
+        await request(failing(error), QUESTION)
+
+    assert caught.value.__cause__ is error
+
+
+async def test_a_bug_in_a_scripted_model_stays_what_it_is() -> None:
+    with pytest.raises(KeyError, match="city"):
+        await request(failing(KeyError("city")), QUESTION)
+
+
+async def test_one_of_several_models_that_may_still_answer_keeps_the_request_alive() -> None:
+    refused = failing(library.ModelHTTPError(400, "m"))
+    down = failing(library.ModelHTTPError(503, "m", headers={"retry-after": "3"}))
+
+    with pytest.raises(ModelDown) as caught:
+        await request(FallbackModel(refused, down), QUESTION)
+    with pytest.raises(ModelRefused):
+        await request(FallbackModel(refused, refused), QUESTION)
+
+    assert caught.value.retry_after == 3
+
+
+async def test_an_answer_that_was_put_off_is_refused() -> None:
+    def later(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[], state="suspended")
+
+    with pytest.raises(ModelRefused, match="in the background"):
+        await request(later, QUESTION)
+
+
+def test_a_function_is_named_by_what_it_is_called_in_code() -> None:
+    assert name_of(well) == "function:well"
+    assert name_of("openai:gpt-5") == "openai:gpt-5"
+    assert name_of(TestModel()) == "test:test"
