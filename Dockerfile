@@ -8,9 +8,11 @@ COPY api api
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.11.13-slim-bookworm
+# What the image can do beyond the bare package: agents with their providers, and storage in a bucket.
+ARG EXTRAS=agents,s3
 COPY constraints.txt /tmp/constraints.txt
 COPY --from=build /wheels /tmp/wheels
-RUN pip install --no-cache-dir -c /tmp/constraints.txt /tmp/wheels/*.whl \
+RUN pip install --no-cache-dir -c /tmp/constraints.txt "$(echo /tmp/wheels/*.whl)[${EXTRAS}]" \
     && rm -r /tmp/wheels /tmp/constraints.txt \
     && useradd --system --uid 10001 --no-create-home abeyance \
     && install --directory --owner=abeyance --mode=700 /blobs

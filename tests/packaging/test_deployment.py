@@ -126,3 +126,12 @@ def test_prometheus_asks_only_services_that_exist() -> None:
 
     assert asked == {"api", "worker", "temporal", "collector"}
     assert asked <= SERVICES.keys()
+
+
+def test_the_image_has_extras_that_the_package_has() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", text, re.MULTILINE)
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert {*extras.split(",")} <= {*declared["optional-dependencies"]}
+    assert '"$(echo /tmp/wheels/*.whl)[${EXTRAS}]"' in text
