@@ -285,10 +285,8 @@ async def test_a_model_that_is_paused_now_goes_on_as_the_same_visit_and_says_not
     assert speaker.heard == [["Tell me."], ["Tell me."]]
     assert ended.values["report"] == "Once more."
     assert ended.metrics is not None
-    # That of the agent's node, and that of the turn.
-    assert ended.metrics.visits == 2
-    visits = {event.address for event in events if event.type.startswith("node.")}
-    assert visits == {"graph:desk;node:clerk;agent:clerk;node:model"}
+    assert ended.metrics.visits == 2  # that of the agent's node, and that of the turn
+    assert {e.address for e in events if e.type.startswith("node.")} == {f"{CLERK};node:model"}
     assert [message.kind for message in messages] == ["request", "response"]
 
 
