@@ -130,7 +130,7 @@ class Turn:
         ctx.logger.info("the agent is not run: %s", outcome.cancelled)
         # Not by the edges: an unread message would have it take a turn after all. The input stays, which
         # says that no turn was taken.
-        return Returned(goto=END)
+        return Returned(goto=END, unread=True)
 
     async def _hooks(
         self,

@@ -25,6 +25,7 @@ def visit_ended(
                 fired=outcome.fired,
                 read=outcome.read,
                 result=outcome.result,
+                unread=outcome.unread,
             )
         case wire.Interrupted():
             return events.NodeInterrupted(

@@ -12,10 +12,13 @@ from abeyance.core.events import Send
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
-    """A patch and where to go; `result` is that of a tool call, `turn` tells of a model's turn."""
+    """A patch and where to go; `result` is that of a tool call, `turn` tells of a model's turn. `unread`:
+    the messages that it was handed were not read.
+    """
 
     patch: Mapping[str, Any] = field(default_factory=dict)
     goto: str | None = None
     sends: tuple[Send, ...] | None = None
     result: Json = None
     turn: Mapping[str, Json] | None = None
+    unread: bool = False

@@ -199,7 +199,11 @@ async def _run_code(
     more: dict[str, Any] = {}
     if isinstance(returned, Returned):
         goto, sends, changes = returned.goto, returned.sends, returned.patch
-        more = {"result": returned.result, "turn": returned.turn}
+        more = {
+            "result": returned.result,
+            "turn": returned.turn,
+            "unread": returned.unread,
+        }
     elif isinstance(returned, Goto):
         chosen, changes = returned.node, returned.patch
         if isinstance(chosen, str):

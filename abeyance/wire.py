@@ -170,7 +170,7 @@ class Emitted(Record):
 class Finished(Record):
     """The code returned. `routed` are the targets that route functions chose, `fired` the rules with
     CLIPS text that fired. `read` counts the messages that it was given when it asked for them. `result`
-    is that of a tool call; `turn` tells of a turn of a model.
+    is that of a tool call; `turn` tells of a turn of a model; `unread` messages were handed to it.
     """
 
     kind: Literal["finished"] = "finished"
@@ -183,6 +183,7 @@ class Finished(Record):
     read: int | None = None
     result: Any = None
     turn: dict[str, Any] | None = None
+    unread: bool = False
 
 
 class Interrupted(Record):

@@ -111,7 +111,7 @@ class NodeFinished(_Event):
     empty fan-out is one without items); `routed` are the targets that its route functions chose (None
     where they have not been asked); `fired` are the ids of the rules with CLIPS text that fired. `read`
     counts the messages that it was given when it asked for them; None is all that the visit has taken.
-    `result` is that of a tool call.
+    `result` is that of a tool call. `unread`: those that it was handed at its start were not read.
     """
 
     visit: str
@@ -122,6 +122,7 @@ class NodeFinished(_Event):
     fired: tuple[str, ...] = ()
     read: int | None = None
     result: Json = None
+    unread: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,7 +204,7 @@ def _visit_ended(
         case events.NodeFinished() if visit.way is not None:
             leaving.decided(draft, visit, visit.way, event)
         case events.NodeFinished():
-            messages.give_back(draft, visit, event.read)
+            messages.give_back(draft, visit, event)
             if visit.returned is not None or isinstance(_node(draft, visit), InterruptNode):
                 # It was code of routes and rules; the answer itself was merged before it was asked.
                 event = replace(event, patch={})

@@ -18,7 +18,7 @@ from abeyance.core import items, recall
 from abeyance.core.address import Address
 from abeyance.core.canonical import size, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.events import Message, MessageSent, MessagesTaken
+from abeyance.core.events import Message, MessageSent, MessagesTaken, NodeFinished
 from abeyance.core.mailbox import UndeliveredReason, cut
 from abeyance.core.model import GraphSpec, SubgraphNode
 from abeyance.core.state import Phase, RunState, Visit
@@ -135,13 +135,14 @@ def taken(draft: Draft, event: MessagesTaken) -> None:
         draft.put_visit(replace(visit, taken=(*visit.taken, *found)))
 
 
-def give_back(draft: Draft, visit: Visit, read: int | None) -> None:
-    """Put back what a visit has taken and its code was never given, because the answer was lost.
+def give_back(draft: Draft, visit: Visit, event: NodeFinished) -> None:
+    """Put back what a visit has taken and its code has not read.
 
-    The attempt that asked for it died, or nobody could tell it, and the one that finished did not ask.
+    The answer may have been lost: the attempt that asked for it died, or nobody could tell it, and the
+    one that finished did not ask. Or an agent was not let begin.
     """
-    known = len(visit.taken) if read is None else max(read, visit.read)
-    unread = visit.taken[known:]
+    known = len(visit.taken) if event.read is None else max(event.read, visit.read)
+    unread = (*(visit.inbox if event.unread else ()), *visit.taken[known:])
     if unread:
         draft.change(mailbox=draft.state.mailbox.with_returned(unread))
         draft.count(messages_delivered=-len(unread))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from core_drive import ADA, Drive, chain, gate
+from core_drive import ADA, Drive, chain, gate, graph, reader
 
 from abeyance.core import events
 from abeyance.core.canonical import Json
@@ -267,6 +267,24 @@ def test_what_a_visit_took_and_was_never_given_is_read_by_the_next() -> None:
     assert (fact.address, fact.data) == ("graph:g;node:work", {"message_id": "m1"})
     assert run.state.counters.messages_delivered == 1
     assert take(run, 9, visit="graph:g;node:next") == ["m1", "m2"]
+
+
+def test_what_a_visit_was_handed_and_has_not_read_is_read_by_the_next() -> None:
+    run = Drive(
+        graph(
+            "first",
+            reader(),
+            "next",
+            ways=[("START", "first"), ("first", "work"), ("work", "next")],
+        )
+    )
+    run.send("m0")
+    run.finish("first")
+    assert not run.state.mailbox.queue
+    run.feed(events.NodeFinished, visit="graph:g;node:work", unread=True)
+
+    assert [fact.data for fact in run.facts("message.returned")] == [{"message_id": "m0"}]
+    assert take(run, 9, visit="graph:g;node:next") == ["m0"]
 
 
 def test_what_a_visit_read_before_it_asked_stays_read_when_it_does_not_ask_for_it_again() -> None:
