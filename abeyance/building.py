@@ -46,7 +46,8 @@ def built(
     )
     faults += [*unreadable(spec)] or faults_of(spec)
     if faults:
-        raise GraphError(graph.name, faults)
+        # A graph and the one around it may find the same.
+        raise GraphError(graph.name, list(dict.fromkeys(faults)))
     return spec
 
 
