@@ -203,4 +203,5 @@ _TASK: Final[dict[str, Json]] = {
 
 
 def _never_called(context: object, arguments: Mapping[str, Json]) -> None:
-    raise NotImplementedError(context, arguments)
+    message = f"{context!r}: an agent is entered, not called, with {arguments!r}"
+    raise AssertionError(message)

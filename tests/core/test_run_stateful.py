@@ -11,8 +11,21 @@ from datetime import timedelta
 from typing import Any
 
 from core_drive import SNAPSHOT, T0, restored
-from core_strategies import SECONDS, asked_by, graphs, limits
-from core_watch import Watch
+from core_strategies import (
+    ANSWERS,
+    ITEMS,
+    JOURNALS,
+    MODES,
+    PATCHES,
+    RARELY,
+    SECONDS,
+    VALUES,
+    asked_by,
+    fitting,
+    graphs,
+    limits,
+)
+from core_watch import Watch, senders
 from core_ways import advanced, checked, has_a_loop, most_steps, targets_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -40,21 +53,6 @@ from abeyance.errors import Refusal
 NOBODY = Principal(subject="nobody")
 BOSS = Principal(subject="boss", capabilities=("approve",))
 FAULTS = (events.SchemaFault(pointer="", message="is wrong"),)
-
-GOOD_PATCHES: list[dict[str, Json]] = [
-    {},
-    {"flag": True},
-    {"flag": False, "count": 1},
-    {"log": ["x"]},
-]
-PATCHES = st.sampled_from([*GOOD_PATCHES * 4, {"count": "x"}, {"nope": 1}])
-VALUES: st.SearchStrategy[dict[str, Json]] = st.sampled_from([{}, {"flag": True}, {"log": []}])
-ANSWERS: st.SearchStrategy[Json] = st.sampled_from([None, False, True, ["x"], 7, float("inf")])
-ITEMS: st.SearchStrategy[Json] = st.sampled_from([1, 1, 1, {"a": 1}, None, float("inf")])
-JOURNALS: st.SearchStrategy[Json] = st.sampled_from([None, {"step": 1}, {"step": "x" * 6_000}])
-MODES = st.sampled_from(["graceful", "now"])
-RARELY = st.integers(0, 9).map(lambda number: number == 9)
-"""Most of what may happen should happen to runs that go on."""
 
 
 class Runs(RuleBasedStateMachine):
@@ -121,10 +119,10 @@ class Runs(RuleBasedStateMachine):
             routed = tuple(data.draw(st.lists(st.sampled_from(targets), max_size=2)))
         self.feed(events.NodeFinished, visit=order.visit, patch=patch, goto=goto, routed=routed)
 
-    @precondition(lambda self: self.senders())
+    @precondition(lambda self: bool(senders(self.watch)))
     @rule(data=st.data(), patch=PATCHES, is_lost=RARELY)
     def code_fans_out(self, data: st.DataObject, patch: dict[str, Json], *, is_lost: bool) -> None:
-        visit, nodes = data.draw(st.sampled_from(self.senders()))
+        visit, nodes = data.draw(st.sampled_from(senders(self.watch)))
         targets = [*nodes, END] if is_lost else nodes
         sends = st.builds(events.Send, node=st.sampled_from(targets), item=ITEMS)
         count = data.draw(st.sampled_from([3, 2, 1, 0]))
@@ -214,7 +212,7 @@ class Runs(RuleBasedStateMachine):
         refusal = self.feed(
             events.Responded,
             principal=principal,
-            answers={id_: self.fitting(data, id_, value) for id_ in chosen},
+            answers={id_: fitting(self.state, data, id_, value) for id_ in chosen},
             schema_faults={} if faults is None else dict.fromkeys(chosen, faults),
             digests=dict.fromkeys(chosen, "sha256:0") if is_stale else {},
         )
@@ -366,12 +364,12 @@ class Runs(RuleBasedStateMachine):
             self.the_run_is_handed_over()
         if self.state.yielding:
             self.feed(events.TaskBegan)
-        senders = dict(self.senders())
+        sending = dict(senders(self.watch))
         for visit, order in list(self.watch.orders.items()):
             if visit in self.watch.stops:
                 self.feed(events.NodeStopped, visit=visit)
-            elif visit in self.watch.orders and visit in senders:
-                each = events.Send(node=senders[visit][0])
+            elif visit in self.watch.orders and visit in sending:
+                each = events.Send(node=sending[visit][0])
                 self.feed(events.NodeFinished, visit=visit, sends=(each, each))
             elif visit in self.watch.orders:
                 routed = tuple(targets_of(order)[:1])
@@ -393,27 +391,6 @@ class Runs(RuleBasedStateMachine):
             self.everybody_does_their_part()
             self.every_promise_is_kept()
         assert self.state.finished
-
-    def senders(self) -> list[tuple[str, list[str]]]:
-        """The running visits that may fan out, and to which nodes."""
-        orders = [each for each in self.watch.orders.values() if isinstance(each, RunNode)]
-        found = [(each.visit, [node for node in each.node.to if node != END]) for each in orders]
-        return [(visit, nodes) for visit, nodes in found if nodes]
-
-    def fitting(self, data: st.DataObject, id_: str, value: Json) -> Json:
-        """An answer of the form that the interrupt asks for."""
-        entry = self.state.ledger.open.get(id_)
-        match entry and entry.kind:
-            case "static" if entry is not None and value is not None:
-                version = self.state.scopes[entry.scope].version
-                changes = data.draw(st.sampled_from(GOOD_PATCHES))
-                return {"values": changes, "version": version - data.draw(st.integers(0, 1))}
-            case "error":
-                action = data.draw(st.sampled_from(["retry", "retry", "skip", "fail"]))
-                patch = {"patch": data.draw(PATCHES)} if action == "skip" else {}
-                return {"action": action, **patch}
-            case _:
-                return value
 
 
 Runs.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

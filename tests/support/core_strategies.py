@@ -34,7 +34,7 @@ from abeyance.core.model import (
     RuleAction,
     SubgraphNode,
 )
-from abeyance.core.state import Limits
+from abeyance.core.state import Limits, RunState
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
@@ -263,3 +263,37 @@ def limits() -> st.SearchStrategy[Limits]:
         settled_kept=st.sampled_from([1, 1000]),
         task_bytes=st.sampled_from([1, 5_000, 1_000_000]),
     )
+
+
+# What may happen to a run of them
+
+GOOD_PATCHES: list[dict[str, Json]] = [
+    {},
+    {"flag": True},
+    {"flag": False, "count": 1},
+    {"log": ["x"]},
+]
+PATCHES = st.sampled_from([*GOOD_PATCHES * 4, {"count": "x"}, {"nope": 1}])
+VALUES: st.SearchStrategy[dict[str, Json]] = st.sampled_from([{}, {"flag": True}, {"log": []}])
+ANSWERS: st.SearchStrategy[Json] = st.sampled_from([None, False, True, ["x"], 7, float("inf")])
+ITEMS: st.SearchStrategy[Json] = st.sampled_from([1, 1, 1, {"a": 1}, None, float("inf")])
+JOURNALS: st.SearchStrategy[Json] = st.sampled_from([None, {"step": 1}, {"step": "x" * 6_000}])
+MODES = st.sampled_from(["graceful", "now"])
+RARELY = st.integers(0, 9).map(lambda number: number == 9)
+"""Most of what may happen should happen to runs that go on."""
+
+
+def fitting(state: RunState, data: st.DataObject, id_: str, value: Json) -> Json:
+    """An answer of the form that an interrupt asks for."""
+    entry = state.ledger.open.get(id_)
+    match entry and entry.kind:
+        case "static" if entry is not None and value is not None:
+            version = state.scopes[entry.scope].version
+            changes = data.draw(st.sampled_from(GOOD_PATCHES))
+            return {"values": changes, "version": version - data.draw(st.integers(0, 1))}
+        case "error":
+            action = data.draw(st.sampled_from(["retry", "retry", "skip", "fail"]))
+            patch = {"patch": data.draw(PATCHES)} if action == "skip" else {}
+            return {"action": action, **patch}
+        case _:
+            return value

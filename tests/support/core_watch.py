@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from abeyance.core import events, machine
 from abeyance.core.canonical import Json, size
 from abeyance.core.effects import DecideRoutes, Effect, Finish, Publish, RunNode, StopNode, Yield
+from abeyance.core.model import END
 from abeyance.core.state import Phase, RunState, Status
 
 TERMINAL = {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED}
@@ -228,3 +229,10 @@ class Watch:
             assert machine.may_rotate(state) == (not self.orders)
         elif ready and not state.yielding:
             assert len(self.orders) == state.limits.max_parallel_visits
+
+
+def senders(watch: Watch) -> list[tuple[str, list[str]]]:
+    """The running visits that may fan out, and to which nodes."""
+    orders = [each for each in watch.orders.values() if isinstance(each, RunNode)]
+    found = [(each.visit, [node for node in each.node.to if node != END]) for each in orders]
+    return [(visit, nodes) for visit, nodes in found if nodes]
