@@ -14,7 +14,18 @@ _ROOT = Path(__file__).parents[2]
 
 def measured(workload: str, contenders: str) -> dict[str, dict[str, str]]:
     """The rows of the table of numbers, by contender, each a cell by column."""
-    done = subprocess.run(
+    done = run(workload, contenders)
+    if "address already in use" in done.stderr:
+        # Somebody else took a port that was free when it was chosen.
+        done = run(workload, contenders)
+    assert done.returncode == 0, done.stderr
+    numbers = next(block for block in done.stdout.split("\n\n") if block.startswith("|"))
+    columns, _, *rows = (line.strip("| ").split(" | ") for line in numbers.splitlines())
+    return {row[0]: dict(zip(columns, row, strict=False)) for row in rows}
+
+
+def run(workload: str, contenders: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [
             sys.executable,
             str(_ROOT / "benchmarks" / "run.py"),
@@ -27,13 +38,9 @@ def measured(workload: str, contenders: str) -> dict[str, dict[str, str]]:
         timeout=100,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    numbers = next(block for block in done.stdout.split("\n\n") if block.startswith("|"))
-    columns, _, *rows = (line.strip("| ").split(" | ") for line in numbers.splitlines())
-    return {row[0]: dict(zip(columns, row, strict=False)) for row in rows}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(220)
 def test_every_message_of_a_steered_run_is_read_once() -> None:
     rows = measured("steer", "by-hand,abeyance,by-hand-signal,abeyance-signal")
 
@@ -44,7 +51,7 @@ def test_every_message_of_a_steered_run_is_read_once() -> None:
         assert float(row["events a message"]) > 1
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(220)
 def test_parked_runs_are_woken_and_stand_in_the_inbox() -> None:
     rows = measured("parked", "by-hand,abeyance")
 
@@ -55,7 +62,7 @@ def test_parked_runs_are_woken_and_stand_in_the_inbox() -> None:
     assert rows["Temporal by hand"].get("inbox page, p50 ms", "").strip() == ""
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(220)
 def test_a_node_that_is_paused_stops_and_is_entered_again() -> None:
     rows = measured("pause", "by-hand,abeyance")
 
@@ -64,7 +71,7 @@ def test_a_node_that_is_paused_stops_and_is_entered_again() -> None:
         assert float(row["pause to stopped, p50 ms"]) > 0
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(220)
 def test_a_list_is_spread_and_collected() -> None:
     rows = measured("fanout", "by-hand,abeyance")
 
@@ -73,7 +80,7 @@ def test_a_list_is_spread_and_collected() -> None:
         assert int(row["50 items, events"]) > 50
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(220)
 def test_one_question_among_many_is_answered() -> None:
     rows = measured("questions", "one,many")
 
@@ -82,7 +89,7 @@ def test_one_question_among_many_is_answered() -> None:
         assert float(row["events a question"]) >= 0
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(220)
 def test_a_model_and_its_tools_take_turns() -> None:
     rows = measured("agent", "by-hand,abeyance")
 
