@@ -62,12 +62,13 @@ class Metered:
     def carried_out(self, event: events.Event, before: RunState, after: RunState) -> None:
         """An event was applied."""
         noted = after.mailbox.rejected
-        match event:
-            case events.MessageSent(message=message) if (
-                noted is not before.mailbox.rejected and noted[-1].message_id == message.message_id
+        match event, noted:
+            case events.MessageSent(message=message), (*_, note) if (
+                noted is not before.mailbox.rejected and note.message_id == message.message_id
             ):
-                # Nobody waits for the answer of a signal: what came of it is written down.
-                self.refused(event, noted[-1].code)
+                # Nobody waits for the answer of a signal: what came of it is written down. The note
+                # goes again when the same message is let in later.
+                self.refused(event, note.code)
             case _ if (operation := _operation(event)) is not None:
                 self._count(operation, "success")
             case _:

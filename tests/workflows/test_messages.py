@@ -196,13 +196,13 @@ async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happ
 
     run_id = await site.start(limits=Limits(continue_as_new_after=60, max_queue_size=40))
     generations = set()
-    senders = asyncio.gather(*(send(range(first, count, 6)) for first in range(6)))
-    while not senders.done():
-        # Workers come and go, in the middle of what their nodes read.
-        async with site.worker():
-            await asyncio.wait({senders}, timeout=1.5)
-            generations.add((await temporal.get_workflow_handle(run_id).describe()).run_id)
-    await senders
+    async with asyncio.TaskGroup() as group:
+        pending = {group.create_task(send(range(first, count, 6))) for first in range(6)}
+        while pending:
+            # Workers come and go, in the middle of what their nodes read.
+            async with site.worker():
+                _, pending = await asyncio.wait(pending, timeout=1.5)
+                generations.add((await temporal.get_workflow_handle(run_id).describe()).run_id)
     async with site.worker():
         await site.client.send_message(run_id, message(count, text="enough", priority="low"))
         late = [f"late{number}" for number in range(5)]

@@ -121,6 +121,25 @@ async def test_what_a_signal_brings_and_the_run_refuses_is_counted_with_its_code
         assert await site.operations("cancel") == 1
 
 
+async def test_a_message_that_was_turned_away_and_is_sent_again_is_let_in_and_counted(
+    temporal: TemporalClient,
+) -> None:
+    async with measured(temporal, gated()) as site, site.worker():
+        run_id = await site.start(limits=Limits(max_queue_size=1))
+        await site.until(run_id, "awaiting-input")
+        handle = site.temporal.get_workflow_handle(run_id)
+        for number in range(2):
+            await handle.signal("steer", {"message_id": f"m{number}", "text": "hello"})
+        assert [note.message_id for note in (await site.client.view(run_id)).rejected] == ["m1"]
+        await site.client.clear_messages(run_id)
+        await handle.signal("steer", {"message_id": "m1", "text": "hello"})
+        view = await site.client.view(run_id)
+
+        assert (view.rejected, view.queue_depth) == ([], 1)
+        assert await site.operations("message", "refused", code="queue_full") == 1
+        assert await site.operations("message") == 2
+
+
 async def test_an_answer_by_default_is_no_answer_of_anybody(temporal: TemporalClient) -> None:
     defaulting = gated(timeout="200ms", on_timeout={"default": {"approved": False}})
     async with measured(temporal, defaulting) as site, site.worker():
