@@ -205,6 +205,7 @@ class Attempt:
             notebook=self._notebook,
             mail=self._post,
             attempt=self._info.attempt,
+            excused=self._pulse.journal.excused,
             logger=VisitLog(_logger, {"run_id": order.run_id, "address": order.address}),
             is_cancelled=activity.is_cancelled,
             beat=say,
