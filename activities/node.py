@@ -122,16 +122,21 @@ class Attempt:
         except Superseded as error:
             message = "the visit was given to another worker"
             raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if _run_asked_to_stop():
                 return wire.Stopped(
                     journal=self._notebook.steps or order.journal, patch=self._notebook.partial
                 )
+            if not _somebody_stops_it():
+                return await self._failed("the code cancelled the task that it runs in", error)
             # A worker that shuts down, or an operator who paused or reset the activity: not the
             # node's fault, and the visit goes on elsewhere.
             await self._excused("the worker is shutting down", FailureCode.NODE_FAILED)
             raise
-        except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
+        except GeneratorExit:
+            # The process takes its coroutines down: nothing can be awaited any more.
+            raise
+        except BaseException as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
             return await self._failed(described(error), error)
 
     async def _run_in_time(self, graph: Graph) -> wire.VisitOutcome:
@@ -145,7 +150,7 @@ class Attempt:
             message = f"the node {order.node!r} took longer than its timeout of {order.timeout:g} s"
             raise TimeoutError(message) from error
 
-    async def _failed(self, message: str, error: Exception) -> wire.VisitOutcome:
+    async def _failed(self, message: str, error: BaseException) -> wire.VisitOutcome:
         journal = self._pulse.journal
         failures = journal.failures + 1
         lost = self._info.attempt - 1 - journal.failures - journal.excused
@@ -215,6 +220,10 @@ def _journal_of(info: activity.Info) -> wire.Journal:
     if not info.heartbeat_details:
         return wire.Journal()
     return wire.Journal.model_validate(info.heartbeat_details[0])
+
+
+def _somebody_stops_it() -> bool:
+    return activity.cancellation_details() is not None or activity.is_worker_shutdown()
 
 
 def _run_asked_to_stop() -> bool:
