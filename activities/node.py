@@ -23,13 +23,14 @@ from abeyance.activities.checkpoint import Checkpoints
 from abeyance.activities.post import Post
 from abeyance.activities.pulse import Pulse, Superseded
 from abeyance.blobs import Blobs
+from abeyance.callerror import described
 from abeyance.client import Client
 from abeyance.context import Context
 from abeyance.core.canonical import Json
 from abeyance.errors import Blocked, FailureCode
 from abeyance.graph import Graph
 from abeyance.notebook import Notebook
-from abeyance.visit import context_of, describe, graph_for, run_visit
+from abeyance.visit import context_of, graph_for, run_visit
 
 _logger = logging.getLogger("abeyance.node")
 
@@ -136,7 +137,7 @@ class Attempt:
             # The process takes its coroutines down: nothing can be awaited any more.
             raise
         except BaseException as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
-            return await self._failed(describe(error), error)
+            return await self._failed(described(error), error)
 
     async def _run_in_time(self, graph: Graph) -> wire.VisitOutcome:
         order = self._order
