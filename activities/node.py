@@ -72,7 +72,8 @@ class NodeActivities:
         post = Post(self._client, order, self._default_timeout)
         meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop
         attempt = Attempt(order, self._graphs, post, Checkpoints(meter), self._blobs)
-        return wire.VisitReport(outcome=await attempt.run())
+        outcome = await attempt.run()
+        return wire.VisitReport(outcome=outcome, took=_took(activity.info()))
 
 
 class Attempt:
@@ -214,6 +215,13 @@ def _journal_of(info: activity.Info) -> wire.Journal:
     if not info.heartbeat_details:
         return wire.Journal()
     return wire.Journal.model_validate(info.heartbeat_details[0])
+
+
+def _took(info: activity.Info) -> float | None:
+    # Both times are of the clock of this worker, so it does not matter how that one is set.
+    if not info.is_local:
+        return None
+    return max(0.0, (datetime.now(UTC) - info.scheduled_time).total_seconds())
 
 
 def _run_asked_to_stop() -> bool:
