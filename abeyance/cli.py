@@ -75,6 +75,7 @@ def dev(
     Prints one line when all of it answers. The next start on the same data finds the same runs.
     """
     from abeyance.dev import Plan, Stack, with_stack
+    from abeyance.settings import load_settings
 
     plan = Plan(
         app=app,
@@ -85,6 +86,7 @@ def dev(
         in_memory=in_memory,
         directory=Path.cwd(),
         environment=os.environ,
+        settings=load_settings(),
     )
 
     async def stay_up(stack: Stack) -> None:

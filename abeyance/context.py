@@ -185,6 +185,7 @@ class Context:
             self.notebook.ask(question.key)
         open_ = [question for question in questions if question.key not in self.targets]
         if open_:
+            self.notebook.unanswered += [question.key for question in open_]
             kept = next((each.state for each in asked if each.state is not None), None)
             raise Suspended(open_, state if state is not None else kept)
         return {each.key: typed_answer(each, self.targets[each.key]) for each in asked}
