@@ -180,6 +180,7 @@ async def test_a_full_queue_is_refused_at_once_and_waited_for_as_long_as_is_aske
     for response in refused:
         found = problem(response, 429, "queue_full")
         assert (found["limit"], found["actual"]) == (1, 1)
+        assert int(response.headers["retry-after"]) > 0
     problem(waited, 429, "queue_full")
     assert at_once < 1 < took
 
