@@ -119,7 +119,9 @@ async def send_message(
 @router.get(
     "/messages",
     dependencies=[READ],
-    responses=document.read("A page of messages.", examples.MESSAGE_PAGE, Code.UNKNOWN_RUN),
+    responses=document.read(
+        "A page of messages.", examples.MESSAGE_PAGE, Code.UNKNOWN_RUN, Code.NATIVELY_PAUSED
+    ),
 )
 async def list_messages(
     run_id: RunId,
