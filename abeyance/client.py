@@ -251,12 +251,17 @@ class Client(Sessions):
         except RunEnded as ended:
             raise ended.described.not_running() from ended
 
-    async def clear_messages(self, run_id: str, *, actor: str = "local") -> int:
-        """Throw the unread messages away, which are reported, and return how many there were."""
+    async def clear_messages(
+        self, run_id: str, *, actor: str = "local", key: str | None = None
+    ) -> int:
+        """Throw the unread messages away, which are reported, and return how many there were.
+
+        With the same `key` again, what came since stays.
+        """
         order = wire.ClearMessages(actor=actor)
         try:
             cleared = await self._line.update(
-                run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE, key=None
+                run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE, key=key
             )
         except RunEnded as ended:
             raise ended.described.not_running() from ended
