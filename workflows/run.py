@@ -157,6 +157,7 @@ class AgentRun:
     def _check_respond(self, order: wire.Respond) -> None:
         try:
             event = arrivals.responded(order, self._state.ledger, workflow.now())
+            ledger.refuse_strays(event)
             machine.check(self._state, event)
             replays = ledger.judge(self._state.ledger, event)
         except Refusal as refusal:
