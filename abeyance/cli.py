@@ -16,6 +16,7 @@ import typer
 from abeyance.bulk import bulk
 from abeyance.calls import calls
 from abeyance.charts import charts
+from abeyance.clearing import clearing
 from abeyance.complaint import Told, complain
 from abeyance.conversing import conversing
 from abeyance.errors import SettingsError
@@ -30,6 +31,9 @@ from abeyance.watch import watching
 if TYPE_CHECKING:
     from abeyance.settings import Settings
 
+_PANEL: Final = "Processes"
+_STORAGE: Final = "Storage (ABEYANCE_STORAGE, TEMPORAL_ADDRESS)"
+
 commands = typer.Typer(
     help="Durable human-in-the-loop runs of agent graphs, on Temporal.",
     add_completion=False,
@@ -40,8 +44,7 @@ for of_runs in (calls, overview, watching, transcribing, revision, steering, bul
     commands.add_typer(of_runs)
 commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
-
-_PANEL: Final = "Processes"
+commands.add_typer(clearing, name="blobs", rich_help_panel=_STORAGE)
 
 App = Annotated[
     str | None,
