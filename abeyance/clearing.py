@@ -33,7 +33,7 @@ def delete(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN...", help="Ids of runs. - reads ids from stdin.", show_default=False
+            metavar="RUN", help="Ids of runs. - reads ids from stdin.", show_default=False
         ),
     ],
     *,
