@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from abeyance.agent import MODEL_NODE, Agent, AgentTool
+from abeyance.agent import ENTRY_NODE, MODEL_NODE, Agent, AgentTool
 from abeyance.agentcall import ToolVisit
+from abeyance.agententry import Entry
 from abeyance.agentturn import Prompt, Turn
 from abeyance.agentvalues import REMEMBERED, AgentValues
 from abeyance.approvals import APPROVE
@@ -46,9 +47,10 @@ def prompt_of(states: StateModel, source: str | Callable[..., Any]) -> Prompt:
 
 
 async def _task(given: Mapping[str, Any]) -> str:
-    # Who approved the call may have put another task in the place of the model's.
+    # Who was asked about the call may have put another task in the place of the model's.
     answer = given["answers"].get(key_of("approval", APPROVE), {})
-    return str(answer.get("arguments", given["item"]["args"])["task"])
+    admitted = (given.get("result") or {}).get("args", given["item"]["args"])
+    return str(answer.get("arguments", admitted)["task"])
 
 
 def lowered(agent: Agent, prompt: Prompt) -> Graph:
@@ -60,6 +62,8 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
         return await turn.take(state, ctx, inbox)
 
     nodes = [*agent.tools, *agent.agents, *agent.servers]
+    if agent.agents:
+        nodes.append(ENTRY_NODE)
     graph.declare(
         FunctionNode(
             id=MODEL_NODE,
@@ -77,6 +81,8 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
         _declare(graph, agent, tool)
     for title in agent.servers:
         _declare_server(graph, agent, title)
+    if agent.agents:
+        _declare_entry(graph, agent)
     for each in agent.agents.values():
         graph.declare(_nested(each), inner=lowered(each.agent, _task))
     graph.edge(START, MODEL_NODE)
@@ -111,6 +117,24 @@ def _declare(graph: Graph, agent: Agent, tool: Tool) -> None:
             timeout=None if tool.timeout is None else tool.timeout + _SLACK,
             retries=max(tool.retries, _LEAST_ATTEMPTS),
             heartbeat=tool.heartbeat,
+            on_error=TellCaller(),
+        ),
+        NodeCode(function=run, takes=2),
+    )
+
+
+def _declare_entry(graph: Graph, agent: Agent) -> None:
+    entry = Entry(agent)
+
+    async def run(state: AgentValues, ctx: Context) -> Returned:
+        return await entry.run(state, ctx)
+
+    graph.declare(
+        FunctionNode(
+            id=ENTRY_NODE,
+            description="What is asked before an agent is called.",
+            to=tuple(agent.agents),
+            retries=_LEAST_ATTEMPTS,
             on_error=TellCaller(),
         ),
         NodeCode(function=run, takes=2),

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, TypeAlias
 
+from pydantic import BaseModel
+
 from abeyance import wire
 from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.graph import Graph
@@ -78,7 +80,7 @@ class Sessions(Starting):
     async def session(
         self,
         graph: Graph,
-        input: Mapping[str, Any] | None = None,  # noqa: A002
+        input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
         **options: Any,
     ) -> AsyncIterator[Started]:
         """A run for as long as the body of an `async with` takes: started on entry, with the options

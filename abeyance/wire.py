@@ -170,7 +170,8 @@ class Emitted(Record):
 class Finished(Record):
     """The code returned. `routed` are the targets that route functions chose, `fired` the rules with
     CLIPS text that fired. `read` counts the messages that it was given when it asked for them. `result`
-    is that of a tool call; `turn` tells of a turn of a model; `unread` messages were handed to it.
+    is that of a tool call; `turn` tells of a turn of a model; `unread` messages were handed to it;
+    `uncounted`, it is no round of a loop.
     """
 
     kind: Literal["finished"] = "finished"
@@ -184,6 +185,7 @@ class Finished(Record):
     result: Any = None
     turn: dict[str, Any] | None = None
     unread: bool = False
+    uncounted: bool = False
 
 
 class Interrupted(Record):

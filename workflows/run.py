@@ -18,13 +18,13 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import views, wire
+    from abeyance import arrivals, views, wire
     from abeyance.core import effects, events, eviction, ledger, machine, messages, recall, snapshot
     from abeyance.core.model import GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.outcome import visit_ended
-    from abeyance.workflows import arrivals, closing, surface, visits
+    from abeyance.workflows import closing, surface, visits
     from abeyance.workflows.history import History
     from abeyance.workflows.leaving import leave_conversation
     from abeyance.workflows.metered import Metered

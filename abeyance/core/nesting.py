@@ -32,12 +32,14 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
     address = str(Address.parse(visit.address).child(kind, node.graph.name))
     initial = {**node.defaults, **given, **recall.remembered(draft.state, visit)}
     if node.agent:
-        item = None
+        item, result = None, None
         for member in visit.members[-1:]:
-            item = items.item_of(draft.state, visit.scope, member).item
+            of_call = items.item_of(draft.state, visit.scope, member)
+            item, result = of_call.item, of_call.result
         initial["input"] = {
             "values": dict(values),
             "item": item,
+            "result": result,
             "guidance": visit.guidance,
             "answers": dict(visit.answers),
         }
