@@ -188,6 +188,8 @@ def _apply(draft: Draft, event: events.Event) -> None:
             edits.edit_values(draft, event)
         case events.DeadlineEdited():
             edits.edit_deadline(draft, event)
+        case events.SignalRefused(signal=signal, code=code, reason=reason):
+            draft.tell("signal.refused", signal=signal, code=code, reason=reason)
         case _:
             assert_never(event)
 

@@ -42,23 +42,6 @@ def test_it_lists_every_search_attribute() -> None:
         assert f"`{name}`" in prose(PAGE)
 
 
-async def test_a_runs_blobs_are_deleted_as_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ABEYANCE_STORAGE", str(tmp_path))
-    blobs = FolderBlobs(tmp_path)
-    ref = await blobs.put("refund-A-7", b"x")
-    (block,) = blocks(PAGE, "python")
-    body = "\n    ".join(block.text.splitlines())
-    names: dict[str, object] = {}
-
-    exec(f"async def example():\n    {body}\n", names)
-    await names["example"]()  # type: ignore[operator]
-
-    with pytest.raises(BlobMissing):
-        await blobs.get(ref)
-
-
 def test_the_key_that_it_makes_is_one() -> None:
     (line,) = [
         line
