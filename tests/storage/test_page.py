@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
 from pages import blocks, prose
 from temporal_site import BINARY
 
 from abeyance import wire
-from abeyance.blobs import BlobMissing, FolderBlobs
 from abeyance.settings import Settings
 
 PAGE = "storage.md"
