@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MODEL_NODE: Final = "model"
 """The node of a model's turns. No tool may be named so."""
+ENTRY_NODE: Final = "agents.entry"
+"""The node of what is asked before an agent is called."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -109,7 +111,7 @@ class Agent:
             yield f"an agent is named {self.name!r}; letters, digits, '_' and '-' make a name, up to 64"
         for name in sorted({each for each in self._names if self._names.count(each) > 1}):
             yield f"two tools are named {name!r}"
-        for name in sorted({MODEL_NODE, FINAL_RESULT} & {*self._names}):
+        for name in sorted({MODEL_NODE, ENTRY_NODE, FINAL_RESULT} & {*self._names}):
             yield f"a tool is named {name!r}, which is taken: give it another name"
         for what, value, least in (
             ("max_turns", self.max_turns, 1),

@@ -15,13 +15,13 @@ from typing import Any
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
+from abeyance.answers import respond_order
 from abeyance.closed import (
     earlier_receipts,
     edit_after_the_end,
     respond_after_the_end,
 )
 from abeyance.core import ledger
-from abeyance.core.canonical import Json
 from abeyance.core.events import Message
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable
@@ -39,9 +39,9 @@ class Client(Sessions):
     async def respond(
         self,
         run_id: str,
-        answers: Mapping[str, Json] | None = None,
+        answers: Mapping[str, Any] | None = None,
         *,
-        response: Json = ...,
+        response: Any = ...,
         principal: Principal,
         note: str | None = None,
         digests: Mapping[str, str] | None = None,
@@ -49,13 +49,13 @@ class Client(Sessions):
     ) -> list[ledger.Receipt]:
         """Answer interrupts by id, all or nothing; or, with `response`, the only open one.
 
-        The same answer again gets the first receipt, also after the run has ended. Raises the
+        An answer is JSON, or an instance of what the question names as its `response`. The same
+        answer again gets the first receipt, also after the run has ended. Raises the
         refusals of the respond table; nothing of a refused call is applied.
         """
-        forms: dict[str, Any] = (
-            {"response": response} if answers is None else {"responses": dict(answers)}
+        order = respond_order(
+            answers, response=response, principal=principal, note=note, digests=digests
         )
-        order = wire.Respond(**forms, principal=principal, note=note, digests=dict(digests or {}))
         return await self.respond_to(run_id, order, key=key)
 
     async def respond_to(

@@ -43,6 +43,7 @@ _BLOCKING: Final = frozenset(
         FailureCode.CODE_MISSING,
         FailureCode.MODEL_UNAVAILABLE,
         FailureCode.TOOLS_UNAVAILABLE,
+        FailureCode.PAYLOAD_UNREADABLE,
     }
 )
 ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
@@ -210,7 +211,8 @@ async def describe(temporal: TemporalClient, run_id: str, rpc_timeout: Any) -> D
         # Its history has ended, and the run has not.
         raise Again(f"the run {run_id!r} is being handed over")
     for pending in raw.pending_activities:
-        await decode_message(temporal.data_converter, pending.last_failure)
+        # A worker with another key may have sealed it, and the run can be shown without it.
+        await decode_message(temporal.data_converter, pending.last_failure, forgiving=True)
     fields = raw.workflow_execution_info.memo.fields
     memo = {name: await _decoded(temporal, payload) for name, payload in fields.items()}
     return Described(run_id, raw, memo)

@@ -74,6 +74,7 @@ class FailureCode(StrEnum):
     CODE_MISSING = "code_missing"
     MODEL_UNAVAILABLE = "model_unavailable"
     TOOLS_UNAVAILABLE = "tools_unavailable"
+    PAYLOAD_UNREADABLE = "payload_unreadable"
     VALUES_INCOMPATIBLE = "values_incompatible"
     UNKNOWN_NODE = "unknown_node"
 

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel
 from temporalio.client import Client as TemporalClient
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -45,7 +46,7 @@ class Starting(Conversations):
     async def start(
         self,
         graph: Graph,
-        input: Mapping[str, Any] | None = None,  # noqa: A002
+        input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
         *,
         run_id: str | None = None,
         conversation_id: str | None = None,

@@ -95,9 +95,12 @@ class StateModel:
             return type_
         return Annotated[type_, *found.metadata]
 
-    def initial(self, given: Mapping[str, Any]) -> dict[str, Json]:
-        """The values with which a run starts. Raises the Refusal `invalid_input`."""
+    def initial(self, given: Mapping[str, Any] | BaseModel) -> dict[str, Json]:
+        """The values with which a run starts, from a mapping or the author's own state. Raises the
+        Refusal `invalid_input`.
+        """
         try:
+            given = as_mapping(given)
             if self.model is None:
                 return self._open_patch(given)
             return self._validated(self.model, given)
@@ -243,6 +246,17 @@ class StateModel:
             raise ValuesError(
                 f"the patch does not fit the state: {_told(errors)}", errors
             ) from error
+
+
+def as_mapping(given: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]:
+    """Fields by their names. Raises ValuesError for what has none."""
+    if isinstance(given, BaseModel):
+        # What was left to its default is left to it again: it may be made anew for each run.
+        return {name: getattr(given, name) for name in given.model_fields_set}
+    if not isinstance(given, Mapping):
+        message = f"it is a {type(given).__name__}, and has to be a mapping of fields to values"
+        raise ValuesError(message, [{"pointer": "", "message": message}])
+    return given
 
 
 class _InputSchema(GenerateJsonSchema):

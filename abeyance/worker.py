@@ -6,10 +6,10 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
@@ -18,6 +18,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from abeyance import traces
 from abeyance.activities.conversation import ConversationActivities
 from abeyance.activities.eviction import EvictionActivities
+from abeyance.activities.given import giving
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
@@ -73,7 +74,7 @@ def make_worker(
     )
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
     return Worker(
-        temporal,
+        giving(temporal),
         task_queue=settings.task_queue,
         workflows=[AgentRun, ConversationWorkflow, Janitor],
         activities=[
@@ -117,6 +118,28 @@ async def _serve_until_signalled(settings: Settings) -> None:
     await serve(settings, stop)
 
 
+def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Run the work of this process, also if a node wants to end the process.
+
+    A `SystemExit` in a task that a node has made (`asyncio.gather`, a task group) leaves the loop, past
+    all that awaits the task. Nothing is lost by that: the loop goes on where it was, and whoever awaits
+    the task gets the exception, so that the node fails like any other. Without this a worker neither
+    served nor ended, and the next attempt did the same to the next worker (tried).
+    """
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(work)
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except SystemExit as error:
+                if task.done():
+                    raise
+                _logger.error(  # noqa: TRY400  (where the code was, is told with the visit that failed)
+                    "the code of a node asked its process to exit (%r), and it goes on", error.code
+                )
+
+
 def main() -> None:
     """Run a worker as the environment says, until it is told to stop."""
     logging.basicConfig(
@@ -124,7 +147,7 @@ def main() -> None:
     )
     quiet_the_sdk()
     try:
-        asyncio.run(_serve_until_signalled(load_settings()))
+        _to_its_end(_serve_until_signalled(load_settings()))
     except AbeyanceError as error:
         print(f"abeyance worker: {error}", file=sys.stderr)  # noqa: T201
         leave(2 if isinstance(error, SettingsError | GraphError) else 3)

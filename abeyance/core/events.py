@@ -113,6 +113,7 @@ class NodeFinished(_Event):
     where they have not been asked); `fired` are the ids of the rules with CLIPS text that fired. `read`
     counts the messages that it was given when it asked for them; None is all that the visit has taken.
     `result` is that of a tool call. `unread`: those that it was handed at its start were not read.
+    `uncounted`: it only handed work on, so it is no round of a loop.
     """
 
     visit: str
@@ -124,6 +125,7 @@ class NodeFinished(_Event):
     read: int | None = None
     result: Json = None
     unread: bool = False
+    uncounted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -309,7 +309,8 @@ def _messages_cleared(draft: Draft, event: events.MessagesCleared) -> None:
 
 
 def _rotation_due(draft: Draft, rotation: Rotation) -> None:
-    if draft.state.rotation in {rotation, "hard"}:
+    under_way = draft.state.ending
+    if draft.state.rotation in {rotation, "hard"} or (under_way and under_way.native):
         return
     draft.change(rotation=rotation)
     if rotation == "hard":

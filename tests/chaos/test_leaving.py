@@ -1,0 +1,52 @@
+"""Nodes that would end their process, or raise what nobody catches: they fail, the worker goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from killable import killable_server, worker_process
+from leaving_graphs import graphs
+
+pytestmark = pytest.mark.chaos
+
+_APP = "leaving_graphs:graphs"
+_FAILING = {
+    "gathered": "asked its process to exit (3)",
+    "grouped": "asked its process to exit (3)",
+    "rude": "Rude: enough",
+    "rude-in-a-thread": "Rude: enough",
+    "interrupted": "KeyboardInterrupt",
+    "cancelling": "the code cancelled the task that it runs in",
+}
+
+
+async def test_a_node_that_would_end_its_worker_fails_and_the_worker_serves_all_others(
+    tmp_path: Path,
+) -> None:
+    by_name = {graph.name: graph for graph in graphs}
+    release = tmp_path / "release"
+    async with killable_server(tmp_path) as server:
+        client = await server.client()
+        with worker_process(server, _APP, tmp_path / "worker.log") as worker:
+            await client.start(by_name["waiting"], {"release": str(release)}, run_id="waiting")
+            await client.wait("waiting", until=frozenset({"running"}), timeout=30)
+            for name in (*_FAILING, "left-behind"):
+                await client.start(by_name[name], {}, run_id=name)
+            views = await asyncio.gather(
+                *(client.wait(name, timeout=30) for name in (*_FAILING, "left-behind"))
+            )
+            release.touch()
+            others = await client.wait("waiting", timeout=30)
+            is_alive = worker.poll() is None
+
+    ended = {view.run_id: view for view in views}
+    for name, told in _FAILING.items():
+        error = ended[name].error
+        assert error is not None, ended[name]
+        assert told in error.message
+    assert ended["left-behind"].values["release"] == "went on"
+    # The visit that ran beside them all was neither lost nor begun again.
+    assert others.values["release"] == "went on"
+    assert is_alive
