@@ -129,9 +129,8 @@ class AgentRun:
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
     def steer(self, message: RawValue = signals.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
-        if signals.can_be_read(message) or workflow.patched(signals.TOLD):
-            given, made_id = signals.whatever(message), str(workflow.uuid4())
-            self._feed(arrivals.message_signalled(given, workflow.now(), made_id))
+        if (event := signals.message(message)) is not None:
+            self._feed(event)
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
@@ -306,14 +305,13 @@ class AgentRun:
             raise closing.error_of(refusal) from None
 
     def _feed_signal(self, name: events.Control, brought: RawValue) -> None:
-        now = workflow.now()
         try:
-            self._feed(signals.event_of(name, brought, now))
+            self._feed(signals.event_of(name, brought))
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
             if workflow.patched(signals.TOLD):
-                self._feed(signals.refused(name, refusal, now))
+                self._feed(signals.refused(name, refusal))
 
     def _native_cancel(self) -> None:
         reason = workflow.cancellation_reason() or "cancelled through Temporal"
