@@ -324,6 +324,10 @@ class Answers(Request):
             raise ValueError(
                 "the answer is missing: give `response`, or `responses` by interrupt id"
             )
+        named = {self.interrupt_id} if self.responses is None else set(self.responses)
+        # A digest under another id would hold for nothing, and its sender would rely on it.
+        if None not in named and (odd := sorted(set(self.digests) - named)):
+            raise ValueError(f"`digests` has {odd[0]!r}, which is not answered here")
         return self
 
 

@@ -251,7 +251,9 @@ def _answers_for(run_id: str, body: wire.Answers) -> dict[str, object]:
             "run's.",
             run_id=run_id,
         )
-    return {**given, "responses": own}
+    # Those of other runs go with the answers there.
+    digests = {id_: digest for id_, digest in body.digests.items() if id_ in own}
+    return {**given, "responses": own, "digests": digests}
 
 
 def _run_of(interrupt_id: str) -> str:

@@ -110,6 +110,16 @@ async def test_answers_by_id_go_to_the_runs_that_they_name(api: Api) -> None:
     assert (await api.http.get(f"/runs/{two}")).json()["status"] == "awaiting-input"
 
 
+async def test_digests_go_with_their_answers_to_the_runs_that_they_name(api: Api) -> None:
+    (one, (left,)), (two, (right,)) = [await api.waiting("gated") for _ in "12"]
+    shown = {left: (await api.interrupt(left))["digest"], right: "sha256:" + "0" * 64}
+    answers = {gate: {"approved": True} for gate in shown}
+    body = {"run_ids": [one, two], "body": {"responses": answers, "digests": shown}}
+    found = await done(api, "respond", body)
+
+    assert [result["code"] for result in found["results"]] == [None, "stale"]
+
+
 @pytest.mark.timeout(180)
 async def test_a_thousand_runs_in_one_call(api: Api, site: Site) -> None:
     team = new_id("many")

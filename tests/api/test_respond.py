@@ -203,6 +203,17 @@ async def test_an_answer_to_something_else_than_was_asked_is_stale(api: Api) -> 
     assert fresh.status_code == 200
 
 
+async def test_a_digest_of_what_is_not_answered_would_hold_for_nothing(api: Api) -> None:
+    run_id, (gate,) = await api.waiting("gated", {"amount": 3})
+    odd = {"digests": {f"{gate}0": "sha256:" + "0" * 64}}
+    one = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES, **odd})
+    several = await api.http.post(f"/runs/{run_id}/respond", json={"responses": {gate: YES}, **odd})
+
+    assert f"{gate}0" in problem(one, 422, "invalid_body")["detail"]
+    problem(several, 422, "invalid_body")
+    assert (await api.interrupt(gate))["status"] == "open"
+
+
 async def test_an_answer_after_the_deadline_is_too_late(api: Api) -> None:
     run_id = await api.start("brief", {})
     await api.until(run_id, "halted")
