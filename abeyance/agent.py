@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MODEL_NODE: Final = "model"
 """The node of a model's turns. No tool may be named so."""
+ENTRY_NODE: Final = "agents.entry"
+"""The node of what is asked before an agent is called."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
@@ -115,7 +117,7 @@ class Agent:
         for name in sorted({each for each in self._names if self._names.count(each) > 1}):
             more = "; give its McpServer a name=" if name in self.servers else ""
             yield f"two tools are named {name!r}{more}"
-        for name in sorted({MODEL_NODE, FINAL_RESULT} & {*self._names}):
+        for name in sorted({MODEL_NODE, ENTRY_NODE, FINAL_RESULT} & {*self._names}):
             yield f"a tool is named {name!r}, which is taken: give it another name"
         for what, value, least in (
             ("max_turns", self.max_turns, 1),

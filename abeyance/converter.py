@@ -32,6 +32,7 @@ from temporalio.converter import (
 
 from abeyance.blobs import Blobs, FolderBlobs
 from abeyance.encryption import ENCODING, Encryption, opened
+from abeyance.errors import Unavailable
 from abeyance.keyring import Keyring
 from abeyance.settings import Settings
 from abeyance.storage import blobs_at
@@ -141,11 +142,21 @@ def data_converter(
     )
 
 
-async def decode_message(converter: DataConverter, failure: Failure) -> None:
-    """Put the text of a failure, and of its causes, back to where it is if nothing is encrypted."""
+async def decode_message(
+    converter: DataConverter, failure: Failure, *, forgiving: bool = False
+) -> None:
+    """Put the text of a failure, and of its causes, back to where it is if nothing is encrypted.
+
+    What cannot be read raises Unavailable; `forgiving`, it is told in the place of the text.
+    """
     while True:
         if failure.HasField("encoded_attributes"):
-            (told,) = await converter.decode([failure.encoded_attributes])
+            try:
+                (told,) = await converter.decode([failure.encoded_attributes])
+            except Unavailable as error:
+                if not forgiving:
+                    raise
+                told = {"message": f"why is not known here: {error}"}
             failure.message = told.get("message", "")
             failure.ClearField("encoded_attributes")
         if not failure.HasField("cause"):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from temporalio.api.common.v1 import Payload
+from temporalio.api.sdk.v1 import ExternalStorageReference
 from temporalio.converter import PayloadCodec
 
 from abeyance.blobs import Blobs
@@ -17,6 +18,7 @@ from abeyance.keyring import Keyring, is_sealed
 
 ENCODING: Final = "binary/encrypted"
 """How an encrypted payload is marked."""
+_REFERENCE: Final = ExternalStorageReference.DESCRIPTOR.full_name.encode()
 _KEY_ID: Final = "encryption-key-id"
 """Where it says which key it takes; that is read by people only."""
 
@@ -36,9 +38,17 @@ class Encryption(PayloadCodec):
         return [opened(payload, self._keys) for payload in payloads]
 
     def _encoded(self, payload: Payload) -> Payload:
+        if is_reference(payload):
+            # What is sent again as it was kept: it is encrypted where it is.
+            return payload
         data = payload.SerializeToString(deterministic=True)
         sealed = self._keys.seal(data, repeatable=len(data) >= self._stored_from)
         return Payload(metadata=self._metadata, data=sealed)
+
+
+def is_reference(payload: Payload) -> bool:
+    """Whether a payload stands for one that is kept in storage."""
+    return payload.metadata.get("messageType") == _REFERENCE
 
 
 def opened(payload: Payload, keys: Keyring) -> Payload:
@@ -63,5 +73,5 @@ class EncryptedBlobs:
         data = await self._blobs.get(ref)
         return self._keys.open(data) if is_sealed(data) else data
 
-    async def delete_run(self, run_id: str) -> None:
-        await self._blobs.delete_run(run_id)
+    async def delete_run(self, run_id: str) -> int:
+        return await self._blobs.delete_run(run_id)

@@ -74,6 +74,8 @@ class FailureCode(StrEnum):
     CODE_MISSING = "code_missing"
     MODEL_UNAVAILABLE = "model_unavailable"
     TOOLS_UNAVAILABLE = "tools_unavailable"
+    PAYLOAD_UNREADABLE = "payload_unreadable"
+    VISIT_TOO_LARGE = "visit_too_large"
     VALUES_INCOMPATIBLE = "values_incompatible"
     UNKNOWN_NODE = "unknown_node"
 

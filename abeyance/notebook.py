@@ -81,8 +81,11 @@ class Notebook:
                 )
                 raise Fatal(message)
             assert self._write is not None  # noqa: S101 demanded before the step began
-            await self._write(steps)
-            self.steps = steps
+            try:
+                await self._write(steps)
+            finally:
+                # Also if the visit is stopped meanwhile: it is done, and how the visit ends tells so.
+                self.steps = steps
 
     async def mark(self, name: str, value: Json) -> None:
         """Write a mark down as a step that is done. No author's step has its name: it begins with `/`."""

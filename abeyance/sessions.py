@@ -16,6 +16,7 @@ from abeyance.graph import Graph
 from abeyance.launch import Started
 from abeyance.line import RunEnded
 from abeyance.recency import Active
+from abeyance.runid import checked_run_id
 from abeyance.starting import Starting
 
 Operation: TypeAlias = Literal["pause", "resume", "cancel"]
@@ -52,6 +53,28 @@ class Sessions(Starting):
                 raise
             return False
         return True
+
+    async def delete_blobs(self, run_id: str) -> int:
+        """Delete what is kept outside of Temporal for a run, and return how many blobs there were.
+
+        What Temporal still keeps of the run cannot be read as a whole any more. One that it has
+        forgotten is no error. Raises `not_finished` for a run that goes on, which would stand still
+        without its blobs, `invalid_run_id`, and Unavailable: then nothing is deleted.
+        """
+        try:
+            described = await self._line.described(checked_run_id(run_id))
+        except Refusal as refusal:
+            if refusal.code is not Code.UNKNOWN_RUN:
+                raise
+        else:
+            if described.is_running:
+                raise Refusal(
+                    Code.NOT_FINISHED,
+                    f"The run {run_id!r} is {described.shown_status}: without its blobs it would stand "
+                    "still. Cancel it, or wait until it has ended.",
+                    run_id=run_id,
+                )
+        return await self.blobs.delete_run(run_id)
 
     @asynccontextmanager
     async def session(

@@ -82,6 +82,7 @@ def context_of(
     is_cancelled: Callable[[], bool],
     beat: Callable[[], None],
     blobs: Blobs,
+    excused: int = 0,
 ) -> Context:
     """What the code of a visit is handed."""
     # What hooks asked about a tool call, or its approval, its own code has not asked under that name.
@@ -96,6 +97,7 @@ def context_of(
         values=order.values,
         answers={**order.answers, **by_name},
         attempt=attempt,
+        excused=excused,
         outcome=order.outcome,
         logger=logger,
         is_cancelled=is_cancelled,
@@ -204,6 +206,7 @@ async def _run_code(
             "result": returned.result,
             "turn": returned.turn,
             "unread": returned.unread,
+            "uncounted": returned.uncounted,
         }
     elif isinstance(returned, Goto):
         chosen, changes = returned.node, returned.patch

@@ -18,6 +18,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from abeyance import traces
 from abeyance.activities.conversation import ConversationActivities
 from abeyance.activities.eviction import EvictionActivities
+from abeyance.activities.given import giving
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
@@ -73,7 +74,7 @@ def make_worker(
     )
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
     return Worker(
-        temporal,
+        giving(temporal),
         task_queue=settings.task_queue,
         workflows=[AgentRun, ConversationWorkflow, Janitor],
         activities=[

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from temporalio import activity
 from temporalio.common import MetricMeter, RawValue
@@ -20,8 +20,10 @@ from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
 from abeyance.activities.checkpoint import Checkpoints
+from abeyance.activities.given import Given
 from abeyance.activities.post import Post
-from abeyance.activities.pulse import Pulse, Superseded
+from abeyance.activities.pulse import Pulse
+from abeyance.activities.record import Superseded, encoded, unread
 from abeyance.blobs import Blobs
 from abeyance.callerror import described
 from abeyance.client import Client
@@ -67,13 +69,22 @@ class NodeActivities:
     @activity.defn(dynamic=True)
     async def run(self, arguments: Sequence[RawValue]) -> wire.VisitReport:
         """Run one attempt at a visit. Returns how it ended; raises so that Temporal tries again."""
+        given, before = cast("Given", arguments[0]), _written_before(activity.info())
+        fault = given.fault or before.fault
+        if fault is not None:
+            raise await unread(before, fault)
         order: wire.VisitOrder = activity.payload_converter().from_payload(
-            arguments[0].payload, wire.VisitOrder
+            given.values[0].payload, wire.VisitOrder
         )
         post = Post(self._client, order, self._default_timeout)
         meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop
-        attempt = Attempt(order, self._graphs, post, Checkpoints(meter), self._blobs)
-        return wire.VisitReport(outcome=await attempt.run())
+        pulse = Pulse(before, activity.info(), Checkpoints(meter))
+        attempt = Attempt(order, self._graphs, post, pulse, self._blobs)
+        async with pulse.beating():
+            outcome = await attempt.run()
+            report = wire.VisitReport(outcome=outcome, took=_took(activity.info()))
+            await _kept(report)
+        return report
 
 
 class Attempt:
@@ -84,7 +95,7 @@ class Attempt:
         order: wire.VisitOrder,
         graphs: Mapping[str, Graph],
         post: Post,
-        checkpoints: Checkpoints,
+        pulse: Pulse,
         blobs: Blobs,
     ) -> None:
         self._order = order
@@ -92,7 +103,7 @@ class Attempt:
         self._post = post
         self._graphs = graphs
         self._info = activity.info()
-        self._pulse = Pulse(_journal_of(self._info), self._info, checkpoints)
+        self._pulse = pulse
         kept = {**(order.journal or {}), **self._pulse.journal.steps}
         self._notebook = Notebook(
             kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
@@ -114,8 +125,7 @@ class Attempt:
             )
         try:
             graph = graph_for(order, self._graphs)
-            async with self._pulse.beating():
-                return await self._run_in_time(graph)
+            return await self._run_in_time(graph)
         except Blocked as error:
             # Without its cause: Temporal cuts a failure that is large, and then its code is hard to find.
             raise await self._excused(str(error), error.code, error.retry_after) from None
@@ -179,7 +189,9 @@ class Attempt:
     async def _remember(self, **changes: int) -> None:
         if not self._info.is_local:
             try:
-                await self._pulse.write_last(self._pulse.journal.model_copy(update=changes))
+                # With the steps: one may be done whose writing was cut short.
+                changed = {**changes, "steps": dict(self._notebook.steps)}
+                await self._pulse.write_last(self._pulse.journal.model_copy(update=changed))
             except Superseded:
                 # Nobody counts the attempts of a visit that is over.
                 return
@@ -206,6 +218,7 @@ class Attempt:
             notebook=self._notebook,
             mail=self._post,
             attempt=self._info.attempt,
+            excused=self._pulse.journal.excused,
             logger=VisitLog(_logger, {"run_id": order.run_id, "address": order.address}),
             is_cancelled=activity.is_cancelled,
             beat=say,
@@ -213,17 +226,31 @@ class Attempt:
         )
 
 
-def _journal_of(info: activity.Info) -> wire.Journal:
-    if info.is_local:
-        # A local activity has no heartbeat; none of its attempts can be lost either.
-        return wire.Journal(failures=info.attempt - 1)
-    if not info.heartbeat_details:
-        return wire.Journal()
-    return wire.Journal.model_validate(info.heartbeat_details[0])
+def _written_before(info: activity.Info) -> Given:
+    return info.heartbeat_details[0] if info.heartbeat_details else Given()
+
+
+async def _kept(report: wire.VisitReport) -> None:
+    """Put a report that is large where it will be kept, while the visit can still wait for that."""
+    converter = activity.client().data_converter
+    storage = converter.external_storage
+    if storage is None:
+        return
+    (payload,) = converter.payload_converter.to_payloads([report])
+    # Encrypted it is a little larger.
+    if 2 * payload.ByteSize() >= storage.payload_size_threshold:
+        await encoded(report)
 
 
 def _somebody_stops_it() -> bool:
     return activity.cancellation_details() is not None or activity.is_worker_shutdown()
+
+
+def _took(info: activity.Info) -> float | None:
+    # Both times are of the clock of this worker, so it does not matter how that one is set.
+    if not info.is_local:
+        return None
+    return max(0.0, (datetime.now(UTC) - info.scheduled_time).total_seconds())
 
 
 def _run_asked_to_stop() -> bool:

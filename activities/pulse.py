@@ -10,18 +10,19 @@ because an older sign of life that arrives later would erase it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from temporalio import activity
-from temporalio.client import AsyncActivityCancelledError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
 
 from abeyance import wire
 from abeyance.activities.checkpoint import Checkpoints
+from abeyance.activities.given import Given, Kept, journal_in, kept_in
+from abeyance.activities.record import encoded, written
+from abeyance.encryption import is_reference
 
 BEAT_SECONDS: Final = 1.0
 """How often a visit says that it lives, and so how soon it hears that it should stop."""
@@ -30,34 +31,17 @@ THROTTLE_SECONDS: Final = 0.5
 
 _ON_THE_WAY: Final = 0.05
 """In seconds: how long a sign of life may be on its way. Nothing else is written meanwhile."""
-_RPC_TIMEOUT: Final = timedelta(seconds=5)
-_LONGEST_BACKOFF: Final = 2.0
-
-_PASSING: Final = frozenset(
-    {
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.INTERNAL,
-        RPCStatusCode.RESOURCE_EXHAUSTED,
-        RPCStatusCode.UNAVAILABLE,
-        RPCStatusCode.UNKNOWN,
-    }
-)
-
-_logger = logging.getLogger("abeyance.node")
-
-
-class Superseded(BaseException):
-    """The server has given the visit to somebody else: this attempt must do nothing more."""
 
 
 class Pulse:
     """The heartbeats of one attempt. `journal` is what the next one carries."""
 
-    def __init__(
-        self, journal: wire.Journal, info: activity.Info, checkpoints: Checkpoints
-    ) -> None:
-        self.journal = journal
+    def __init__(self, before: Given, info: activity.Info, checkpoints: Checkpoints) -> None:
+        self.journal = journal_in(before)
+        if info.is_local:
+            # A local activity has no heartbeat; none of its attempts can be lost either.
+            self.journal = wire.Journal(failures=info.attempt - 1)
+        self._kept = kept_in(before)
         self._info = info
         self._checkpoints = checkpoints
         self._lock = asyncio.Lock()
@@ -85,25 +69,26 @@ class Pulse:
     async def beat(self) -> None:
         """Say that the visit lives."""
         async with self._lock:
-            activity.heartbeat(self.journal.model_dump(mode="json"))
+            self._say()
             await asyncio.sleep(_ON_THE_WAY)
 
     async def write(self, journal: wire.Journal) -> None:
         """Put a journal where the next attempt finds it; it is there when this returns.
 
-        Where the server cannot be reached this is tried until it can. Raises Superseded if the server
-        no longer waits for this attempt.
+        Where the server or the storage cannot be reached this is tried until it can. Raises Superseded
+        if the server no longer waits for this attempt.
         """
         with self._checkpoints.written():
+            kept = self._kept
+            if kept is None or kept.journal.steps != journal.steps:
+                payload = await encoded(journal.model_dump(mode="json"))
+                kept = Kept(payload=payload, journal=journal)
+            details = [kept.payload]
+            if (rest := kept.rest_of(journal)) is not None:
+                details.append(await encoded(rest.model_dump(mode="json")))
             async with self._lock:
-                await self._write(journal)
-
-    async def _write(self, journal: wire.Journal) -> None:
-        pause = 0.1
-        while not await self._sent(journal):
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_BACKOFF)
-        self.journal = journal
+                await written(details)
+                self.journal, self._kept = journal, kept
 
     async def write_last(self, journal: wire.Journal) -> None:
         """The same, for an attempt that is about to fail.
@@ -112,24 +97,13 @@ class Pulse:
         journal in the place of this one.
         """
         await self.write(journal)
-        activity.heartbeat(journal.model_dump(mode="json"))
+        self._say()
 
-    async def _sent(self, journal: wire.Journal) -> bool:
-        handle = activity.client().get_async_activity_handle(task_token=self._info.task_token)
-        try:
-            await handle.heartbeat(journal.model_dump(mode="json"), rpc_timeout=_RPC_TIMEOUT)
-        except AsyncActivityCancelledError:
-            # It was written; that the visit should stop, the next sign of life hears as well.
-            return True
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                raise Superseded from error
-            if error.status not in _PASSING:
-                raise
-            _logger.warning(
-                "activity=%s | a step could not be written down yet: %s",
-                self._info.activity_id,
-                error.message,
-            )
-            return False
-        return True
+    def _say(self) -> None:
+        kept = self._kept or Kept(payload=Payload(), journal=self.journal)
+        # What is kept in storage is sent as its reference: a sign of life waits for no storage.
+        said: Any = RawValue(kept.payload)
+        if not is_reference(kept.payload):
+            said = kept.journal.model_dump(mode="json")
+        rest = kept.rest_of(self.journal)
+        activity.heartbeat(said, *([] if rest is None else [rest.model_dump(mode="json")]))

@@ -63,8 +63,9 @@ class Limits:
     `allowed_actions` of messages: none means all; `allowed_media_hosts`, from which their media may be
     loaded: none means none.
 
-    `task_bytes` bounds what one workflow task sends; `settled_kept` how many settled interrupts are
-    remembered, so that a repeated answer gets its first receipt.
+    `task_bytes` bounds what one workflow task sends, `visit_bytes` what one visit is given, for which
+    Temporal has a bound of 2 MB where there is no storage; `settled_kept` how many settled interrupts
+    are remembered, so that a repeated answer gets its first receipt.
     """
 
     max_queue_size: int = 100
@@ -80,6 +81,7 @@ class Limits:
     finally_timeout: float = 60.0
     settled_kept: int = 1000
     task_bytes: int = 1_000_000
+    visit_bytes: int = 1_900_000
     continue_as_new_after: int = 1500
 
 
@@ -97,7 +99,8 @@ class Way:
     """Where a finished visit leads: what a rule decided, else what its code chose, else the edges.
 
     `fired` are the rules with CLIPS text that fired; `is_stale`: a person has edited the values since
-    route functions chose `routed`, so they are asked again.
+    route functions chose `routed`, so they are asked again. `uncounted`: its fan-out is no
+    round of a loop.
     """
 
     decision: Decision | None = None
@@ -106,6 +109,7 @@ class Way:
     sends: tuple[Send, ...] | None = None
     fired: tuple[str, ...] = ()
     is_stale: bool = False
+    uncounted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,11 +230,12 @@ class Scope:
     """A graph that is being walked. `tokens` are, by join and source, the visits that have come.
 
     `ordinals` count a node's visits for its addresses; `visit_counts` for the bound on loops, and
-    start anew when a person answers. `size` is that of the values, in bytes. A nested graph's scope
-    has the `visit` that it is walked for, the `path` of nodes that leads to it from the root, and the
-    values that it was `given`. `fans` are the fan-outs under way, by the address of who sent them.
-    `trail` are its last visits, oldest first, for as long as it has had one branch. `guards` counts the
-    visits that were made because messages were unread.
+    start anew when a person answers; `uncounted` are, by node, the visits in a row that were no round of
+    a loop. `size` is that of the values, in bytes. A nested graph's scope has the `visit` that it is
+    walked for, the `path` of nodes that leads to it from the root, and the values that it was `given`.
+    `fans` are the fan-outs under way, by the address of who sent them. `trail` are its last visits,
+    oldest first, for as long as it has had one branch. `guards` counts the visits that were made because
+    messages were unread.
     """
 
     address: str
@@ -240,6 +245,7 @@ class Scope:
     tokens: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     ordinals: Mapping[str, int] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
+    uncounted: Mapping[str, int] = field(default_factory=dict)
     answers: Mapping[str, Json] = field(default_factory=dict)
     visit: str | None = None
     path: tuple[str, ...] = ()

@@ -17,6 +17,16 @@ from dev_stack import Place
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+LEAVES = """\
+from opentelemetry import trace
+from abeyance import traces
+from abeyance.exit import leave
+
+traces.begin("leaving")
+with trace.get_tracer("test").start_as_current_span("the last"):
+    pass
+leave(0)
+"""
 LATER = "60000"
 """In milliseconds: until then a process keeps its spans, unless it is told to stop."""
 
@@ -116,3 +126,13 @@ def test_a_collector_that(place: Place, listens: bool) -> None:
             assert stack.process.wait(timeout=15) == 0
             assert time.monotonic() - told_at < 10
             assert stack.errors.read_text() == ""
+
+
+def test_a_process_that_leaves_gives_up_on_a_collector_that_never_answers(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        traced(place, f"http://127.0.0.1:{mute.getsockname()[1]}")
+
+        # The exporter itself would go on for ten seconds, after which a container is killed.
+        done = place.python("-c", LEAVES, seconds=8)
+
+    assert (done.returncode, done.stdout) == (0, "")

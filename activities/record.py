@@ -1,0 +1,118 @@
+"""Writing down what a visit has done where its next attempt finds it: the details of its heartbeat.
+
+What is written here is there when the call returns. Where Temporal or the storage cannot be reached it
+is tried until it can: the visit waits, because to go on would be to do again, one day, what was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from temporalio import activity
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.workflowservice.v1 import RecordActivityTaskHeartbeatRequest
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from abeyance import wire
+from abeyance.activities.given import Given
+from abeyance.errors import FailureCode, SettingsError, Unavailable
+
+_RPC_TIMEOUT: Final = timedelta(seconds=5)
+_LONGEST_BACKOFF: Final = 2.0
+_UNREAD: Final = "abeyance-unread"
+"""Marks the payload in which attempts are counted that could not read the others."""
+
+_PASSING: Final = frozenset(
+    {
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.INTERNAL,
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.UNKNOWN,
+    }
+)
+
+_logger = logging.getLogger("abeyance.node")
+
+
+class Superseded(BaseException):
+    """The server has given the visit to somebody else: this attempt must do nothing more."""
+
+
+async def encoded(value: Any) -> Payload:
+    """A value as it is sent, and kept where it is large. Waits for the storage if it is away."""
+    async for _ in _patiently():
+        try:
+            (payload,) = await activity.client().data_converter.encode([value])
+        except (Unavailable, SettingsError) as error:
+            _say("what it has done cannot be kept yet", error)
+        else:
+            return payload
+    raise AssertionError("patience has no end")
+
+
+async def written(details: Sequence[Payload]) -> None:
+    """Write details down. Waits for the server if it is away.
+
+    Raises Superseded if it no longer waits for this attempt.
+    """
+    client = activity.client()
+    request = RecordActivityTaskHeartbeatRequest(
+        namespace=client.namespace,
+        identity=client.identity,
+        task_token=activity.info().task_token,
+        details=Payloads(payloads=details),
+    )
+    async for _ in _patiently():
+        try:
+            # Its answer may say that the visit should stop; the next sign of life hears that as well.
+            await client.workflow_service.record_activity_task_heartbeat(
+                request, retry=True, timeout=_RPC_TIMEOUT
+            )
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise Superseded from error
+            if error.status not in _PASSING:
+                raise
+            _say("a step could not be written down yet", error)
+        else:
+            return
+
+
+async def unread(given: Given, fault: Exception) -> ApplicationError:
+    """Count an attempt that ends because this worker cannot read what the visit was given.
+
+    `given` is what earlier attempts have written down. It stays as it is, because this worker may be the
+    only one that cannot read it; the count stands beside it, in the clear. Returns what to raise.
+    """
+    message = f"this worker cannot read what the visit was given: {fault}"
+    if not activity.info().is_local:
+        others = [each for each in given.payloads if _UNREAD not in each.metadata]
+        count = 1 + sum(
+            wire.Journal.model_validate_json(each.data).excused
+            for each in given.payloads
+            if _UNREAD in each.metadata
+        )
+        counted = wire.Journal(excused=count).model_dump_json().encode()
+        mark = {"encoding": b"json/plain", _UNREAD: b"true"}
+        await written([*others, Payload(metadata=mark, data=counted)])
+    return ApplicationError(message, type=FailureCode.PAYLOAD_UNREADABLE)
+
+
+async def _patiently() -> AsyncIterator[None]:
+    pause = 0.1
+    while True:
+        yield
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_BACKOFF)
+
+
+def _say(what: str, error: Exception) -> None:
+    told = error.message if isinstance(error, RPCError) else error
+    _logger.warning("activity=%s | %s: %s", activity.info().activity_id, what, told)

@@ -1,0 +1,259 @@
+"""Storage that is away, and keys that one worker lacks: what runs waits, and nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored import LARGE, State, connected
+from temporal_site import Site, eventually
+from temporalio.client import Client as TemporalClient
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from abeyance import START, Context, Graph, wire
+from abeyance.settings import Settings
+from abeyance.workflows.run import AgentRun
+
+STEPPED = LARGE[:50_000]
+
+
+class Cellar:
+    """A folder for blobs whose door can be shut: nothing goes in, and nothing comes out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "cellar"
+        self._aside = folder / "aside"
+        self.folder.mkdir()
+
+    def shut(self) -> None:
+        self.folder.rename(self._aside)
+        self.folder.write_text("the door", encoding="utf-8")
+
+    def open(self) -> None:
+        self.folder.unlink()
+        self._aside.rename(self.folder)
+
+
+@pytest.fixture
+def cellar(tmp_path: Path) -> Cellar:
+    return Cellar(tmp_path)
+
+
+def one_node(name: str, retries: int, function: Any) -> Graph:
+    graph = Graph(name, state=State)
+    graph.node(name="work", retries=retries)(function)
+    graph.edge(START, "work")
+    return graph
+
+
+@asynccontextmanager
+async def only_workflows(site: Site) -> AsyncIterator[None]:
+    """A worker that carries out no visits, so that they wait for another one."""
+    async with Worker(
+        site.temporal,
+        task_queue=site.settings.task_queue,
+        workflows=[AgentRun],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    ):
+        yield
+
+
+async def pending(site: Site, run_id: str, attempt: int) -> bool:
+    """Whether the only visit that is under way has come to this attempt."""
+    described = await site.temporal.get_workflow_handle(run_id).describe()
+    return any(each.attempt >= attempt for each in described.raw_description.pending_activities)
+
+
+def lacking(what: str, settings: Settings, folder: Path, keys: str) -> Settings:
+    """The settings of a worker that lacks what the others have."""
+    if what == "key":
+        return settings.model_copy(update={"encryption_keys": keys.replace("first", "other")})
+    return settings.model_copy(update={"storage": str(folder / "elsewhere")})
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        # What it says is encrypted too, by the key that we have not.
+        ("key", "why is not known here: this is encrypted by the key 'other'"),
+        ("storage", "this worker cannot read what the visit was given: the blob run-"),
+    ],
+)
+async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
+    temporal: TemporalClient, tmp_path: Path, keys: str, what: str, told: str
+) -> None:
+    made: list[int] = []
+
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        made.append(ctx.attempt)
+        return {"log": ["done"]}
+
+    settings = Settings(storage=str(tmp_path / "blobs"), encryption_keys=keys)
+    site = Site(connected(temporal, settings), one_node("unread", 0, work))
+    poor = Site(connected(temporal, lacking(what, settings, tmp_path, keys)), *site.graphs.values())
+    poor.settings = site.settings
+    async with only_workflows(site):
+        run_id = await site.start({"given": LARGE})
+        await eventually(lambda: pending(site, run_id, 1))
+    async with poor.worker():
+        await eventually(lambda: pending(site, run_id, 3), seconds=30)
+        view = await site.client.view(run_id)
+    async with site.worker():
+        ended = await site.ended(run_id)
+
+    (why,) = view.blocked
+    assert why["code"] == "payload_unreadable"
+    assert why["message"].startswith(told)
+    assert ended.status == "completed", ended.error
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("what", ["key", "storage"])
+async def test_steps_that_a_worker_cannot_read_are_kept_for_one_that_can(
+    temporal: TemporalClient, tmp_path: Path, keys: str, what: str
+) -> None:
+    done: list[str] = []
+    fails = asyncio.Event()
+
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        async def fetch() -> str:
+            done.append("fetch")
+            return STEPPED
+
+        text = await ctx.step("fetch", fetch)
+        done.append("attempt")
+        if done.count("attempt") == 1:
+            fails.set()
+            raise RuntimeError("try again")
+        return {"given": text}
+
+    settings = Settings(storage=str(tmp_path / "blobs"), encryption_keys=keys)
+    site = Site(connected(temporal, settings), one_node("stepping", 1, work))
+    poor = Site(connected(temporal, lacking(what, settings, tmp_path, keys)), *site.graphs.values())
+    poor.settings = site.settings
+    async with site.worker():
+        run_id = await site.start()
+        await fails.wait()
+        await eventually(lambda: pending(site, run_id, 2))
+    async with poor.worker():
+        await eventually(lambda: pending(site, run_id, 4), seconds=30)
+    async with site.worker():
+        ended = await site.ended(run_id, seconds=40)
+
+    assert ended.status == "completed", ended.error
+    assert done == ["fetch", "attempt", "attempt"]
+    assert ended.values["given"] == STEPPED
+
+
+async def test_a_step_and_a_result_wait_for_the_storage_and_are_done_once(
+    temporal: TemporalClient, cellar: Cellar, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[str] = []
+
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        async def fetch() -> str:
+            done.append("fetch")
+            cellar.shut()
+            return STEPPED
+
+        text = await ctx.step("fetch", fetch)
+        done.append("fetched")
+        cellar.shut()
+        return {"given": text}
+
+    def told(text: str) -> int:
+        return sum(text in record.getMessage() for record in caplog.records)
+
+    site = Site(
+        connected(temporal, Settings(storage=str(cellar.folder))), one_node("waiting", 0, work)
+    )
+    with caplog.at_level(logging.WARNING, logger="abeyance.node"):
+        async with site.worker():
+            run_id = await site.start()
+            await eventually(lambda: told("cannot be kept yet") >= 2)
+            assert done == ["fetch"]
+            cellar.open()
+            await eventually(lambda: "fetched" in done)
+            before = told("cannot be kept yet")
+            await eventually(lambda: told("cannot be kept yet") >= before + 2)
+            cellar.open()
+            ended = await site.ended(run_id)
+
+    assert ended.status == "completed", ended.error
+    assert done == ["fetch", "fetched"]
+    assert ended.values["given"] == STEPPED
+
+
+@pytest.mark.parametrize("way", ["stored", "both"])
+async def test_a_visit_with_large_steps_goes_on_while_the_storage_is_away(
+    temporal: TemporalClient, cellar: Cellar, keys: str, way: str
+) -> None:
+    attempts: list[int] = []
+
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        attempts.append(ctx.attempt)
+
+        async def fetch() -> str:
+            return STEPPED
+
+        await ctx.step("fetch", fetch)
+        cellar.shut()
+        # Long enough for two signs of life, each of which carries what the step came to.
+        await asyncio.sleep(2.5)
+        cellar.open()
+        if len(attempts) == 1:
+            raise RuntimeError("once more")
+        return {"log": [str(len(await ctx.step("again", fetch)))]}
+
+    settings = Settings(
+        storage=str(cellar.folder), encryption_keys=None if way == "stored" else keys
+    )
+    site = Site(connected(temporal, settings), one_node("beating", 1, work))
+    async with site.worker():
+        run_id = await site.start()
+        ended = await site.ended(run_id)
+
+    assert ended.status == "completed", ended.error
+    assert attempts == [1, 2]
+    assert ended.values["log"] == ["50000"]
+
+
+async def test_a_visit_that_is_stopped_while_the_storage_is_away_goes_on_with_its_steps(
+    temporal: TemporalClient, cellar: Cellar
+) -> None:
+    done: list[str] = []
+
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        async def fetch() -> str:
+            done.append("fetch")
+            cellar.shut()
+            return STEPPED
+
+        text = await ctx.step("fetch", fetch)
+        return {"given": text}
+
+    site = Site(
+        connected(temporal, Settings(storage=str(cellar.folder))), one_node("stopped", 0, work)
+    )
+    async with site.worker():
+        run_id = await site.start()
+        await eventually(lambda: done)
+        await site.client.pause(run_id, wire.Pause(mode="now"))
+        await site.until(run_id, "paused")
+        cellar.open()
+
+        async def stopped() -> bool:
+            return not (await site.client.view(run_id)).running
+
+        await eventually(stopped)
+        await site.client.resume(run_id)
+        ended = await site.ended(run_id)
+
+    assert ended.status == "completed", ended.error
+    assert done == ["fetch"]
+    assert ended.values["given"] == STEPPED
