@@ -103,7 +103,7 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
             reads_inbox=True,
             guarded=True,
         ),
-        NodeCode(function=model, takes=2, reads_inbox=True),
+        NodeCode(function=model, takes=2, takes_inbox=True),
         faults=agent.faults,
     )
     for tool in agent.tools.values():

@@ -80,8 +80,9 @@ class Context:
     `saved_state` is what it kept when it asked.
 
     `inbox` are the messages that were there for it when it started, if its function has a parameter of
-    that name; `guidance` is what a person said who had the visit done again. `blobs` is where large
-    things are kept outside the history, and `call` says of which tool call the visit is.
+    that name, or says `ctx.inbox` itself; `guidance` is what a person said who had the visit done again.
+    `blobs` is where large things are kept outside the history, and `call` says of which tool call the
+    visit is.
     """
 
     run_id: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from abeyance.core.canonical import Json
@@ -38,12 +38,18 @@ def misfit(given: Json, taken: Json) -> str | None:
     gives, takes = kinds(given), kinds(taken)
     if gives & takes:
         return None
-    return f"it is {_told(gives)}, and has to be {_told(takes)}"
+    return f"it is {in_words(gives)}, and has to be {in_words(takes)}"
 
 
 def kinds(schema: Json) -> Kinds:
     """The kinds of JSON that a schema lets through, and perhaps some that it does not."""
     return _kinds(schema, _definitions(schema), 0)
+
+
+def in_words(found: Kinds) -> str:
+    """Kinds, as an author is told them: where every number is let through, so is a whole one."""
+    told = found - {"integer"} if "number" in found else found
+    return " or ".join(sorted(told)) or "nothing"
 
 
 def narrowed(answers: Json, field: Json) -> Json:
@@ -200,14 +206,3 @@ def _referring(part: Json, rename: Callable[[str], str]) -> Json:
             return [_referring(each, rename) for each in part]
         case _:
             return part
-
-
-def _told(found: Kinds) -> str:
-    return " or ".join(_names(found)) or "nothing"
-
-
-def _names(found: Kinds) -> Iterator[str]:
-    for name in sorted(found):
-        # Where every number is let through, so is a whole one.
-        if not (name == "integer" and "number" in found):
-            yield name

@@ -30,7 +30,7 @@ from abeyance.core.model import (
 )
 from abeyance.duration import Duration
 from abeyance.intake import Intake
-from abeyance.nodecode import NodeCode, reads_inbox
+from abeyance.nodecode import NodeCode, code_of, reads_inbox
 from abeyance.question import question_of
 from abeyance.statemodel import StateModel
 
@@ -112,8 +112,8 @@ class Graph:
         """Declare a node: a function of (state), of (state, ctx) or of nothing.
 
         A second parameter that has a default is filled only if it is called `ctx` or `context`; one that
-        is called `inbox` gets the messages that are there for it when it starts. The
-        function returns a patch (a mapping of the fields that it changes), a `Goto`, or None. A coroutine
+        is called `inbox`, like `ctx.inbox`, gets the messages that are there when it starts. The function
+        returns a patch (a mapping of the fields that it changes), a `Goto`, or None. A coroutine
         function runs on the event loop, a plain one in a thread.
 
         `name` is the function's own name unless given. `timeout` bounds one attempt. `retries` counts
@@ -126,8 +126,9 @@ class Graph:
 
         def declare(function: NodeFunction) -> NodeFunction:
             if not callable(function):
-                named = function if isinstance(function, str) else name or "..."
-                message = f"{function!r} is no function: write @graph.node(name={named!r})"
+                message = (
+                    f"{function!r} is no function: write @graph.node(name={name or function!r})"
+                )
                 raise TypeError(message)
             id_ = getattr(function, "__name__", "") if name is None else name
             told = f"the node {id_!r}"
@@ -137,10 +138,7 @@ class Graph:
                 intake.short(bound, told)
             if on_error is None:
                 self._by_default.add(id_)
-            has_inbox = reads_inbox(function)
-            self.code[id_] = NodeCode(
-                function=function, takes=intake.takes(function, told), reads_inbox=has_inbox
-            )
+            self.code[id_] = code_of(function, intake.takes(function, told))
             self._add(
                 FunctionNode(
                     id=id_,
@@ -151,7 +149,7 @@ class Graph:
                     local=local,
                     on_error=Fail() if on_error is None else intake.on_error(on_error, told),
                     to=intake.names(to, f"{told}, to="),
-                    reads_inbox=has_inbox,
+                    reads_inbox=reads_inbox(function),
                 )
             )
             return function

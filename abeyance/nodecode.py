@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import dis
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final
 
 INBOX: Final = "inbox"
@@ -24,16 +26,55 @@ class NodeCode:
 
     function: Callable[..., Any]
     takes: int
-    reads_inbox: bool = False
+    takes_inbox: bool = False
 
 
-def reads_inbox(function: Callable[..., Any]) -> bool:
+def code_of(function: Callable[..., Any], count: int) -> NodeCode:
+    """The code of a node that is given so many of (state, context)."""
+    return NodeCode(function=function, takes=count, takes_inbox=takes_inbox(function))
+
+
+def takes_inbox(function: Callable[..., Any]) -> bool:
     """Whether a function has a parameter `inbox`, for the messages that are there when it starts."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
     return INBOX in parameters and parameters[INBOX].kind is not inspect.Parameter.POSITIONAL_ONLY
+
+
+def reads_inbox(function: Callable[..., Any]) -> bool:
+    """Whether a function wants these messages: by that parameter, or because it says `ctx.inbox`.
+
+    They have to be taken before it starts, so what it says is looked for in its code.
+    """
+    if takes_inbox(function):
+        return True
+    written = inspect.unwrap(function)
+    code = getattr(getattr(written, "__func__", written), "__code__", None)
+    if code is None:
+        return False
+    second = [*inspect.signature(written).parameters][1:2]
+    return any(
+        each.opname == "LOAD_ATTR"
+        and each.argval == INBOX
+        and not _CONTEXT_NAMES.union(second).isdisjoint(_loaded(before))
+        for before, each in pairwise(dis.get_instructions(code))
+    )
+
+
+def _loaded(instruction: dis.Instruction) -> tuple[str, ...]:
+    if not instruction.opname.startswith("LOAD_"):
+        return ()
+    names = instruction.argval
+    # Some versions of Python load two at once, the last of them on top.
+    return (
+        (names,)
+        if isinstance(names, str)
+        else (names[-1],)
+        if isinstance(names, tuple) and names
+        else ()
+    )
 
 
 def takes(function: Callable[..., Any]) -> int | None:
@@ -55,7 +96,7 @@ def takes(function: Callable[..., Any]) -> int | None:
             each.default is inspect.Parameter.empty or each.name in _CONTEXT_NAMES
             for each in places[1:]
         )
-    fits = can_take(function, count, inbox=reads_inbox(function))
+    fits = can_take(function, count, inbox=takes_inbox(function))
     return count if fits else None
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-from abeyance.core.canonical import Json
+from abeyance.fitting import Kinds, in_words, kinds
 from abeyance.statemodel import StateModel, reducers_of
 
-_REDUCED: Final = {
-    "append": {"array"},
-    "union": {"array"},
-    "merge": {"object"},
-    "add": {"integer", "number"},
+_REDUCED: Final[dict[str, Kinds]] = {
+    "append": frozenset({"array"}),
+    "union": frozenset({"array"}),
+    "merge": frozenset({"object"}),
+    "add": frozenset({"integer", "number"}),
 }
 """What sort of JSON a reducer works on."""
 
@@ -39,32 +40,19 @@ def _field_faults(states: StateModel, name: str) -> Iterator[str]:
     if len(reducers) > 1:
         yield f"the field {name!r} has {len(reducers)} reducers; it can have one"
     for reducer in reducers[:1]:
-        kinds, wanted = _kinds(written, written.get("$defs", {})), _REDUCED.get(reducer.name)
-        if kinds and wanted is not None and not kinds & wanted:
+        found, wanted = kinds(written) - {"null"}, _REDUCED.get(reducer.name)
+        if wanted is not None and not found & wanted:
             yield (
-                f"the field {name!r} merges by {reducer.name!r}, which works on {_listed(wanted)}, "
-                f"but its JSON is {_listed(kinds)}"
+                f"the field {name!r} merges by {reducer.name!r}, which works on {in_words(wanted)}, "
+                f"but its JSON is {in_words(found)}"
             )
+    for mark in filter(inspect.isroutine, states.fields[name].metadata):
+        yield (
+            f"the field {name!r} is marked with the function {mark.__name__!r}, by which nothing merges: "
+            "there are append, merge, add and union of abeyance"
+        )
     if '"writeOnly": true' in json.dumps(written):
         yield (
             f"the field {name!r} holds a secret, and values are written into the run's history: keep "
             "there what the secret is called, and look it up in the node"
         )
-
-
-def _kinds(schema: Json, definitions: Json) -> set[str]:
-    """Of which sorts what fits a schema is, but for null; empty if the schema does not say."""
-    match schema:
-        case {"$ref": str() as reference}:
-            return _kinds(definitions.get(reference.rpartition("/")[2]), definitions)
-        case {"anyOf": parts} | {"oneOf": parts}:
-            found = [_kinds(part, definitions) for part in parts if part != {"type": "null"}]
-            return set().union(*found) if all(found) else set()
-        case {"type": str() as kind}:
-            return {kind}
-        case _:
-            return set()
-
-
-def _listed(names: Iterable[str]) -> str:
-    return " or ".join(sorted(names))

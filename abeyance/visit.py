@@ -108,7 +108,7 @@ def context_of(
         resumed=order.interrupted,
         targets=order.own,
         saved_state=order.saved,
-        inbox=order.inbox,
+        inbox=list(order.inbox),
         guidance=order.guidance,
         mail=mail,
         blobs=blobs,
@@ -192,7 +192,7 @@ async def _run_code(
             "that has it, and the visit goes on"
         )
     state = graph.states.read(order.values)
-    named = {INBOX: list(context.inbox)} if code.reads_inbox else {}
+    named = {INBOX: list(context.inbox)} if code.takes_inbox else {}
     returned = await call(code.function, *(state, context)[: code.takes], **named)
     # Fails closed: code that caught its own question has not heard what a person says to it.
     context.notebook.demand_no_open_question()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any
@@ -291,10 +292,18 @@ def test_a_graph_of_nodes_that_nothing_starts_is_told_so() -> None:
         ),
         (
             {"x": (Annotated[Decimal, add], Decimal(0))},
-            "the field 'x' merges by 'add', which works on integer or number, but its JSON is string",
+            "the field 'x' merges by 'add', which works on number, but its JSON is string",
         ),
         ({"x": (Annotated[str, append], "")}, "merges by 'append', which works on array"),
         ({"x": (Annotated[dict[str, int] | None, append], None)}, "but its JSON is object"),
+        (
+            {"x": (Annotated[list[str], operator.add], [])},
+            "marked with the function 'add', by which",
+        ),
+        (
+            {"x": (Annotated[int, lambda a, b: a + b], 0)},
+            "there are append, merge, add and union of",
+        ),
         ({"x": (SecretStr | None, None)}, "the field 'x' holds a secret"),
         ({"x": (Callable[[], int], None)}, "cannot be used: Cannot generate a JsonSchema"),
         ({"x": ("Undefined", None)}, "cannot be used"),

@@ -215,3 +215,10 @@ def test_where_a_schema_refers_to_itself_no_place_is_searched_for(schema: Any) -
 
 def test_a_recursive_schema_takes_what_fits() -> None:
     assert pointers(Both | Either, nested(40, {"kind": "either", "parts": []})) == []
+
+
+def test_a_part_that_may_not_be_there_is_told_so() -> None:
+    schema = {"properties": {"reason": False}}
+
+    (fault,) = faults_of(schema, {"reason": "because"})
+    assert (fault.pointer, fault.message) == ("/reason", "it may not be given here")
