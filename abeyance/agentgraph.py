@@ -11,11 +11,11 @@ from typing import Any, Final
 from abeyance.agent import ENTRY_NODE, MODEL_NODE, Agent, AgentTool
 from abeyance.agentcall import ToolVisit
 from abeyance.agententry import Entry
+from abeyance.agentinput import Told, told
 from abeyance.agentturn import Prompt, Turn
 from abeyance.agentvalues import REMEMBERED, AgentValues
 from abeyance.approvals import APPROVE
 from abeyance.context import Context
-from abeyance.core.canonical import Json, canonical
 from abeyance.core.events import Message, key_of
 from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode, TellCaller
 from abeyance.graph import Graph
@@ -31,17 +31,19 @@ _SLACK: Final = 10.0
 
 
 def prompt_of(states: StateModel, source: str | Callable[..., Any]) -> Prompt:
-    """What an agent is told first, as its node says: the text of a field, or what a function of the
-    state, or of the state and the item of a fan-out, returns.
+    """What an agent is told first, as its node says: what a field has, or what a function of the state,
+    or of the state and the item of a fan-out, returns. It is a text, or a list of parts.
     """
     takes_item = callable(source) and not can_take(source, 1) and can_take(source, 2)
 
-    async def prompt(given: Mapping[str, Any]) -> str:
+    async def prompt(given: Mapping[str, Any]) -> Told:
         values = given["values"]
         if isinstance(source, str):
-            return _text(values.get(source))
-        about = [given["item"]] if takes_item else []
-        return _text(await call(source, states.read(values), *about))
+            found = values.get(source)
+        else:
+            about = [given["item"]] if takes_item else []
+            found = await call(source, states.read(values), *about)
+        return told(found, given.get("media_hosts") or ())
 
     return prompt
 
@@ -171,7 +173,3 @@ def _nested(each: AgentTool) -> SubgraphNode:
         on_error=TellCaller(),
         remembers=REMEMBERED if each.agent.remembers else (),
     )
-
-
-def _text(value: Json) -> str:
-    return value if isinstance(value, str) else canonical(value)

@@ -17,6 +17,7 @@ from abeyance import agentresults, transcript
 from abeyance.agent import MODEL_NODE, Agent
 from abeyance.agentaftermath import Aftermath
 from abeyance.agentgate import Called, Gate, bounded
+from abeyance.agentinput import Told
 from abeyance.agentstate import AgentState
 from abeyance.agentvalues import AgentValues
 from abeyance.blobs import Blobs
@@ -38,7 +39,7 @@ from abeyance.returned import Returned
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
 
-Prompt: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[str]]
+Prompt: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Told]]
 """What the model is told first, made of what a visit of the agent was entered with."""
 
 _GO_ON: Final = "Go on."

@@ -18,6 +18,7 @@ from abeyance import wire
 from abeyance.answers import respond_order
 from abeyance.closed import (
     earlier_receipts,
+    edit_after_the_end,
     respond_after_the_end,
 )
 from abeyance.core import ledger
@@ -136,7 +137,7 @@ class Client(Sessions):
         """Move the deadline of an open interrupt, or change what happens then.
 
         Raises `unknown_interrupt`, `already_answered`, `expired`, `withdrawn`, `capability_required`,
-        `unknown_node`, `invalid_body`, `unknown_run`, `not_running`.
+        `unknown_node`, `invalid_body`, `unknown_run`. Of an ended run the interrupt's own state decides.
         """
         await self._edit(run_id, "edit_deadline", order, key)
         for entry in await self.interrupts(run_id, status="all"):
@@ -148,6 +149,9 @@ class Client(Sessions):
         try:
             await self._line.update(run_id, name, order, None, Turn.RESPOND, key=key)
         except RunEnded as ended:
+            if isinstance(order, wire.EditDeadline):
+                record = await self._line.record(ended.described)
+                raise edit_after_the_end(record, order) from ended
             raise ended.described.not_running() from ended
         if key is not None:
             await self._line.check_same(run_id, name, order, key=key)
@@ -247,12 +251,17 @@ class Client(Sessions):
         except RunEnded as ended:
             raise ended.described.not_running() from ended
 
-    async def clear_messages(self, run_id: str, *, actor: str = "local") -> int:
-        """Throw the unread messages away, which are reported, and return how many there were."""
+    async def clear_messages(
+        self, run_id: str, *, actor: str = "local", key: str | None = None
+    ) -> int:
+        """Throw the unread messages away, which are reported, and return how many there were.
+
+        With the same `key` again, what came since stays.
+        """
         order = wire.ClearMessages(actor=actor)
         try:
             cleared = await self._line.update(
-                run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE, key=None
+                run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE, key=key
             )
         except RunEnded as ended:
             raise ended.described.not_running() from ended

@@ -229,8 +229,11 @@ class Context:
         return await self.mail.wait_if_paused(None if timeout is None else seconds(timeout))
 
     def emit(self, event: str, data: Json = None) -> None:
-        """Tell followers of the run an event `user.<event>`. It is told when the visit ends or asks."""
-        self.notebook.emit(event, data)
+        """Tell followers of the run an event `user.<event>`. It is told when the visit ends or asks.
+
+        `user.` may be written or left out.
+        """
+        self.notebook.emit(event.removeprefix("user."), data)
 
 
 async def _settled(process: Awaitable[Any]) -> tuple[Any, BaseException | None]:

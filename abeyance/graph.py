@@ -235,9 +235,9 @@ class Graph:
     ) -> None:
         """Declare a node that is an agent: a model that works with tools until it has an output.
 
-        `input` is what it is told first: a field of the state, or a function of the state, or of the
-        state and the item of a fan-out. Its result is written to the field `output`. What is asked in it
-        is listed with the run's own questions.
+        `input` is what it is told first, a text or a list of parts as a message has them: a field of the
+        state, or a function of the state, or of the state and the item of a fan-out. Its result is
+        written to the field `output`. What is asked in it is listed with the run's own questions.
         """
         from abeyance import agentgraph
 

@@ -15,6 +15,7 @@ from abeyance import wire
 from abeyance.blobs import Blobs
 from abeyance.capacity import Capacity, Policy
 from abeyance.conversations import Conversations
+from abeyance.core.canonical import rfc3339
 from abeyance.core.conversation import Claim
 from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
@@ -173,7 +174,7 @@ class Starting(Conversations):
                 f"A run {run_id!r} has ended ({status}). Choose another id, or say reuse: true.",
                 run_id=run_id,
                 run_status=status,
-                ended_at=described.ended_at and described.ended_at.isoformat(),
+                ended_at=described.ended_at and rfc3339(described.ended_at),
             )
         raise Refusal(
             Code.RUN_EXISTS,

@@ -103,8 +103,8 @@ class StartRun(Record):
 
     `request` is a hash of the whole call that started it, where its id was made from the caller's key.
     `claim` is the token by which its conversation knows it.
-    Only `generation` changes: it grows from each history of the run to the next, so that events of
-    later ones can be told from earlier ones.
+    `generation` grows from each history of the run to the next, so that events of later ones can be told
+    from earlier ones. `owes_word`: the first task of this history has to write something into it.
     """
 
     run_id: str
@@ -118,6 +118,7 @@ class StartRun(Record):
     request: str | None = None
     claim: str | None = None
     generation: int = 0
+    owes_word: bool = False
 
 
 class VisitOrder(Record):
@@ -225,9 +226,10 @@ VisitOutcome: TypeAlias = Annotated[
 
 
 class VisitReport(Record):
-    """What an activity returns."""
+    """What an activity returns. `took` is how many seconds a local one took since it was ordered."""
 
     outcome: VisitOutcome
+    took: float | None = None
 
 
 class Journal(Record):

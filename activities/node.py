@@ -81,7 +81,8 @@ class NodeActivities:
         pulse = Pulse(before, activity.info(), Checkpoints(meter))
         attempt = Attempt(order, self._graphs, post, pulse, self._blobs)
         async with pulse.beating():
-            report = wire.VisitReport(outcome=await attempt.run())
+            outcome = await attempt.run()
+            report = wire.VisitReport(outcome=outcome, took=_took(activity.info()))
             await _kept(report)
         return report
 
@@ -243,6 +244,13 @@ async def _kept(report: wire.VisitReport) -> None:
 
 def _somebody_stops_it() -> bool:
     return activity.cancellation_details() is not None or activity.is_worker_shutdown()
+
+
+def _took(info: activity.Info) -> float | None:
+    # Both times are of the clock of this worker, so it does not matter how that one is set.
+    if not info.is_local:
+        return None
+    return max(0.0, (datetime.now(UTC) - info.scheduled_time).total_seconds())
 
 
 def _run_asked_to_stop() -> bool:

@@ -120,7 +120,9 @@ async def send_message(
 @router.get(
     "/messages",
     dependencies=[READ],
-    responses=document.read("A page of messages.", examples.MESSAGE_PAGE, Code.UNKNOWN_RUN),
+    responses=document.read(
+        "A page of messages.", examples.MESSAGE_PAGE, Code.UNKNOWN_RUN, Code.NATIVELY_PAUSED
+    ),
 )
 async def list_messages(
     run_id: RunId,
@@ -150,14 +152,15 @@ async def list_messages(
         examples.CLEARED,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
+        Code.IDEMPOTENCY_CONFLICT,
         Code.NATIVELY_PAUSED,
     ),
 )
-async def clear_messages(run_id: RunId, who: Who, runs: Runs) -> wire.Cleared:
+async def clear_messages(run_id: RunId, who: Who, runs: Runs, key: Key) -> wire.Cleared:
     """Throw a run's unread messages away. They are reported as undelivered, with the reason `cleared`;
-    the run goes on.
+    the run goes on. A repeat with the same `Idempotency-Key` leaves alone what has come since.
     """
-    return wire.Cleared(cleared=await runs.clear_messages(run_id, actor=who.subject))
+    return wire.Cleared(cleared=await runs.clear_messages(run_id, actor=who.subject, key=key))
 
 
 @router.post(

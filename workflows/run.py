@@ -74,7 +74,7 @@ class AgentRun:
             event = events.Started(now=now)
         else:
             self._state = snapshot.joined(carried, spec, values)
-            self._notice = Notice(self._state, now)
+            self._notice = Notice(self._state, now, owes_word=start.owes_word)
             event = events.Restored(now=now)
         self._advance(event)
 
@@ -107,7 +107,8 @@ class AgentRun:
                 # The moment, not a count: after a reset, too, it is larger than any before.
                 moment = int(workflow.now().timestamp() * 1_000_000)
                 generation = max(moment, self._start.generation + 1)
-                start = self._start.model_copy(update={"generation": generation})
+                news = {"generation": generation, "owes_word": True}
+                start = self._start.model_copy(update=news)
                 # A new history has the memo that the run was started with, unless it is given another.
                 memo = {k: v for k, v in workflow.memo().items() if k != wire.MEMO_FACTS}
                 workflow.continue_as_new(args=[start, graph, by_scope, carry], memo=memo)
@@ -156,6 +157,7 @@ class AgentRun:
     def _check_respond(self, order: wire.Respond) -> None:
         try:
             event = arrivals.responded(order, self._state.ledger, workflow.now())
+            ledger.refuse_strays(event)
             machine.check(self._state, event)
             replays = ledger.judge(self._state.ledger, event)
         except Refusal as refusal:
@@ -335,26 +337,25 @@ class AgentRun:
         self._state, wanted = machine.advance(self._state, event)
         self._is_dirty = True
         for effect in wanted:
-            self._perform(effect)
+            self._perform(effect, event.now)
 
-    def _perform(self, effect: effects.Effect) -> None:
+    def _perform(self, effect: effects.Effect, now: datetime) -> None:
         root = self._state.spec.name
         match effect:
             case effects.RunNode():
                 handle = visits.start_node(effect, self._start.run_id, root)
                 self._running[effect.visit] = handle
-                self._spawn(self._follow(effect.visit, handle, is_local=effect.node.local))
+                self._spawn(self._follow(effect.visit, handle, now, is_local=effect.node.local))
             case effects.DecideRoutes():
                 handle = visits.start_routes(effect, self._start.run_id, root)
-                self._spawn(self._follow(effect.visit, handle, is_local=True))
+                self._spawn(self._follow(effect.visit, handle, now, is_local=True))
             case effects.StopNode():
                 if (running := self._running.get(effect.visit)) is not None:
                     running.cancel()
             case effects.Publish():
                 self._facts.append(effect)
             case effects.Yield():
-                soon = workflow.now() + _SHORTEST_TIMER
-                self._spawn(self._tick_at(soon, "more is ready than one task may send"))
+                self._spawn(self._tick_at(now, "more is ready than one task may send"))
             case effects.Finish():
                 # `run` asks the state again when everything that came with this has been applied.
                 pass
@@ -372,11 +373,14 @@ class AgentRun:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crash = error
 
-    async def _follow(self, visit: str, handle: visits.VisitHandle, *, is_local: bool) -> None:
-        outcome = await visits.outcome_of(handle)
+    async def _follow(
+        self, visit: str, handle: visits.VisitHandle, ordered: datetime, *, is_local: bool
+    ) -> None:
+        report = await visits.report_of(handle)
         self._running.pop(visit, None)
-        event = visit_ended(visit, outcome, workflow.now())
-        self._feed(event, is_local=is_local)
+        latest = self._state.updated_at
+        now = visits.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
+        self._feed(visit_ended(visit, report.outcome, now), is_local=is_local)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)

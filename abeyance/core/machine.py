@@ -42,7 +42,7 @@ from abeyance.core import (
     nesting,
     schedule,
 )
-from abeyance.core.canonical import Json, size, why_not_json
+from abeyance.core.canonical import Json, rfc3339, size, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import Effect, StopNode
 from abeyance.core.model import END, START, GoTo, GraphSpec, InterruptNode, Node
@@ -265,7 +265,7 @@ def _paused(draft: Draft, event: events.Paused) -> None:
         actor=event.actor,
         reason=event.reason,
         mode=event.mode,
-        deadline=deadline and deadline.isoformat(),
+        deadline=deadline and rfc3339(deadline),
     )
     if event.mode == "now":
         _stop_running(draft, "pause")
@@ -307,7 +307,8 @@ def _messages_cleared(draft: Draft, event: events.MessagesCleared) -> None:
 
 
 def _rotation_due(draft: Draft, rotation: Rotation) -> None:
-    if draft.state.rotation in {rotation, "hard"}:
+    under_way = draft.state.ending
+    if draft.state.rotation in {rotation, "hard"} or (under_way and under_way.native):
         return
     draft.change(rotation=rotation)
     if rotation == "hard":

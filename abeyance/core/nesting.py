@@ -42,6 +42,7 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
             "result": result,
             "guidance": visit.guidance,
             "answers": dict(visit.answers),
+            "media_hosts": list(draft.state.limits.allowed_media_hosts),
         }
     draft.put_visit(
         replace(visit, phase=Phase.NESTED, started_at=draft.now, starts=visit.starts + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_scripts import Script, call, ran, started
+from agent_scripts import Script, call, ran, started, with_agent
 
 from abeyance import (
     AfterModelCall,
@@ -16,6 +16,7 @@ from abeyance import (
     ToolContext,
     tool,
 )
+from abeyance.testing import InMemoryRun
 
 NO = {"approved": False, "reason": "too much"}
 YES = {"approved": True}
@@ -218,3 +219,46 @@ async def test_a_call_whose_question_nobody_answered_in_time_says_so() -> None:
     text = "Nobody answered 'which' in time, so the call was given up before it had a result."
     assert (run.status, script.told()) == ("completed", {"c1": ("interrupted", text)})
     assert watching.seen == [("c1", {}, text, True, True)]
+
+
+async def test_an_after_hook_sees_a_call_whose_question_cannot_be_asked() -> None:
+    @tool
+    async def choose(ctx: ToolContext) -> str:
+        return str(await ctx.interrupt("which", timeout="1h", on_timeout="goto:nowhere"))
+
+    watching = Watching()
+    script = Script(call("choose", "c1"), "done")
+    run = await started(Agent("clerk", model=script, tools=[choose], hooks=[watching]))
+
+    ((call_id, _, text, is_error, is_cancelled),) = watching.seen
+    assert (run.status, call_id, is_error, is_cancelled) == ("completed", "c1", True, False)
+    assert "would go to 'nowhere'" in text
+    assert script.told() == {"c1": ("failed", text)}
+
+
+async def test_an_after_hook_sees_a_call_that_a_person_skipped() -> None:
+    made: list[str] = []
+
+    @tool
+    async def look(path: str) -> str:
+        made.append(path)
+        return f"looked at {path}"
+
+    async def model(messages: list[Any], info: Any) -> Any:
+        if len(messages) == 1:
+            await run.pause()
+        return script(messages, info)
+
+    watching = Watching()
+    script = Script([call("look", "c1", path="/a"), call("look", "c2", path="/b")], "done")
+    run = InMemoryRun(with_agent(Agent("clerk", model=model, tools=[look], hooks=[watching])))
+    await run.start()
+    (skipped,) = [each.address for each in run.state.visits.values() if ":c1" in each.address]
+    await run.send(action="skip", target=skipped)
+    await run.resume()
+
+    text = "A person skipped the call, so it was not run."
+    assert (run.status, made) == ("completed", ["/b"])
+    assert script.told() == {"c1": ("denied", text), "c2": ("success", "looked at /b")}
+    assert sorted(each[0] for each in watching.seen) == ["c1", "c2"]
+    assert ("c1", {"path": "/a"}, text, True, True) in watching.seen

@@ -388,3 +388,13 @@ async def test_what_travels_with_an_outcome_is_bounded() -> None:
     assert "asks 20 questions that take 18" in await failed(asks)
     assert "200000 bytes of them, and emits more" in await failed(emits)
     assert "may emit 1000 events" in await failed(emits_often)
+
+
+async def test_an_event_has_the_prefix_of_its_kind_once() -> None:
+    async def emits(state: State, ctx: Context) -> None:
+        ctx.emit("charged")
+        ctx.emit("user.charged")
+
+    ended = await run(one_node(emits))
+    own = [event.type for event in ended.events if event.type.startswith("user.")]
+    assert own == ["user.charged", "user.charged"]

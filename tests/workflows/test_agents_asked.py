@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from scripted_agents import desk, scripted, told
+from scripted_agents import desk, prompts, scripted, told
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
@@ -48,7 +48,7 @@ async def activities(site: Site, run_id: str) -> list[str]:
 async def test_what_hooks_ask_around_an_agent_is_answered_while_no_worker_is_there_and_handed_over(
     temporal: TemporalClient,
 ) -> None:
-    helper = Agent("helper", model=scripted(lambda messages: messages[0].parts[0].content))
+    helper = Agent("helper", model=scripted(lambda messages: prompts(messages)[0]))
     calls = [("helper", {"task": "look"})]
     clerk = Agent(
         "clerk",
