@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -24,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.outcome import visit_ended
-    from abeyance.workflows import closing, surface, visits
+    from abeyance.workflows import closing, handover, signals, surface, visits
     from abeyance.workflows.history import History
     from abeyance.workflows.leaving import leave_conversation
     from abeyance.workflows.metered import Metered
@@ -103,15 +104,9 @@ class AgentRun:
             self._notice.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
             if machine.may_rotate(self._state) and workflow.all_handlers_finished():
-                carry, graph, by_scope = snapshot.parted(self._state)
-                # The moment, not a count: after a reset, too, it is larger than any before.
-                moment = int(workflow.now().timestamp() * 1_000_000)
-                generation = max(moment, self._start.generation + 1)
-                news = {"generation": generation, "owes_word": True}
-                start = self._start.model_copy(update=news)
-                # A new history has the memo that the run was started with, unless it is given another.
-                memo = {k: v for k, v in workflow.memo().items() if k != wire.MEMO_FACTS}
-                workflow.continue_as_new(args=[start, graph, by_scope, carry], memo=memo)
+                handover.hand_over(self._state, self._start)
+                # It is too large for that: it goes on here, and this is tried again later.
+                self._advance(events.Restored(now=workflow.now()))
         await workflow.wait_condition(workflow.all_handlers_finished)
         await leave_conversation(self._start)
         if self._is_dirty:
@@ -120,22 +115,23 @@ class AgentRun:
         return closing.record_of(self._state, self._start)
 
     @workflow.signal(description="Start no new work. No argument is needed.")
-    def pause(self, order: wire.Pause | None = None) -> None:
-        self._feed_signal(arrivals.paused(order or wire.Pause(), workflow.now()))
+    def pause(self, order: RawValue = signals.NOTHING) -> None:
+        self._feed_signal("pause", order)
 
     @workflow.signal(description="Go on after a pause. No argument is needed.")
-    def resume(self, order: wire.Resume | None = None) -> None:
-        self._feed_signal(arrivals.resumed(order or wire.Resume(), workflow.now()))
+    def resume(self, order: RawValue = signals.NOTHING) -> None:
+        self._feed_signal("resume", order)
 
     @workflow.signal(description="End the run in good order. No argument is needed.")
-    def cancel(self, order: wire.Cancel | None = None) -> None:
-        self._feed_signal(arrivals.cancel_requested(order or wire.Cancel(), workflow.now()))
+    def cancel(self, order: RawValue = signals.NOTHING) -> None:
+        self._feed_signal("cancel", order)
 
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
-    def steer(self, message: Any = None) -> None:
+    def steer(self, message: RawValue = signals.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
-        made_id = str(workflow.uuid4())
-        self._feed_signal(arrivals.message_signalled(message, workflow.now(), made_id))
+        if signals.can_be_read(message) or workflow.patched(signals.TOLD):
+            given, made_id = signals.whatever(message), str(workflow.uuid4())
+            self._feed(arrivals.message_signalled(given, workflow.now(), made_id))
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
@@ -280,17 +276,7 @@ class AgentRun:
     @workflow.query(description="What would become of a message that is sent now.")
     def check_message(self, message: wire.SteerMessage) -> wire.MessageCheck:
         event = arrivals.message_sent(message, workflow.now(), "-")
-        try:
-            machine.check(self._state, event)
-            return wire.MessageCheck(
-                duplicate=self._state.mailbox.knows(event.message),
-                queue_depth=len(self._state.mailbox.queue),
-            )
-        except Refusal as refusal:
-            view = wire.RefusalView(
-                code=refusal.code, message=refusal.message, details=dict(refusal.details)
-            )
-            return wire.MessageCheck(refusal=view)
+        return views.message_check(self._state, event)
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         if self._history.grew(is_local=is_local):
@@ -319,13 +305,15 @@ class AgentRun:
         except Refusal as refusal:
             raise closing.error_of(refusal) from None
 
-    def _feed_signal(self, event: events.Event) -> None:
+    def _feed_signal(self, name: events.Control, brought: RawValue) -> None:
+        now = workflow.now()
         try:
-            self._feed(event)
+            self._feed(signals.event_of(name, brought, now))
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
-            self._metered.refused(event, refusal.code)
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
+            if workflow.patched(signals.TOLD):
+                self._feed(signals.refused(name, refusal, now))
 
     def _native_cancel(self) -> None:
         reason = workflow.cancellation_reason() or "cancelled through Temporal"

@@ -17,6 +17,7 @@ from abeyance.core.model import Kind, OnPauseTimeout, OnTimeout, Question, Resum
 from abeyance.core.policy import Principal
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
+Control: TypeAlias = Literal["pause", "resume", "cancel"]
 CancelMode: TypeAlias = Literal["graceful", "now"]
 Priority: TypeAlias = Literal["high", "normal", "low"]
 
@@ -319,6 +320,15 @@ class DeadlineEdited(_Event):
     on_timeout: OnTimeout | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalRefused(_Event):
+    """A control signal came to nothing, and nobody waits for its answer: `code` and `reason` say why."""
+
+    signal: Control
+    code: str
+    reason: str
+
+
 Event: TypeAlias = (
     Started
     | Restored
@@ -339,4 +349,5 @@ Event: TypeAlias = (
     | MessagesCleared
     | ValuesEdited
     | DeadlineEdited
+    | SignalRefused
 )
