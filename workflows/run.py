@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from abeyance import views, wire
     from abeyance.core import effects, events, eviction, ledger, machine, messages, recall, snapshot
-    from abeyance.core.model import GraphSpec
+    from abeyance.core.model import FunctionNode, GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.outcome import visit_ended
@@ -338,10 +338,10 @@ class AgentRun:
             case effects.RunNode():
                 handle = visits.start_node(effect, self._start.run_id, root)
                 self._running[effect.visit] = handle
-                self._spawn(self._follow(effect.visit, handle, is_local=effect.node.local))
+                self._spawn(self._follow(effect.visit, handle, effect.node))
             case effects.DecideRoutes():
                 handle = visits.start_routes(effect, self._start.run_id, root)
-                self._spawn(self._follow(effect.visit, handle, is_local=True))
+                self._spawn(self._follow(effect.visit, handle, None))
             case effects.StopNode():
                 if (running := self._running.get(effect.visit)) is not None:
                     running.cancel()
@@ -367,11 +367,13 @@ class AgentRun:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crash = error
 
-    async def _follow(self, visit: str, handle: visits.VisitHandle, *, is_local: bool) -> None:
-        outcome = await visits.outcome_of(handle)
+    async def _follow(
+        self, visit: str, handle: visits.VisitHandle, node: FunctionNode | None
+    ) -> None:
+        outcome = await visits.outcome_of(handle, node)
         self._running.pop(visit, None)
         event = visit_ended(visit, outcome, workflow.now())
-        self._feed(event, is_local=is_local)
+        self._feed(event, is_local=node is None or node.local)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)
