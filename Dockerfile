@@ -8,8 +8,9 @@ COPY api api
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.11.13-slim-bookworm
-# What the image can do beyond the bare package: agents with their providers, and storage in a bucket.
-ARG EXTRAS=agents,s3
+# What the image can do beyond the bare package: agents with their providers, traces over OTLP, rules in
+# CLIPS, and storage in a bucket.
+ARG EXTRAS=agents,otel,rules,s3
 COPY constraints.txt /tmp/constraints.txt
 COPY --from=build /wheels /tmp/wheels
 RUN pip install --no-cache-dir -c /tmp/constraints.txt "$(echo /tmp/wheels/*.whl)[${EXTRAS}]" \

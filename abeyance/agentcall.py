@@ -16,20 +16,15 @@ from typing import Final
 
 from abeyance import agentresults
 from abeyance.agent import Agent
+from abeyance.agentadmission import Admission
 from abeyance.agentstate import AgentState
 from abeyance.agentturn import blobs_of
 from abeyance.agentvalues import AgentValues
 from abeyance.approvals import (
-    APPROVE,
     OUTCOME,
     DoAgain,
     Done,
     GiveUp,
-    Rejected,
-    approval,
-    approved_arguments,
-    call_digest,
-    needs_approval,
     outcome_of,
     outcome_question,
 )
@@ -39,15 +34,13 @@ from abeyance.core.canonical import Json, size
 from abeyance.core.events import key_of
 from abeyance.errors import Blocked, FailureCode, Unavailable
 from abeyance.hookrun import run_hooks
-from abeyance.hooks import AfterToolCall, BeforeToolCall
+from abeyance.hooks import AfterToolCall
 from abeyance.interrupts import Suspended, suspended_by
 from abeyance.returned import Returned
 from abeyance.toolcall import Tool, ToolContext
 
 _BEGUN: Final = "begun"
 _MADE: Final = "made"
-_SHOWN: Final = "shown"
-_APPROVAL: Final = key_of("approval", APPROVE)
 _OUTCOMES: Final = key_of("outcome", "")
 _RESULT: Final = "/result"
 _LARGEST_NOTE: Final = 200_000
@@ -116,45 +109,12 @@ class _Call:
         self._memory.update(known["state"])
 
     async def _result(self) -> dict[str, Json]:
-        ctx, tool = self._ctx, self._tool
-        is_approved = "digest" in ctx.item
-        if ctx.item.get("hooked"):
-            event = BeforeToolCall(
-                tool=tool.name, args=self._arguments, call_id=self._id, agent_state=self._memory
-            )
-            outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.read)
-            if outcome.denied is not None:
-                return agentresults.error(outcome.denied, is_denied=True)
-            if outcome.asked:
-                raise Suspended(outcome.asked)
-            self._memory = outcome.event.agent_state
-            self._arguments = outcome.event.args
-            if outcome.cancelled is not None:
-                return agentresults.error(outcome.cancelled, is_denied=True)
-            # Who was asked has answered about this call, whatever `approve=` says by now.
-            is_approved = _APPROVAL in ctx.targets or await needs_approval(tool, self._arguments)
-        if is_approved and (refused := self._refused()) is not None:
+        admission = Admission(self._agent, self._tool, self._ctx, self._memory)
+        refused = await admission.refused()
+        self._memory, self._arguments = admission.memory, admission.arguments
+        if refused is not None:
             return refused
-        return await self._once() if is_approved or "hooked" in ctx.item else await self._run()
-
-    def _refused(self) -> dict[str, Json] | None:
-        """Ask for the approval, or take it: the arguments are then those that were approved."""
-        ctx, tool = self._ctx, self._tool
-        digest = call_digest(tool.name, self._arguments)
-        if _APPROVAL not in ctx.targets:
-            try:
-                asked = approval(tool, self._arguments)
-            except CallError as wrong:
-                return agentresults.error(wrong.text)
-            ctx.notebook.leave(_SHOWN, digest)
-            raise Suspended([asked])
-        if digest != ctx.item.get("digest", ctx.notebook.marked(_SHOWN)):
-            return agentresults.error("denied: what was approved is another call", is_denied=True)
-        approved = approved_arguments(tool, ctx.targets[_APPROVAL], self._arguments)
-        if isinstance(approved, Rejected):
-            return agentresults.error(approved.text, is_denied=True)
-        self._arguments = approved
-        return None
+        return await self._once() if admission.is_asked else await self._run()
 
     async def _once(self) -> dict[str, Json]:
         ctx, tool, book = self._ctx, self._tool, self._ctx.notebook
@@ -205,16 +165,27 @@ class _Call:
                 found = await tool.run(context, self._arguments)
         except ToolFailed as failed:
             is_once = ctx.call is not None and ctx.call.once
-            if ctx.attempt <= tool.retries and not is_once:
+            if ctx.attempt - ctx.excused <= tool.retries and not is_once:
                 raise
+            # The model is told in a sentence; who has to mend the tool finds the rest here.
+            _logger.warning(
+                "run=%s address=%s | the tool failed, and the model is told so",
+                ctx.run_id,
+                ctx.address,
+                exc_info=failed.__cause__ or failed,
+            )
             return agentresults.error(failed.text)
         except CallError as wrong:
+            _logger.warning(
+                "run=%s address=%s | the model is told: %s", ctx.run_id, ctx.address, wrong.text
+            )
             return agentresults.error(wrong.text)
         except TimeoutError:
             if not bound.expired():
                 raise
             return agentresults.error(
-                f"{tool.name!r} took longer than its timeout of {tool.timeout:g} s"
+                f"{tool.name!r} took longer than its timeout of {tool.timeout:g} s. The call may have "
+                "been done."
             )
         self._memory = memory
         return agentresults.content(found)
@@ -242,11 +213,7 @@ class _Call:
         else:
             after = outcome.event
             self._memory = after.agent_state
-            result = (
-                agentresults.error(str(after.result), is_denied=after.cancelled)
-                if after.error
-                else agentresults.content(after.result)
-            )
+            result = agentresults.after(after)
         return Returned(
             patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
             result=await agentresults.kept(blobs, ctx.run_id, result),

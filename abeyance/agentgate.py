@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from abeyance import agentresults
-from abeyance.agent import Agent, Offer
+from abeyance.agent import ENTRY_NODE, Agent, Offer
 from abeyance.agentstate import AgentState
 from abeyance.approvals import approval, call_digest, needs_approval
 from abeyance.callerror import CallError
 from abeyance.core.canonical import Json
 from abeyance.core.events import Asked, Call, Send
 from abeyance.hookrun import run_hooks
-from abeyance.hooks import AfterToolCall, BeforeToolCall
+from abeyance.hooks import AfterToolCall, BeforeToolCall, listens
 from abeyance.toolcall import Tool
 
 MOST_CALLS: Final = 64
@@ -68,10 +68,13 @@ def bounded(calls: Sequence[Called]) -> tuple[list[Called], dict[str, dict[str, 
 
 
 class Gate:
-    """The way of an agent's calls to their tools. `memory` is the agent's state, which hooks change."""
+    """The way of an agent's calls to their tools. `memory` is the agent's state, which hooks change.
+    `has_entry`: the graph has the node at which agents are asked about.
+    """
 
-    def __init__(self, agent: Agent, memory: AgentState) -> None:
+    def __init__(self, agent: Agent, memory: AgentState, *, has_entry: bool) -> None:
         self._agent = agent
+        self._has_entry = has_entry
         self._offered: Mapping[str, Offer] = {}
         self.memory = memory
 
@@ -101,31 +104,39 @@ class Gate:
         )
         outcome = await run_hooks(self._agent.hooks, event, check=tool.read)
         if outcome.denied is not None:
-            return agentresults.error(outcome.denied, is_denied=True)
+            return await self._unmade(tool, called, arguments, outcome.denied)
         if outcome.asked:
-            if called.tool in self._agent.agents:
-                return agentresults.error(
-                    "denied: a hook asks before an agent is called, which has to be declared by "
-                    f"as_tool(approve=...) of {called.tool!r} instead",
-                    is_denied=True,
+            if called.tool in self._agent.agents and not self._has_entry:
+                text = (
+                    "denied: a hook asks before an agent is called, and this run began before that was "
+                    f"possible; as_tool(approve=...) of {called.tool!r} asks in it too"
                 )
+                return await self._unmade(tool, called, arguments, text)
             return self._send(tool, called, arguments, asked=outcome.asked, is_hooked=True)
         self.memory = outcome.event.agent_state
         arguments = outcome.event.args
         if outcome.cancelled is not None:
-            return await self._cancelled(tool, called, arguments, outcome.cancelled)
+            return await self._unmade(tool, called, arguments, outcome.cancelled)
         if not await needs_approval(tool, arguments):
             return self._send(tool, called, arguments)
         try:
             asked = approval(tool, arguments)
         except CallError as wrong:
-            return agentresults.error(wrong.text)
+            return await self._unmade(tool, called, arguments, wrong.text, is_denied=False)
         digest = call_digest(tool.name, arguments)
         return self._send(tool, called, arguments, asked=(asked,), digest=digest)
 
-    async def _cancelled(
-        self, tool: Tool, called: Called, arguments: dict[str, Json], text: str
+    async def _unmade(
+        self,
+        tool: Tool,
+        called: Called,
+        arguments: dict[str, Json],
+        text: str,
+        *,
+        is_denied: bool = True,
     ) -> Send | dict[str, Json]:
+        """What becomes of a call that is not made: the after-hooks look at it all the same."""
+        known = agentresults.error(text, is_denied=is_denied)
         event = AfterToolCall(
             tool=tool.name,
             args=arguments,
@@ -133,21 +144,18 @@ class Gate:
             agent_state=self.memory,
             result=text,
             error=True,
-            cancelled=True,
+            cancelled=is_denied,
         )
         outcome = await run_hooks(self._agent.hooks, event, check=tool.told)
-        known = agentresults.error(text, is_denied=True)
         if outcome.asked and called.tool in self._agent.agents:
-            # There is no code that could wait for the answer: the agent would be entered after all.
-            return known
+            # It has no code that could wait for the answer, so the next turn asks.
+            return {**known, agentresults.UNSEEN: {"tool": tool.name, "args": arguments}}
         if outcome.asked:
             return self._send(tool, called, arguments, asked=outcome.asked, known=known)
         if outcome.denied is not None:
             return agentresults.error(outcome.denied, is_denied=True)
         self.memory = outcome.event.agent_state
-        if outcome.event.error:
-            return agentresults.error(str(outcome.event.result), is_denied=True)
-        return agentresults.content(outcome.event.result)
+        return agentresults.after(outcome.event)
 
     def _send(
         self,
@@ -174,7 +182,17 @@ class Gate:
         # What a person was asked about first, be it by a hook, is for one attempt.
         once = digest is not None or is_hooked
         call = Call(tool=tool.name, id=called.call_id, asked=asked, once=once)
-        return Send(node=self._offered[tool.name].node, item=item, call=call)
+        node = self._offered[tool.name].node
+        if tool.name in self._agent.agents and self._enters(is_hooked=is_hooked, asked=asked):
+            node = ENTRY_NODE
+        return Send(node=node, item=item, call=call)
+
+    def _enters(self, *, is_hooked: bool, asked: tuple[Asked, ...]) -> bool:
+        """Whether the call of an agent has code before it: that of hooks which asked, or which have to be
+        told afterwards with which arguments a person let it through.
+        """
+        is_heard = any(listens(hook, AfterToolCall) for hook in self._agent.hooks)
+        return self._has_entry and (is_hooked or (bool(asked) and is_heard))
 
     def _unknown(self, name: str) -> str:
         names = ", ".join(map(repr, self._offered)) or "none"

@@ -5,20 +5,22 @@ A turn sends the calls of its model to the tools as a fan-out, which is gathered
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from abeyance.agent import MODEL_NODE, Agent, AgentTool
+from abeyance.agent import ENTRY_NODE, MODEL_NODE, Agent, AgentTool
 from abeyance.agentcall import ToolVisit
+from abeyance.agententry import Entry
+from abeyance.agentinput import Told, told
 from abeyance.agentturn import Prompt, Turn
 from abeyance.agentvalues import REMEMBERED, AgentValues
 from abeyance.approvals import APPROVE
 from abeyance.context import Context
-from abeyance.core.canonical import Json, canonical
 from abeyance.core.events import Message, key_of
 from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode, TellCaller
+from abeyance.fitting import field_schema, misfit
 from abeyance.graph import Graph
-from abeyance.nodecode import NodeCode, call, can_take
+from abeyance.nodecode import NodeCode, call, can_take, refuses
 from abeyance.returned import Returned
 from abeyance.statemodel import StateModel
 from abeyance.toolcall import Tool
@@ -30,29 +32,58 @@ _SLACK: Final = 10.0
 
 
 def prompt_of(states: StateModel, source: str | Callable[..., Any]) -> Prompt:
-    """What an agent is told first, as its node says: the text of a field, or what a function of the
-    state, or of the state and the item of a fan-out, returns.
+    """What an agent is told first, as its node says: what a field has, or what a function of the state,
+    or of the state and the item of a fan-out, returns. It is a text, or a list of parts.
     """
     takes_item = callable(source) and not can_take(source, 1) and can_take(source, 2)
 
-    async def prompt(given: Mapping[str, Any]) -> str:
+    async def prompt(given: Mapping[str, Any]) -> Told:
         values = given["values"]
         if isinstance(source, str):
-            return _text(values.get(source))
-        about = [given["item"]] if takes_item else []
-        return _text(await call(source, states.read(values), *about))
+            found = values.get(source)
+        else:
+            about = [given["item"]] if takes_item else []
+            found = await call(source, states.read(values), *about)
+        return told(found, given.get("media_hosts") or ())
 
     return prompt
 
 
+def faults_of(
+    name: str,
+    agent: Agent,
+    states: StateModel,
+    source: str | Callable[..., Any],
+    output: str | None,
+) -> Iterator[str]:
+    """What is wrong with what leads into an agent and out of it, where its node stands."""
+    told = f"the agent {name!r}"
+    if isinstance(source, str):
+        if source not in states.fields and not states.is_open:
+            yield f"{told}, input=: {source!r} is no field of the state"
+    elif not callable(source) or refuses(source, 1, 2):
+        yield (
+            f"{told}, input=: {source!r} is neither a field of the state nor a function of (state) or of "
+            "(state, item)"
+        )
+    if output is not None:
+        why = misfit(agent.output.schema, field_schema(states, output))
+        if why is not None:
+            yield f"{told}, output=: its result cannot become {output!r}: {why}"
+
+
 async def _task(given: Mapping[str, Any]) -> str:
-    # Who approved the call may have put another task in the place of the model's.
+    # Who was asked about the call may have put another task in the place of the model's.
     answer = given["answers"].get(key_of("approval", APPROVE), {})
-    return str(answer.get("arguments", given["item"]["args"])["task"])
+    admitted = (given.get("result") or {}).get("args", given["item"]["args"])
+    return str(answer.get("arguments", admitted)["task"])
 
 
 def lowered(agent: Agent, prompt: Prompt) -> Graph:
-    """The graph of an agent that begins with this prompt."""
+    """The graph of an agent that begins with this prompt. Raises TypeError for what is no agent."""
+    if not isinstance(agent, Agent):
+        message = f"{agent!r} is no Agent: write Agent('name', model=...)"
+        raise TypeError(message)
     graph = Graph(agent.name, state=AgentValues, description=agent.description)
     turn = Turn(agent, prompt)
 
@@ -60,6 +91,8 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
         return await turn.take(state, ctx, inbox)
 
     nodes = [*agent.tools, *agent.agents, *agent.servers]
+    if agent.agents:
+        nodes.append(ENTRY_NODE)
     graph.declare(
         FunctionNode(
             id=MODEL_NODE,
@@ -77,6 +110,8 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
         _declare(graph, agent, tool)
     for title in agent.servers:
         _declare_server(graph, agent, title)
+    if agent.agents:
+        _declare_entry(graph, agent)
     for each in agent.agents.values():
         graph.declare(_nested(each), inner=lowered(each.agent, _task))
     graph.edge(START, MODEL_NODE)
@@ -117,6 +152,24 @@ def _declare(graph: Graph, agent: Agent, tool: Tool) -> None:
     )
 
 
+def _declare_entry(graph: Graph, agent: Agent) -> None:
+    entry = Entry(agent)
+
+    async def run(state: AgentValues, ctx: Context) -> Returned:
+        return await entry.run(state, ctx)
+
+    graph.declare(
+        FunctionNode(
+            id=ENTRY_NODE,
+            description="What is asked before an agent is called.",
+            to=tuple(agent.agents),
+            retries=_LEAST_ATTEMPTS,
+            on_error=TellCaller(),
+        ),
+        NodeCode(function=run, takes=2),
+    )
+
+
 def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
     visit = ToolVisit(agent, title)
 
@@ -147,7 +200,3 @@ def _nested(each: AgentTool) -> SubgraphNode:
         on_error=TellCaller(),
         remembers=REMEMBERED if each.agent.remembers else (),
     )
-
-
-def _text(value: Json) -> str:
-    return value if isinstance(value, str) else canonical(value)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from abeyance import agentresults, transcript
 from abeyance.agent import MODEL_NODE, Agent
+from abeyance.agentaftermath import Aftermath
 from abeyance.agentgate import Called, Gate, bounded
+from abeyance.agentinput import Told
 from abeyance.agentstate import AgentState
 from abeyance.agentvalues import AgentValues
 from abeyance.blobs import Blobs
@@ -37,7 +39,7 @@ from abeyance.returned import Returned
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
 
-Prompt: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[str]]
+Prompt: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Told]]
 """What the model is told first, made of what a visit of the agent was entered with."""
 
 _GO_ON: Final = "Go on."
@@ -73,19 +75,22 @@ class Turn:
             raise Blocked(message, code=FailureCode.MODEL_UNAVAILABLE) from error
 
     async def _take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Returned:
-        blobs, memory = blobs_of(ctx), AgentState(state.agent_state)
+        blobs = blobs_of(ctx)
+        aftermath = Aftermath(self._agent, ctx, blobs, AgentState(state.agent_state))
         if state.input is not None and (cancelled := await self._before_node(state, ctx)):
             return cancelled
-        known = {**state.known, **agentresults.gathered(ctx.results)}
+        known = await aftermath.of_gathered(state)
         waiting = [Called(**each) for each in state.waiting]
         if waiting:
-            gate = Gate(self._agent, memory)
+            gate = self._gate(aftermath.memory, ctx)
             following = await self._follow(waiting, known, gate, ctx)
             if following.sends is not None:
                 heard = [*state.heard, *inbox]
-                return replace(following, patch={**following.patch, "heard": heard})
+                patch = {**following.patch, "heard": heard}
+                return replace(following, patch=patch, uncounted=True)
             # Nothing of what waited had to be run, so the model can go on at once.
-            memory, known = gate.memory, following.patch["known"]
+            aftermath.memory = gate.memory
+            known = await aftermath.of_known(following.patch["known"])
         if state.turns >= self._agent.max_turns:
             message = (
                 f"the agent {self._agent.name!r} has taken {state.turns} turns and come to no end, and "
@@ -95,7 +100,9 @@ class Turn:
         before = await transcript.read(blobs, state.transcript)
         said = await self._said(state, ctx, inbox, before, known)
         asking = await self._hooks(
-            BeforeModelCall(messages=[*before, *said], turn=state.turns + 1, agent_state=memory),
+            BeforeModelCall(
+                messages=[*before, *said], turn=state.turns + 1, agent_state=aftermath.memory
+            ),
             ctx,
         )
         messages = asking.event.messages
@@ -116,6 +123,10 @@ class Turn:
             saved=lambda: self._saved(ctx, response),
         )
         return await self._read(state, ctx, said, response, asked.event.agent_state)
+
+    def _gate(self, memory: AgentState, ctx: Context) -> Gate:
+        # Of the values as they are: a graph that was built before there was that node has no such field.
+        return Gate(self._agent, memory, has_entry=bool(ctx.values.get("entry")))
 
     async def _before_node(self, state: AgentValues, ctx: Context) -> Returned | None:
         around = Address.parse(ctx.address).parent
@@ -266,7 +277,7 @@ class Turn:
                 known = beyond | {
                     each.tool_call_id: agentresults.error(str(each.content)) for each in early
                 }
-                following = await self._follow(called, known, Gate(agent, memory), ctx)
+                following = await self._follow(called, known, self._gate(memory, ctx), ctx)
                 return Returned(
                     patch={**patch, **following.patch},
                     goto=following.goto,

@@ -107,4 +107,5 @@ def _loaded(path: str | PathLike[str], app: str) -> Graph:
     try:
         return load(path)
     except OSError as error:
-        raise SettingsError(f"{app!r}: the file {str(path)!r} cannot be read: {error}") from error
+        why = error.strerror or error
+        raise SettingsError(f"{app!r}: the file {str(path)!r} cannot be read: {why}") from error

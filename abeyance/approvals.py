@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 APPROVE: Final = "approve"
 """What the question for an approval is called."""
+UNANSWERED: Final = "nobody answered in time"
+"""Why a call is rejected whose deadline says so."""
 OUTCOME: Final = "outcome"
 """What the question is called that asks what became of a call."""
 
@@ -211,7 +213,7 @@ def declared_question(
     supplied: Any = on_timeout
     match on_timeout:
         case "reject":
-            supplied = {"default": {"approved": False, "reason": "nobody answered in time"}}
+            supplied = {"default": {"approved": False, "reason": UNANSWERED}}
         case str() if on_timeout != "halt":
             intake.note(
                 f"{told}: on_timeout={on_timeout!r} is neither 'halt' nor 'reject' nor "

@@ -43,8 +43,8 @@ class Blobs(Protocol):
         """The bytes that a reference stands for. Raises BlobMissing, and Unavailable."""
         ...
 
-    async def delete_run(self, run_id: str) -> None:
-        """Delete all blobs of a run, if there are any: nobody can read them any more."""
+    async def delete_run(self, run_id: str) -> int:
+        """Delete all blobs of a run, and return how many there were: nobody can read them any more."""
         ...
 
 
@@ -109,10 +109,12 @@ class MemoryBlobs:
         except KeyError:
             raise missing(ref, "memory") from None
 
-    async def delete_run(self, run_id: str) -> None:
+    async def delete_run(self, run_id: str) -> int:
         prefix = f"{folder_of(run_id)}/"
-        for ref in [ref for ref in self._kept if ref.startswith(prefix)]:
+        found = [ref for ref in self._kept if ref.startswith(prefix)]
+        for ref in found:
             del self._kept[ref]
+        return len(found)
 
 
 class FolderBlobs:
@@ -134,8 +136,8 @@ class FolderBlobs:
         data = await in_thread(lambda: self._read(checked_reference(ref)))
         return checked_data(ref, data, self.folder)
 
-    async def delete_run(self, run_id: str) -> None:
-        await in_thread(lambda: self._delete(self.folder / folder_of(run_id)))
+    async def delete_run(self, run_id: str) -> int:
+        return await in_thread(lambda: self._delete(self.folder / folder_of(run_id)))
 
     def _write(self, ref: str, data: bytes) -> None:
         path = self.folder / ref
@@ -179,13 +181,16 @@ class FolderBlobs:
         except FileNotFoundError:
             return False
 
-    def _delete(self, path: Path) -> None:
+    def _delete(self, path: Path) -> int:
         try:
+            # What begins with a dot is a half that somebody has not finished writing.
+            found = sum(not entry.name.startswith(".") for entry in path.iterdir())
             shutil.rmtree(path)
         except FileNotFoundError:
-            pass
+            return 0
         except OSError as error:
             raise _failed("deleted from", self.folder, error) from error
+        return found
 
 
 def _sync(folder: Path) -> None:

@@ -80,24 +80,28 @@ class S3Blobs:
             raise missing(ref, self._where) from None
         return checked_data(ref, data, self._where)
 
-    async def delete_run(self, run_id: str) -> None:
+    async def delete_run(self, run_id: str) -> int:
         prefix = f"{self._prefix}{folder_of(run_id)}/"
 
-        def delete(client: Any) -> list[Mapping[str, Any]]:
+        def delete(client: Any) -> tuple[int, list[Mapping[str, Any]]]:
             errors: list[Mapping[str, Any]] = []
+            total = 0
             pages = client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
                 found = [{"Key": entry["Key"]} for entry in page.get("Contents", ())]
+                total += len(found)
                 if found:
                     told = client.delete_objects(Bucket=self._bucket, Delete={"Objects": found})
                     errors += told.get("Errors", ())
-            return errors
+            return total, errors
 
-        if errors := await self._done("deleted from", delete):
+        total, errors = await self._done("deleted from", delete)
+        if errors:
             raise Unavailable(
                 f"{len(errors)} blobs of the run {run_id!r} could not be deleted from {self._where}: "
                 f"{errors[0].get('Key')}: {errors[0].get('Message')}. Delete them again later"
             )
+        return total
 
     async def _done(self, told: str, work: Callable[[Any], T]) -> T:
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError

@@ -47,8 +47,11 @@ class ToolDeclarationError(AbeyanceError):
 
 
 def described(error: BaseException) -> str:
-    """What an exception says, with its type."""
-    text = cut(str(error))
+    """What an exception says, with its type, for a person or a model."""
+    try:
+        text = cut(str(error))
+    except Exception as unsayable:  # noqa: BLE001 the author's own `__str__` may raise anything
+        text = f"(its text cannot be told: {type(unsayable).__name__})"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

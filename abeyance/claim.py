@@ -5,11 +5,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from abeyance.errors import SettingsError
+
+_NOT_LENT: Final = range(15_000, 32_000)
+"""Below what systems lend to connections that go out: one of those may be taken by such a connection in
+the seconds until our server listens on it."""
+_TRIES: Final = 50
 
 
 @contextlib.contextmanager
@@ -60,16 +67,32 @@ def free_ports(host: str, wanted: Mapping[str, int]) -> dict[str, int]:
     with contextlib.ExitStack() as opened:
         # First those that are named, so that none of them is taken for one that is free.
         for option, port in sorted(wanted.items(), key=lambda item: item[1] == 0):
-            probe = opened.enter_context(socket.socket())
-            # As servers do it: a connection that was closed a moment ago is no hindrance.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((host, port))
-                probe.listen()
+                probe = _listening(host, port) if port else _anywhere(host)
             except OSError as error:
                 raise SettingsError(
                     f"the port {port} on {host} cannot be used ({error.strerror}): stop what listens "
                     f"there, or choose another with {option} (0 takes any that is free)"
                 ) from error
-            found[option] = probe.getsockname()[1]
+            found[option] = opened.enter_context(probe).getsockname()[1]
     return found
+
+
+def _anywhere(host: str) -> socket.socket:
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(OSError):
+            return _listening(host, secrets.choice(_NOT_LENT))
+    return _listening(host, secrets.choice(_NOT_LENT))
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    probe = socket.socket()
+    try:
+        # As servers do it: a connection that was closed a moment ago is no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+        probe.listen()
+    except OSError:
+        probe.close()
+        raise
+    return probe

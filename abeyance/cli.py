@@ -16,6 +16,7 @@ import typer
 from abeyance.bulk import bulk
 from abeyance.calls import calls
 from abeyance.charts import charts
+from abeyance.clearing import clearing
 from abeyance.complaint import Told, complain
 from abeyance.conversing import conversing
 from abeyance.errors import SettingsError
@@ -30,8 +31,10 @@ from abeyance.watch import watching
 if TYPE_CHECKING:
     from abeyance.settings import Settings
 
+_PANEL: Final = "Processes"
+_STORAGE: Final = "Storage (ABEYANCE_STORAGE, TEMPORAL_ADDRESS)"
+
 commands = typer.Typer(
-    help="Durable human-in-the-loop runs of agent graphs, on Temporal.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -40,8 +43,7 @@ for of_runs in (calls, overview, watching, transcribing, revision, steering, bul
     commands.add_typer(of_runs)
 commands.add_typer(conversing, name="conversation", rich_help_panel=PANEL)
 commands.add_typer(charts, name="graph", rich_help_panel="Graphs")
-
-_PANEL: Final = "Processes"
+commands.add_typer(clearing, name="blobs", rich_help_panel=_STORAGE)
 
 App = Annotated[
     str | None,
@@ -53,6 +55,27 @@ App = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 Port = typer.Option(min=0, max=65_535, help="0 takes any port that is free.")
+
+
+@commands.callback(invoke_without_command=True)
+def version(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, help="Print the versions and exit.")
+    ] = False,
+) -> None:
+    """Durable human-in-the-loop runs of agent graphs, on Temporal."""
+    if version:
+        from importlib.metadata import PackageNotFoundError
+        from importlib.metadata import version as of
+
+        try:
+            ours = of("abeyance")
+        except PackageNotFoundError:
+            ours = "that is not installed"
+        python = ".".join(map(str, sys.version_info[:3]))
+        typer.echo(f"abeyance {ours}, temporalio {of('temporalio')}, Python {python}")
+        raise typer.Exit
 
 
 @commands.command(cls=Told, rich_help_panel=_PANEL)
@@ -75,6 +98,7 @@ def dev(
     Prints one line when all of it answers. The next start on the same data finds the same runs.
     """
     from abeyance.dev import Plan, Stack, with_stack
+    from abeyance.settings import load_settings
 
     plan = Plan(
         app=app,
@@ -85,6 +109,7 @@ def dev(
         in_memory=in_memory,
         directory=Path.cwd(),
         environment=os.environ,
+        settings=load_settings(),
     )
 
     async def stay_up(stack: Stack) -> None:

@@ -15,12 +15,13 @@ from typing import Any
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
+from abeyance.answers import respond_order
 from abeyance.closed import (
     earlier_receipts,
+    edit_after_the_end,
     respond_after_the_end,
 )
 from abeyance.core import ledger
-from abeyance.core.canonical import Json
 from abeyance.core.events import Message
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable
@@ -38,9 +39,9 @@ class Client(Sessions):
     async def respond(
         self,
         run_id: str,
-        answers: Mapping[str, Json] | None = None,
+        answers: Mapping[str, Any] | None = None,
         *,
-        response: Json = ...,
+        response: Any = ...,
         principal: Principal,
         note: str | None = None,
         digests: Mapping[str, str] | None = None,
@@ -48,13 +49,13 @@ class Client(Sessions):
     ) -> list[ledger.Receipt]:
         """Answer interrupts by id, all or nothing; or, with `response`, the only open one.
 
-        The same answer again gets the first receipt, also after the run has ended. Raises the
+        An answer is JSON, or an instance of what the question names as its `response`. The same
+        answer again gets the first receipt, also after the run has ended. Raises the
         refusals of the respond table; nothing of a refused call is applied.
         """
-        forms: dict[str, Any] = (
-            {"response": response} if answers is None else {"responses": dict(answers)}
+        order = respond_order(
+            answers, response=response, principal=principal, note=note, digests=digests
         )
-        order = wire.Respond(**forms, principal=principal, note=note, digests=dict(digests or {}))
         return await self.respond_to(run_id, order, key=key)
 
     async def respond_to(
@@ -136,7 +137,7 @@ class Client(Sessions):
         """Move the deadline of an open interrupt, or change what happens then.
 
         Raises `unknown_interrupt`, `already_answered`, `expired`, `withdrawn`, `capability_required`,
-        `unknown_node`, `invalid_body`, `unknown_run`, `not_running`.
+        `unknown_node`, `invalid_body`, `unknown_run`. Of an ended run the interrupt's own state decides.
         """
         await self._edit(run_id, "edit_deadline", order, key)
         for entry in await self.interrupts(run_id, status="all"):
@@ -148,6 +149,9 @@ class Client(Sessions):
         try:
             await self._line.update(run_id, name, order, None, Turn.RESPOND, key=key)
         except RunEnded as ended:
+            if isinstance(order, wire.EditDeadline):
+                record = await self._line.record(ended.described)
+                raise edit_after_the_end(record, order) from ended
             raise ended.described.not_running() from ended
         if key is not None:
             await self._line.check_same(run_id, name, order, key=key)
@@ -247,12 +251,17 @@ class Client(Sessions):
         except RunEnded as ended:
             raise ended.described.not_running() from ended
 
-    async def clear_messages(self, run_id: str, *, actor: str = "local") -> int:
-        """Throw the unread messages away, which are reported, and return how many there were."""
+    async def clear_messages(
+        self, run_id: str, *, actor: str = "local", key: str | None = None
+    ) -> int:
+        """Throw the unread messages away, which are reported, and return how many there were.
+
+        With the same `key` again, what came since stays.
+        """
         order = wire.ClearMessages(actor=actor)
         try:
             cleared = await self._line.update(
-                run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE, key=None
+                run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE, key=key
             )
         except RunEnded as ended:
             raise ended.described.not_running() from ended

@@ -29,7 +29,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
 from abeyance.converter import decode_message
-from abeyance.core import ledger
+from abeyance.core import edits, ledger
+from abeyance.core.canonical import rfc3339
 from abeyance.core.events import Responded
 from abeyance.core.ledger import Ledger, Settled
 from abeyance.errors import Code, FailureCode, Refusal
@@ -123,7 +124,7 @@ class Described:
             graph_version=start.get("graph_version", ""),
             status=status,
             outcome=None if self.is_running else status,
-            reason=reason or summary.get("reason"),
+            reason=reason or summary.get("reason") or None,
             paused=bool(summary.get("paused")),
             conversation_id=start.get("conversation_id"),
             session_type=start.get("session_type", "agent"),
@@ -143,7 +144,7 @@ class Described:
 
     def not_running(self) -> Refusal:
         """The refusal of what can be done to a running run only."""
-        ended_at = self.ended_at and self.ended_at.isoformat()
+        ended_at = self.ended_at and rfc3339(self.ended_at)
         status = self.ended_as()
         return Refusal(
             Code.NOT_RUNNING,
@@ -333,10 +334,10 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
             Code.RUN_FINISHED,
             f"The run {view.run_id!r} has ended ({view.status}) and waits for no answer.",
             run_status=view.status,
-            ended_at=view.ended_at and view.ended_at.isoformat(),
+            ended_at=view.ended_at and rfc3339(view.ended_at),
         )
     answers = order.responses or {order.interrupt_id or "": order.response}
-    book = Ledger(settled={entry.id: _settled(entry) for entry in record.interrupts})
+    book = _book(record)
     event = Responded(
         now=view.ended_at or view.updated_at,
         principal=order.principal,
@@ -345,13 +346,31 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
         digests=order.digests,
     )
     try:
+        ledger.refuse_strays(event)
         return list(ledger.judge(book, event).values())
     except Refusal as refusal:
-        ended: dict[str, Any] = {
-            "run_status": view.status,
-            "ended_at": view.ended_at and view.ended_at.isoformat(),
-        }
-        raise Refusal(refusal.code, refusal.message, **{**ended, **refusal.details}) from refusal
+        raise _ended(refusal, view) from refusal
+
+
+def edit_after_the_end(record: wire.ClosingRecord, order: wire.EditDeadline) -> Refusal:
+    """The refusal of an edited deadline, by what an ended run left behind: none of it is open."""
+    try:
+        edits.open_interrupt(_book(record), order.interrupt_id)
+    except Refusal as refusal:
+        return _ended(refusal, record.view)
+    raise AssertionError("an ended run asks nothing")
+
+
+def _book(record: wire.ClosingRecord) -> Ledger:
+    return Ledger(settled={entry.id: _settled(entry) for entry in record.interrupts})
+
+
+def _ended(refusal: Refusal, view: wire.RunView) -> Refusal:
+    ended: dict[str, Any] = {
+        "run_status": view.status,
+        "ended_at": view.ended_at and rfc3339(view.ended_at),
+    }
+    return Refusal(refusal.code, refusal.message, **{**ended, **refusal.details})
 
 
 def _own_failure(failure: Failure) -> Failure:

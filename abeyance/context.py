@@ -70,7 +70,8 @@ class Context:
     `address` names the visit in the history, the inbox and the log. `values` are those that the visit
     was started with, as JSON. `answers` holds what people answered in this graph so far, by the name
     of the interrupt, this visit's own before others; in a tool call only to what its own code asked.
-    `attempt` counts from 1 and grows when the visit is tried again. `outcome` is how the run ended, in a
+    `attempt` counts from 1 and grows when the visit is tried again; `excused` is how many of the attempts
+    before were nobody's fault, as where a worker was shut down. `outcome` is how the run ended, in a
     `finally` node, else None.
 
     `item` is that of a fan-out; `results`, after a join that gathered one, its items in order, each
@@ -97,6 +98,7 @@ class Context:
     beat: Callable[[], None]
     notebook: Notebook
     mail: Mail
+    excused: int = 0
     item: Any = None
     results: Any = None
     resumed: bool = False
@@ -183,6 +185,7 @@ class Context:
             self.notebook.ask(question.key)
         open_ = [question for question in questions if question.key not in self.targets]
         if open_:
+            self.notebook.unanswered += [question.key for question in open_]
             kept = next((each.state for each in asked if each.state is not None), None)
             raise Suspended(open_, state if state is not None else kept)
         return {each.key: typed_answer(each, self.targets[each.key]) for each in asked}
@@ -226,8 +229,11 @@ class Context:
         return await self.mail.wait_if_paused(None if timeout is None else seconds(timeout))
 
     def emit(self, event: str, data: Json = None) -> None:
-        """Tell followers of the run an event `user.<event>`. It is told when the visit ends or asks."""
-        self.notebook.emit(event, data)
+        """Tell followers of the run an event `user.<event>`. It is told when the visit ends or asks.
+
+        `user.` may be written or left out.
+        """
+        self.notebook.emit(event.removeprefix("user."), data)
 
 
 async def _settled(process: Awaitable[Any]) -> tuple[Any, BaseException | None]:

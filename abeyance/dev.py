@@ -24,6 +24,7 @@ from abeyance.claim import claimed, free_ports
 from abeyance.devserver import HOST
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.leash import STDIN, leashed
+from abeyance.settings import Settings
 from abeyance.signals import cancelled_by_signals
 from abeyance.supervise import Group, Program
 
@@ -54,7 +55,8 @@ class Plan:
     `app` names the graphs; None leaves that to the environment. A port of 0 means any that is free.
     `data_dir` gets Temporal's state, what is kept beside it, and the logs; with `in_memory` only the
     logs. `directory` is where the modules that `app` names are looked for. `environment` is what the
-    processes are given, but for how Temporal is reached.
+    processes are given, but for how Temporal is reached; `settings` are what they will read there, if it
+    is to have a janitor where these ask for one.
     """
 
     app: str | None
@@ -65,6 +67,7 @@ class Plan:
     in_memory: bool
     directory: Path
     environment: Mapping[str, str]
+    settings: Settings | None = None
 
 
 class Stack:
@@ -120,6 +123,8 @@ async def with_stack(
             programs = _programs(plan, data_dir / "logs", command, environment, api_port)
             group.start(programs[TEMPORAL])
             await devserver.until_set_up(temporal_port, timeout=_START_SECONDS, database=database)
+            if plan.settings is not None:
+                await devserver.schedule_rounds(temporal_port, plan.settings)
             group.start(programs[WORKER])
             group.start(programs[API])
             await _until_ready(stack.api_url, logs=data_dir / "logs")

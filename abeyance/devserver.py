@@ -12,8 +12,11 @@ from typing import Final
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
+from abeyance.converter import data_converter
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.namespace import register_search_attributes, retention, set_retention
+from abeyance.rounds import schedule_janitor
+from abeyance.settings import Settings
 from abeyance.wire import SEARCH_ATTRIBUTES
 
 HOST: Final = "127.0.0.1"
@@ -109,6 +112,18 @@ async def until_set_up(port: int, *, timeout: float, database: Path | None = Non
         raise Unavailable(
             f"Temporal did not answer on port {port} within {timeout:g} s ({last or 'no answer'})"
         ) from error
+
+
+async def schedule_rounds(port: int, settings: Settings) -> None:
+    """Let a janitor evict inactive runs if the settings ask for it, and else none.
+
+    Raises SettingsError, and Unavailable.
+    """
+    # Not by the environment, which may name another Temporal and the keys to it.
+    temporal = await TemporalClient.connect(
+        f"{HOST}:{port}", namespace=NAMESPACE, data_converter=data_converter(settings)
+    )
+    await schedule_janitor(temporal, settings.task_queue, settings.session_inactive_timeout)
 
 
 def _note(database: Path) -> Path:

@@ -73,5 +73,5 @@ class EncryptedBlobs:
         data = await self._blobs.get(ref)
         return self._keys.open(data) if is_sealed(data) else data
 
-    async def delete_run(self, run_id: str) -> None:
-        await self._blobs.delete_run(run_id)
+    async def delete_run(self, run_id: str) -> int:
+        return await self._blobs.delete_run(run_id)

@@ -30,6 +30,9 @@ PLACES: Final[Mapping[str, str]] = {
 """What the name under which a hook asks ends with at an event that is not the first of its visit: the
 answer to what it asked before must not be taken for that to a question of the same name."""
 
+AFTER_ONE: Final = ".after."
+"""Between a hook's name and the id of a call, where it asks about one of several."""
+
 Cancel: TypeAlias = bool | str
 """Whether something is cancelled; a text says why."""
 
@@ -168,11 +171,15 @@ def hook_faults(hook: object) -> list[str]:
     name = getattr(hook, "name", None)
     places = tuple(sorted(set(PLACES.values())))
     if name is not None and (
-        not isinstance(name, str) or not name or "/" in name or name.endswith(places)
+        not isinstance(name, str)
+        or not name
+        or "/" in name
+        or name.endswith(places)
+        or AFTER_ONE in name
     ):
         faults.append(
             f"{told} has the name {name!r}, under which it would ask; a name is a text that is not "
-            f"empty, has no '/' and does not end with {' or '.join(places)}"
+            f"empty, has no '/', does not end with {' or '.join(places)} and has no {AFTER_ONE!r} in it"
         )
     return faults
 

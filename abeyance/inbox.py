@@ -158,7 +158,8 @@ class Inbox:
             if before is not None and mark.after is not None:
                 # Only a part of that run was told.
                 before = before.just_before
-            rows, is_end = await self._listing.rows(query, before, page.limit - len(page.items))
+            left = page.limit - len(page.items)
+            rows, is_end = await self._listing.open_rows(query, before, left)
             for row in rows:
                 if page.is_full:
                     return mark

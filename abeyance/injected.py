@@ -57,7 +57,7 @@ def user_part(message: Message) -> UserPromptPart:
     """
     from pydantic_ai.messages import TextContent, UserPromptPart
 
-    media = [_media(part) for part in message.parts if part["type"] == "media"]
+    media = [media_content(part) for part in message.parts if part["type"] == "media"]
     text = TextContent(
         _element(message, len(media)),
         metadata={"message_id": message.message_id, "sender": message.sender},
@@ -99,7 +99,8 @@ def _plain(text: str) -> str:
     return _UNKNOWN_TO_XML.sub("\ufffd", text)
 
 
-def _media(part: Mapping[str, Json]) -> UserContent:
+def media_content(part: Mapping[str, Json]) -> UserContent:
+    """What a model reads of a part that is media: its data, or its url as it is."""
     from pydantic_ai.messages import AudioUrl, BinaryContent, DocumentUrl, ImageUrl, VideoUrl
 
     media_type = str(part["media_type"])

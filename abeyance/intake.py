@@ -122,11 +122,12 @@ class Intake:
 
     def capability(self, given: str | None, told: str) -> str | None:
         """A capability that a principal can hold, or None."""
-        if given is not None and not _CAPABILITY.fullmatch(given):
+        if given is not None and not (isinstance(given, str) and _CAPABILITY.fullmatch(given)):
             self.note(
                 f"{told} asks for the capability {given!r}, which nobody can hold: write a word without "
                 "spaces and commas, and not '*' at the beginning"
             )
+            return None
         return given
 
     def on_error(self, given: object, told: str) -> OnError:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from abeyance import wire
-from abeyance.core.canonical import Json, size
+from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.events import Asked
 from abeyance.duration import Duration
 from abeyance.errors import Fatal
@@ -26,8 +26,6 @@ from abeyance.statemodel import StateModel, ValuesError
 
 OnTimeout: TypeAlias = str | Mapping[Literal["default"], Json]
 
-_LARGEST: Final = 100_000
-"""In bytes: what is shown stays in the run's state for as long as the question is open."""
 _NO_STATE: Final = StateModel(None)
 
 
@@ -92,7 +90,7 @@ class CompositeInterrupt(Exception):
         state: Json = None,
         reason: Json = None,
     ) -> None:
-        super().__init__(f"{len(interrupts)} interrupts wait for people")
+        super().__init__("interrupts of several processes wait for people")
         self.interrupts: tuple[Interrupt, ...] = tuple(
             leaf
             for each in interrupts
@@ -116,9 +114,12 @@ class Suspended(BaseException):
 
 def lowered(interrupt: Interrupt) -> Asked:
     """The question as the core knows it. Raises Fatal with all that is wrong with it."""
+    if not isinstance(interrupt, Interrupt):
+        message = f"{interrupt!r} is no Interrupt: write Interrupt('name', prompt=...)"
+        raise Fatal(message)
     told = f"the interrupt {interrupt.name!r}"
     for name in (interrupt.name, "-" if interrupt.process is None else interrupt.process):
-        if not isinstance(name, str) or not name or "/" in name:
+        if not isinstance(name, str) or not name or "/" in name or why_not_json(name):
             message = (
                 f"an interrupt or its process is named {name!r}; a name is a text that is not empty and "
                 "has no '/'"
@@ -142,12 +143,6 @@ def lowered(interrupt: Interrupt) -> Asked:
     if question.timeout is not None and not 0 < question.timeout < math.inf:
         faults.append(
             f"{told} has a timeout of {question.timeout:g} s; it must be above zero, and finite"
-        )
-    shown = size([question.reason, question.payload, question.response_schema])
-    if not faults and shown > _LARGEST:
-        faults.append(
-            f"{told} shows {shown} bytes, and may show {_LARGEST}: keep large data elsewhere, and "
-            "show a reference to it"
         )
     if faults:
         raise Fatal("; ".join(faults))

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
+from abeyance import limits as limits_
 from abeyance import wire
 from abeyance.closed import Described
 from abeyance.core.canonical import Json, sha256, size, why_not_json
@@ -17,23 +19,12 @@ from abeyance.core.state import Limits, Status
 from abeyance.errors import Code, GraphError, Refusal
 from abeyance.graph import Graph
 from abeyance.runid import checked_run_id, generated_run_id
+from abeyance.statemodel import as_mapping
 
 _LARGEST: Final = 1_900_000
 """In bytes: Temporal's server takes 2 MB, for all arguments of a start together."""
 _LARGEST_ATTRIBUTE: Final = 1_500
 """In bytes: the server ends a run one of whose search attributes is larger than 2 KB."""
-_LEAST: Final = {
-    "max_queue_size": 1,
-    "max_visits": 1,
-    "max_guard_turns": 0,
-    "max_parallel_visits": 1,
-    "grace": 0,
-    "finally_timeout": 0,
-    "settled_kept": 1,
-    "task_bytes": 1,
-    "visit_bytes": 1,
-    "continue_as_new_after": 3,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +47,7 @@ class Launch:
     def of(
         cls,
         graph: Graph,
-        input: Mapping[str, Any],  # noqa: A002
+        input: Mapping[str, Any] | BaseModel,  # noqa: A002
         *,
         run_id: str | None,
         conversation_id: str | None,
@@ -75,7 +66,7 @@ class Launch:
         can live with and for an `on_error` that is none, and `payload_too_large`.
         """
         run_id = generated_run_id(graph.name) if run_id is None else checked_run_id(run_id)
-        _check_limits(limits)
+        limits = limits_.checked(limits)
         pinned = graph.build()
         spec = _spec_of(graph, interrupt_before, interrupt_after, on_error)
         values = graph.states.initial(input)
@@ -101,7 +92,7 @@ class Launch:
                 session_type=session_type,
                 labels=dict(labels),
                 started_by=started_by,
-                digest=sha256([spec.version, _as_given(input, values)]),
+                digest=sha256([spec.version, _as_given(as_mapping(input), values)]),
                 graph_version=version,
                 request=request,
             ),
@@ -207,17 +198,6 @@ def _as_given(given: Mapping[str, Any], values: Mapping[str, Json]) -> Json:
     # What makes two starts the same is what was asked for: defaults may be made anew each time.
     plain = to_jsonable_python(dict(given), serialize_unknown=True)
     return plain if why_not_json(plain) is None else values
-
-
-def _check_limits(limits: Limits) -> None:
-    errors = [
-        {"pointer": f"/limits/{name}", "message": f"is {actual!r}, and the least is {least}"}
-        for name, least in _LEAST.items()
-        if not (actual := getattr(limits, name)) >= least
-    ]
-    if errors:
-        told = "; ".join(f"{error['pointer'][8:]} {error['message']}" for error in errors)
-        raise Refusal(Code.INVALID_BODY, f"No run can live with its limits: {told}.", errors=errors)
 
 
 def _written(labels: Mapping[str, str]) -> list[str]:

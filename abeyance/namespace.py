@@ -26,6 +26,7 @@ from abeyance.errors import SettingsError, Unavailable
 from abeyance.wire import SEARCH_ATTRIBUTES
 
 _RPC: Final = timedelta(seconds=5)
+_SHORTEST: Final = timedelta(days=1)
 _TYPES: Final = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
@@ -90,7 +91,15 @@ async def retention(temporal: TemporalClient) -> timedelta:
 
 
 async def set_retention(temporal: TemporalClient, length: timedelta) -> None:
-    """Let the namespace keep runs that have ended for this long. It counts for past runs too."""
+    """Let the namespace keep runs that have ended for this long. It counts for past runs too.
+
+    Raises SettingsError for what is shorter than the server can, and Unavailable.
+    """
+    if length < _SHORTEST:
+        raise SettingsError(
+            f"a retention of {length} is too short: Temporal keeps ended runs for a day at least; write "
+            "30d or P30D"
+        )
     lasting = Duration(seconds=int(length.total_seconds()))
     try:
         await temporal.workflow_service.update_namespace(

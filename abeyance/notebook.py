@@ -31,6 +31,8 @@ _LARGEST: Final = 1_000_000
 """In bytes: all steps of a visit travel together."""
 _MOST_EVENTS: Final = 1_000
 _MOST_EVENT_BYTES: Final = 200_000
+_LONGEST_NAME: Final = 100
+"""Of an event, in characters."""
 
 
 class Notebook:
@@ -51,6 +53,7 @@ class Notebook:
         self._now = now
         self._begun: set[str] = set()
         self._asked: set[str] = set()
+        self.unanswered: list[str] = []
         self._lock = asyncio.Lock()
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -107,8 +110,24 @@ class Notebook:
             raise Fatal(message)
         self._asked.add(key)
 
+    def demand_no_open_question(self) -> None:
+        """Raise Fatal if code has asked, and has gone on to its end as if it had an answer."""
+        if self.unanswered:
+            message = (
+                f"{self.unanswered[0]!r} was asked, and the code went on to its end without the answer: "
+                "a bare `except`, an `except BaseException` or a `return_exceptions=True` has caught "
+                "what a question ends the visit with. Let that through"
+            )
+            raise Fatal(message)
+
     def emit(self, name: str, data: Json) -> None:
         """Note an event of the author's own; it is told when the visit ends."""
+        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+            message = (
+                f"an event is named {str(name)[:_LONGEST_NAME]!r}; a name is a text of 1 to "
+                f"{_LONGEST_NAME} characters"
+            )
+            raise Fatal(message)
         if (fault := why_not_json(data)) is not None:
             message = f"the event {name!r} carries what is not JSON: {fault}"
             raise Fatal(message)

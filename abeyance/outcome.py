@@ -26,6 +26,7 @@ def visit_ended(
                 read=outcome.read,
                 result=outcome.result,
                 unread=outcome.unread,
+                uncounted=outcome.uncounted,
             )
         case wire.Interrupted():
             return events.NodeInterrupted(

@@ -74,7 +74,8 @@ async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: f
     except TimeoutError as error:
         raise Unavailable(
             f"the run {run_id!r} did not answer within {seconds:g} s: Temporal cannot be reached, or "
-            f"no worker is up ({last or 'no answer'}). The same call may be repeated."
+            f"no worker is up ({last or 'no answer'}). It may still take effect; the same call may be "
+            "repeated."
         ) from error
 
 

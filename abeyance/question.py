@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from abeyance.core.canonical import Json
+from abeyance.core.canonical import Json, size
 from abeyance.core.model import Ask, Default, InterruptNode, Question
+from abeyance.fitting import field_schema, misfit, narrowed
 from abeyance.intake import Intake
 from abeyance.statemodel import StateModel
 
+_LARGEST: Final = 100_000
+"""In bytes: what is shown stays in the run's state for as long as the question is open."""
 _SUPPLIED: Final = {
     "reason": "reason",
     "payload": "payload",
@@ -38,12 +41,31 @@ def question_of(
     """The question; what is wrong with it is noted. Without a prompt, another has to supply one."""
     if response is None and isinstance(answer_to, str):
         response = states.answer_type(answer_to)
-    response_schema = intake.schema(response, told)
+        response_schema = intake.schema(response, told)
+    else:
+        response_schema = intake.schema(response, told)
+        if isinstance(answer_to, str):
+            field = field_schema(states, answer_to)
+            if (why := misfit(response_schema, field)) is not None:
+                intake.note(
+                    f"{told} answers to {answer_to!r} with what is none of its values: {why}"
+                )
+            # An answer that is accepted has to be one that the nodes which read it can read.
+            response_schema = narrowed(response_schema, field)
+    prompt = intake.json("" if prompt is None else prompt, f"{told}, prompt=")
+    reason = intake.json(reason, f"{told}, reason=")
+    payload = intake.json(payload, f"{told}, payload=")
+    shown = size([prompt, reason, payload, response_schema])
+    if shown > _LARGEST:
+        intake.note(
+            f"{told} shows {shown} bytes, and may show {_LARGEST}: keep large data elsewhere, and "
+            "show a reference to it"
+        )
     return Question(
         name=name,
-        prompt="" if prompt is None else prompt,
-        reason=intake.json(reason, f"{told}, reason="),
-        payload=intake.json(payload, f"{told}, payload="),
+        prompt="?" if prompt is None else prompt,
+        reason=reason,
+        payload=payload,
         response_schema=response_schema,
         requested_capability=intake.capability(requested_capability, told),
         timeout=intake.seconds(timeout, f"{told}, timeout="),

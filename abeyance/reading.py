@@ -135,12 +135,17 @@ class Reading:
     async def messages(self, run_id: str) -> list[Message]:
         """The unread messages, in the order of reading; none in an ended run, which reports them.
 
-        Raises the refusal `unknown_run`, and Unavailable: messages are known to the run alone.
+        Raises the refusals `unknown_run` and `natively_paused`, and Unavailable: messages are known to
+        the run alone.
         """
         described = await self._line.described(run_id)
         if not described.is_running:
             return []
-        return await self._line.query(run_id, "messages", list[Message])
+        try:
+            return await self._line.query(run_id, "messages", list[Message])
+        except Unavailable:
+            await self._line.refuse_natively_paused(run_id)
+            raise
 
     async def queue_depth(self, run_id: str) -> int:
         """How many messages are unread."""

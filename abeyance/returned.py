@@ -13,7 +13,7 @@ from abeyance.core.events import Send
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
     """A patch and where to go; `result` is that of a tool call, `turn` tells of a model's turn. `unread`:
-    the messages that it was handed were not read.
+    the messages that it was handed were not read; `uncounted`: it is no round of a loop.
     """
 
     patch: Mapping[str, Any] = field(default_factory=dict)
@@ -22,3 +22,4 @@ class Returned:
     result: Json = None
     turn: Mapping[str, Json] | None = None
     unread: bool = False
+    uncounted: bool = False

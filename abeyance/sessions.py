@@ -8,12 +8,15 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, TypeAlias
 
+from pydantic import BaseModel
+
 from abeyance import wire
 from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.graph import Graph
 from abeyance.launch import Started
 from abeyance.line import RunEnded
 from abeyance.recency import Active
+from abeyance.runid import checked_run_id
 from abeyance.starting import Starting
 
 Operation: TypeAlias = Literal["pause", "resume", "cancel"]
@@ -51,11 +54,33 @@ class Sessions(Starting):
             return False
         return True
 
+    async def delete_blobs(self, run_id: str) -> int:
+        """Delete what is kept outside of Temporal for a run, and return how many blobs there were.
+
+        What Temporal still keeps of the run cannot be read as a whole any more. One that it has
+        forgotten is no error. Raises `not_finished` for a run that goes on, which would stand still
+        without its blobs, `invalid_run_id`, and Unavailable: then nothing is deleted.
+        """
+        try:
+            described = await self._line.described(checked_run_id(run_id))
+        except Refusal as refusal:
+            if refusal.code is not Code.UNKNOWN_RUN:
+                raise
+        else:
+            if described.is_running:
+                raise Refusal(
+                    Code.NOT_FINISHED,
+                    f"The run {run_id!r} is {described.shown_status}: without its blobs it would stand "
+                    "still. Cancel it, or wait until it has ended.",
+                    run_id=run_id,
+                )
+        return await self.blobs.delete_run(run_id)
+
     @asynccontextmanager
     async def session(
         self,
         graph: Graph,
-        input: Mapping[str, Any] | None = None,  # noqa: A002
+        input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
         **options: Any,
     ) -> AsyncIterator[Started]:
         """A run for as long as the body of an `async with` takes: started on entry, with the options

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel
 from temporalio.client import Client as TemporalClient
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -14,6 +15,7 @@ from abeyance import wire
 from abeyance.blobs import Blobs
 from abeyance.capacity import Capacity, Policy
 from abeyance.conversations import Conversations
+from abeyance.core.canonical import rfc3339
 from abeyance.core.conversation import Claim
 from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
@@ -44,7 +46,7 @@ class Starting(Conversations):
     async def start(
         self,
         graph: Graph,
-        input: Mapping[str, Any] | None = None,  # noqa: A002
+        input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
         *,
         run_id: str | None = None,
         conversation_id: str | None = None,
@@ -172,7 +174,7 @@ class Starting(Conversations):
                 f"A run {run_id!r} has ended ({status}). Choose another id, or say reuse: true.",
                 run_id=run_id,
                 run_status=status,
-                ended_at=described.ended_at and described.ended_at.isoformat(),
+                ended_at=described.ended_at and rfc3339(described.ended_at),
             )
         raise Refusal(
             Code.RUN_EXISTS,

@@ -95,9 +95,17 @@ class StateModel:
             return type_
         return Annotated[type_, *found.metadata]
 
-    def initial(self, given: Mapping[str, Any]) -> dict[str, Json]:
-        """The values with which a run starts. Raises the Refusal `invalid_input`."""
+    def patch_type(self, field: str) -> Any:
+        """What a patch may set a field to: of one with a reducer what is put to it, without bounds."""
+        found = self.fields[field]
+        return found.annotation if reducers_of(found) else found.rebuild_annotation()
+
+    def initial(self, given: Mapping[str, Any] | BaseModel) -> dict[str, Json]:
+        """The values with which a run starts, from a mapping or the author's own state. Raises the
+        Refusal `invalid_input`.
+        """
         try:
+            given = as_mapping(given)
             if self.model is None:
                 return self._open_patch(given)
             return self._validated(self.model, given)
@@ -170,7 +178,9 @@ class StateModel:
     def _patches(self) -> dict[str, TypeAdapter[Any]]:
         """What a patch may set: of a field with a reducer what is put to it, which has no bounds."""
         return {
-            name: self._adapter(field.annotation) if reducers_of(field) else self.adapters[name]
+            name: self._adapter(self.patch_type(name))
+            if reducers_of(field)
+            else self.adapters[name]
             for name, field in self.fields.items()
         }
 
@@ -243,6 +253,17 @@ class StateModel:
             raise ValuesError(
                 f"the patch does not fit the state: {_told(errors)}", errors
             ) from error
+
+
+def as_mapping(given: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]:
+    """Fields by their names. Raises ValuesError for what has none."""
+    if isinstance(given, BaseModel):
+        # What was left to its default is left to it again: it may be made anew for each run.
+        return {name: getattr(given, name) for name in given.model_fields_set}
+    if not isinstance(given, Mapping):
+        message = f"it is a {type(given).__name__}, and has to be a mapping of fields to values"
+        raise ValuesError(message, [{"pointer": "", "message": message}])
+    return given
 
 
 class _InputSchema(GenerateJsonSchema):

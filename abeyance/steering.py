@@ -127,4 +127,6 @@ def _page_lines(page: Mapping[str, Any]) -> Iterator[Line]:
         about += [f"until {entry['expires_at']}"] if entry["expires_at"] else []
         yield Line("message", entry["text"] or "(no text)")
         yield Line("", f"{entry['message_id']}  {', '.join(about)}")
-    yield Line("unread", f"{page['total']}, page {page['page']}")
+    pages = -(-page["total"] // page["page_size"])
+    of_pages = f", page {page['page']} of {pages}" if pages > 1 else ""
+    yield Line("unread", f"{page['total']}{of_pages}")

@@ -78,8 +78,8 @@ class ConfiguredBlobs:
     async def get(self, ref: str) -> bytes:
         return await self._found.get(ref)
 
-    async def delete_run(self, run_id: str) -> None:
-        await self._found.delete_run(run_id)
+    async def delete_run(self, run_id: str) -> int:
+        return await self._found.delete_run(run_id)
 
 
 def check_reach(settings: Settings, address: str | None = None) -> None:

@@ -11,17 +11,15 @@ everything else that has to do with processes.
 from __future__ import annotations
 
 import inspect
-import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, assert_never
+from datetime import datetime, timedelta
+from typing import Any, Final
 
-from abeyance import schema, transcript, wire
-from abeyance.blobs import MemoryBlobs
-from abeyance.core import effects, events, machine, recall
-from abeyance.core.address import Address
+from pydantic import BaseModel
+
+from abeyance import arrivals, transcript, wire
+from abeyance.answers import respond_order
+from abeyance.core import events, recall
 from abeyance.core.canonical import Json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import EVERYTHING, Principal
@@ -29,61 +27,18 @@ from abeyance.core.state import Limits, RunState, Status
 from abeyance.dialogue import TranscriptItem, shown
 from abeyance.dialoguepage import chosen
 from abeyance.duration import Duration, seconds
-from abeyance.errors import Blocked, FailureCode
+from abeyance.errors import Code, Refusal
 from abeyance.graph import Graph
-from abeyance.notebook import Notebook
-from abeyance.outcome import visit_ended
-from abeyance.visit import context_of, describe, graph_for, run_visit
+from abeyance.rehearsal import BEGINNING, MOST_STEPS, Happened, Rehearsal
+from abeyance.statemodel import ValuesError
 
-_BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_MOST_STEPS: Final = 100_000
-_LONGEST_BACKOFF: Final = 60.0
+__all__ = ["Happened", "InMemoryRun", "run"]
+
 _ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
-    """One thing that a run told: the `type` is one of the event feed's."""
-
-    time: datetime
-    type: str
-    address: str | None
-    actor: str | None
-    data: Mapping[str, Json]
-
-
-class InMemoryRun:
+class InMemoryRun(Rehearsal):
     """A run that a test drives. Nothing happens in it between the calls of its methods."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        input: Mapping[str, Any] | None = None,  # noqa: A002
-        *,
-        run_id: str = "test",
-        limits: Limits | None = None,
-        now: datetime = _BEGINNING,
-        interrupt_before: str | Sequence[str] = (),
-        interrupt_after: str | Sequence[str] = (),
-        on_error: str | None = None,
-    ) -> None:
-        self.events: list[Happened] = []
-        self._graph = graph
-        self._now = now
-        self._wanted: deque[effects.Effect] = deque()
-        self._sent = 0
-        self._blobs = MemoryBlobs()
-        self._state = machine.new_run(
-            run_id=run_id,
-            spec=graph.build_for(
-                interrupt_before=interrupt_before,
-                interrupt_after=interrupt_after,
-                on_error=on_error,
-            ),
-            limits=limits or Limits(),
-            values=graph.states.initial(input or {}),
-            now=now,
-        )
 
     @property
     def now(self) -> datetime:
@@ -130,19 +85,35 @@ class InMemoryRun:
         await self._feed(events.Started(now=self._now))
 
     async def respond(
-        self, interrupt: str, answer: Json, *, principal: Principal = _ANYBODY
+        self,
+        interrupt: str,
+        answer: Any,
+        *,
+        principal: Principal = _ANYBODY,
+        digest: str | None = None,
     ) -> None:
-        """Answer an open interrupt by its name or id, and go on. Raises the Refusal that it gets."""
+        """Answer an open interrupt by its name or id, and go on. Raises the Refusal that it gets.
+
+        `digest` is that of what was shown, for an answer to nothing else.
+        """
         id_ = self._id_of(interrupt)
-        asked = self._state.ledger.open.get(id_)
-        faults = {}
-        if asked is not None and asked.response_schema is not None:
-            faults = {id_: schema.faults_of(asked.response_schema, answer)}
-        await self._feed(
-            events.Responded(
-                now=self._now, principal=principal, answers={id_: answer}, schema_faults=faults
-            )
-        )
+        digests = {} if digest is None else {id_: digest}
+        await self.respond_all({id_: answer}, principal=principal, digests=digests)
+
+    async def respond_all(
+        self,
+        answers: Mapping[str, Any],
+        *,
+        principal: Principal = _ANYBODY,
+        digests: Mapping[str, str] | None = None,
+    ) -> None:
+        """Answer several open interrupts, by their names or ids: all of them or, with the Refusal that
+        is raised, none.
+        """
+        by_id = {self._id_of(each): answer for each, answer in answers.items()}
+        shown_ = {self._id_of(each): digest for each, digest in (digests or {}).items()}
+        order = respond_order(by_id, principal=principal, digests=shown_)
+        await self._feed(arrivals.responded(order, self._state.ledger, self._now))
 
     async def advance(self, by: Duration) -> None:
         """Let time pass, and with it every deadline on the way."""
@@ -153,13 +124,41 @@ class InMemoryRun:
         self._now = until
         await self._feed(events.Ticked(now=self._now))
 
-    async def pause(self, reason: str | None = None) -> None:
-        """Start no new work."""
-        await self._feed(events.Paused(now=self._now, actor="tester", reason=reason))
+    async def pause(self, reason: str | None = None, **about: Any) -> None:
+        """Start no new work. `about` are the other fields of a pause: `mode`, `timeout`, `on_timeout`."""
+        order = wire.Pause(reason=reason, actor="tester", **about)
+        await self._feed(arrivals.paused(order, self._now))
 
     async def resume(self) -> None:
         """Go on after a pause."""
         await self._feed(events.Resumed(now=self._now, actor="tester"))
+
+    async def edit_values(
+        self,
+        patch: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        principal: Principal = _ANYBODY,
+    ) -> None:
+        """Set fields of the values of a run that is paused or waits, if they are still at `version`;
+        without one, as they are now. Raises the Refusal that it gets.
+        """
+        try:
+            checked = self._graph.states.patch(patch)
+        except ValuesError as error:
+            raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
+        version = self._state.root.version if version is None else version
+        order = wire.EditValues(patch=checked, version=version, principal=principal)
+        await self._feed(arrivals.values_edited(order, self._now))
+
+    async def edit_deadline(
+        self, interrupt: str, *, principal: Principal = _ANYBODY, **moved: Any
+    ) -> None:
+        """Move the deadline of an open interrupt, by its name or id: `timeout` from now or `deadline`, of
+        which None removes it, and `on_timeout`. Raises the Refusal that it gets.
+        """
+        order = wire.EditDeadline(interrupt_id=self._id_of(interrupt), principal=principal, **moved)
+        await self._feed(arrivals.deadline_edited(order, self._now))
 
     async def send(self, text: str = "", **about: Any) -> None:
         """Put a message into the mailbox, and go on. `about` are the other fields of a message: `action`,
@@ -177,210 +176,69 @@ class InMemoryRun:
         given = {"message_id": f"m{self._sent}", "sender": "tester", "capabilities": (EVERYTHING,)}
         return events.Message(text=text, **{**given, **about})
 
-    async def cancel(self, reason: str | None = None) -> None:
-        """End the run in good order."""
-        await self._feed(events.CancelRequested(now=self._now, actor="tester", reason=reason))
-
-    def take(self, visit: str, number: int) -> events.Message | None:
-        """The n-th message that a running visit takes, counted from 0; None if there is none."""
-        self._apply(events.MessagesTaken(now=self._now, visit=visit, upto=number + 1))
-        taken = self._state.visits[visit].taken
-        return taken[number] if len(taken) > number else None
+    async def cancel(self, reason: str | None = None, **about: Any) -> None:
+        """End the run in good order. `about` are the other fields of a cancel: `mode`, `grace`."""
+        order = wire.Cancel(reason=reason, actor="tester", **about)
+        await self._feed(arrivals.cancel_requested(order, self._now))
 
     def _id_of(self, interrupt: str) -> str:
         named = [entry.id for entry in self.interrupts if entry.name == interrupt]
-        return named[0] if len(named) == 1 else interrupt
-
-    async def _feed(self, event: events.Event) -> None:
-        self._apply(event)
-        for _ in range(_MOST_STEPS):
-            if not self._wanted:
-                return
-            await self._perform(self._wanted.popleft())
-        message = (
-            f"the run did {_MOST_STEPS} things without coming to rest: a loop without a way out"
-        )
-        raise RuntimeError(message)
-
-    def _apply(self, event: events.Event) -> None:
-        self._state, wanted = machine.advance(self._state, event)
-        self._wanted.extend(wanted)
-
-    async def _perform(self, effect: effects.Effect) -> None:
-        match effect:
-            case effects.RunNode():
-                await self._visit(effect)
-            case effects.DecideRoutes():
-                order = self._order("routes", effect)
-                await self._attempt(order, retries=0)
-            case effects.Publish():
-                self._tell(effect.type, effect.address, effect.actor, effect.data)
-            case effects.Yield():
-                self._apply(events.TaskBegan(now=self._now))
-            case effects.StopNode() | effects.Finish():
-                # Visits run one after another here, so none is under way when something else happens.
-                pass
-            case _:
-                assert_never(effect)
-
-    async def _visit(self, effect: effects.RunNode) -> None:
-        self._tell(f"{_what(effect.visit)}.started", effect.visit)
-        order = self._order(
-            "visit",
-            effect,
-            own=dict(effect.own),
-            journal=effect.journal,
-            saved=effect.saved,
-            interrupted=effect.interrupted,
-            item=effect.item,
-            results=effect.results,
-            inbox=effect.inbox,
-            guidance=effect.guidance,
-            outcome=effect.outcome,
-            local=effect.node.local,
-            call=effect.call,
-        )
-        await self._attempt(order, retries=effect.node.retries)
-
-    def _order(
-        self,
-        kind: Literal["visit", "routes"],
-        effect: effects.RunNode | effects.DecideRoutes,
-        **more: Any,
-    ) -> wire.VisitOrder:
-        graph, node = effect.graph, effect.node.id
-        return wire.VisitOrder(
-            kind=kind,
-            run_id=self._state.run_id,
-            graph=graph.name,
-            root=self._graph.name,
-            path=effect.path,
-            node=node,
-            address=effect.visit,
-            values=dict(effect.values),
-            answers=dict(effect.answers),
-            rules=graph.rules_on(node) if graph.has_clips_on(node) else (),
-            **more,
-        )
-
-    async def _attempt(self, order: wire.VisitOrder, *, retries: int) -> None:
-        steps: dict[str, Json] = dict(order.journal or {})
-
-        async def write(finished: Mapping[str, Json]) -> None:
-            steps.update(finished)
-
-        for attempt in range(1, retries + 2):
-            book = Notebook(steps, None if order.local else write, lambda: self._now)
-            context = context_of(
-                order,
-                notebook=book,
-                mail=_MemoryMail(self, order.address),
-                attempt=attempt,
-                logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
-                is_cancelled=lambda: False,
-                beat=lambda: None,
-                blobs=self._blobs,
+        if len(named) > 1:
+            raise Refusal(
+                Code.AMBIGUOUS_INTERRUPT,
+                f"{len(named)} open interrupts are named {interrupt!r}; name one by its id: "
+                f"{', '.join(named)}.",
+                interrupts=named,
             )
-            try:
-                graph = graph_for(order, {self._graph.name: self._graph})
-                outcome = await run_visit(graph, order, context)
-            except Blocked:
-                raise
-            except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
-                outcome = wire.Failed(
-                    code=FailureCode.NODE_FAILED, message=describe(error), journal=steps or None
-                )
-                if attempt <= retries:
-                    self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
-                    continue
-            break
-        self._visit_ended(order, outcome)
-
-    def _visit_ended(self, order: wire.VisitOrder, outcome: wire.VisitOutcome) -> None:
-        address = order.address
-        if isinstance(outcome, wire.Finished | wire.Interrupted):
-            self._tell_emitted(address, outcome.emitted)
-        if isinstance(outcome, wire.Finished) and order.kind == "visit":
-            self._tell(f"{_what(address)}.finished", address)
-            if outcome.turn is not None:
-                self._tell("model.turn", address, data=outcome.turn)
-        if isinstance(outcome, wire.Failed):
-            self._tell(
-                f"{_what(address)}.failed",
-                address,
-                code=outcome.code,
-                message=outcome.message,
-            )
-        self._apply(visit_ended(address, outcome, self._now))
-
-    def _tell_emitted(self, address: str, emitted: tuple[wire.Emitted, ...]) -> None:
-        for each in emitted:
-            self._tell(f"user.{each.name}", address, data={"data": each.data})
-
-    def _tell(
-        self,
-        type_: str,
-        address: str | None,
-        actor: str | None = None,
-        data: Mapping[str, Json] | None = None,
-        **more: Json,
-    ) -> None:
-        told = {**(data or {}), **more}
-        self.events.append(
-            Happened(time=self._now, type=type_, address=address, actor=actor, data=told)
-        )
-
-
-def _what(address: str) -> str:
-    return "tool" if Address.parse(address).is_call else "node"
-
-
-class _MemoryMail:
-    """The mail of a visit in memory, where nothing else happens while it runs."""
-
-    def __init__(self, trial: InMemoryRun, visit: str) -> None:
-        self._trial = trial
-        self._visit = visit
-
-    async def take(self, number: int) -> events.Message | None:
-        return self._trial.take(self._visit, number)
-
-    async def wait_if_paused(self, timeout: float | None) -> bool:  # noqa: ARG002 nobody waits
-        return True
+        return named[0] if named else interrupt
 
 
 async def run(
     graph: Graph,
-    input: Mapping[str, Any] | None = None,  # noqa: A002
+    input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
     *,
-    answers: Mapping[str, Json | Callable[[Interrupt], Json]] | None = None,
+    answers: Mapping[str, Any | Callable[[Interrupt], Any]] | None = None,
     principal: Principal = _ANYBODY,
     limits: Limits | None = None,
     skip_time: bool = True,
+    run_id: str = "test",
+    now: datetime = BEGINNING,
+    interrupt_before: str | Sequence[str] = (),
+    interrupt_after: str | Sequence[str] = (),
+    on_error: str | None = None,
 ) -> InMemoryRun:
     """Run a graph until it has ended, or waits for an answer that nobody gives.
 
     `answers` are by name or id of the interrupt: a value, or a function that is asked with the
     interrupt (and may be async). A question that has none is left to its deadline, if it has one:
-    time is moved on to it, unless `skip_time` is False. Raises the Refusal of an answer that the run
-    does not accept.
+    time is moved on to it, unless `skip_time` is False. What is not about answers is as for a start.
+    Raises the Refusal of an answer that the run does not accept.
     """
-    trial = InMemoryRun(graph, input, limits=limits)
+    trial = InMemoryRun(
+        graph,
+        input,
+        run_id=run_id,
+        limits=limits,
+        now=now,
+        interrupt_before=interrupt_before,
+        interrupt_after=interrupt_after,
+        on_error=on_error,
+    )
     await trial.start()
-    for _ in range(_MOST_STEPS):
+    for _ in range(MOST_STEPS):
         if trial.status in {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED}:
             break
         if not await _answer_one(trial, answers or {}, principal):
             moment = trial.state.next_deadline()
             if moment is None or not skip_time:
                 break
-            await trial.advance(moment - trial.now)
+            await trial.advance(max(moment - trial.now, timedelta()))
     return trial
 
 
 async def _answer_one(
     trial: InMemoryRun,
-    answers: Mapping[str, Json | Callable[[Interrupt], Json]],
+    answers: Mapping[str, Any | Callable[[Interrupt], Any]],
     principal: Principal,
 ) -> bool:
     for entry in trial.interrupts:

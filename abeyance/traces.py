@@ -7,7 +7,9 @@ run did with it belongs to the run's trace and links to the request's.
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -27,6 +29,7 @@ from temporalio.worker import (
 from abeyance.errors import SettingsError
 
 _EXPORTERS: Final = "opentelemetry_traces_exporter"
+_LAST_SECONDS: Final = 3.0
 _OVER: Final = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
@@ -43,10 +46,14 @@ def begin(service: str) -> None:
     is_named = "OTEL_SERVICE_NAME" in os.environ or f"{SERVICE_NAME}=" in os.environ.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
-    provider = TracerProvider(resource=Resource.create({} if is_named else {SERVICE_NAME: service}))
+    provider = TracerProvider(
+        resource=Resource.create({} if is_named else {SERVICE_NAME: service}),
+        shutdown_on_exit=False,
+    )
     for name in names:
         provider.add_span_processor(BatchSpanProcessor(_exporter(name)))
     trace.set_tracer_provider(provider)
+    atexit.register(_give_away, provider)
 
 
 def are_on() -> bool:
@@ -54,8 +61,16 @@ def are_on() -> bool:
     return isinstance(trace.get_tracer_provider(), TracerProvider)
 
 
+def _give_away(provider: TracerProvider) -> None:
+    """Send what has not been sent, for as long as whoever stops this process has patience."""
+    giving = threading.Thread(target=provider.shutdown, name="traces", daemon=True)
+    giving.start()
+    giving.join(_LAST_SECONDS)
+
+
 def _exporter(name: str) -> SpanExporter:
-    protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    usual = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", usual)
     wanted = _OVER.get(protocol, protocol) if name == "otlp" else name
     for found in entry_points(group=_EXPORTERS, name=wanted):
         made: SpanExporter = found.load()()

@@ -21,6 +21,7 @@ from pydantic_core import PydanticSerializationError
 
 from abeyance import clips, wire
 from abeyance.blobs import Blobs
+from abeyance.callerror import cut, described
 from abeyance.clipsengine import ClipsError, ClipsMissing, library
 from abeyance.context import Context, Goto, Mail, Send
 from abeyance.core import events
@@ -35,8 +36,6 @@ from abeyance.notebook import Notebook
 from abeyance.returned import Returned
 from abeyance.statemodel import ValuesError
 
-_LONGEST_MESSAGE: Final = 2_000
-"""In characters: what failed goes into the run's memo, its view and its closing record."""
 _LARGEST: Final = 1_500_000
 """In bytes: Temporal's server takes 2 MB in one payload, and answers travel with the values."""
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
@@ -83,6 +82,7 @@ def context_of(
     is_cancelled: Callable[[], bool],
     beat: Callable[[], None],
     blobs: Blobs,
+    excused: int = 0,
 ) -> Context:
     """What the code of a visit is handed."""
     # What hooks asked about a tool call, or its approval, its own code has not asked under that name.
@@ -97,6 +97,7 @@ def context_of(
         values=order.values,
         answers={**order.answers, **by_name},
         attempt=attempt,
+        excused=excused,
         outcome=order.outcome,
         logger=logger,
         is_cancelled=is_cancelled,
@@ -128,7 +129,7 @@ async def run_visit(graph: Graph, order: wire.VisitOrder, context: Context) -> w
     except ValuesError as error:
         outcome = _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
     except Fatal as error:
-        outcome = _failed(FailureCode.NODE_FAILED, describe(error), fatal=True)
+        outcome = _failed(FailureCode.NODE_FAILED, described(error), fatal=True)
     except AgentFailed as error:
         outcome = _failed(error.code, str(error))
     except ClipsError as error:
@@ -193,6 +194,8 @@ async def _run_code(
     state = graph.states.read(order.values)
     named = {INBOX: list(context.inbox)} if code.reads_inbox else {}
     returned = await call(code.function, *(state, context)[: code.takes], **named)
+    # Fails closed: code that caught its own question has not heard what a person says to it.
+    context.notebook.demand_no_open_question()
     goto: str | None = None
     sends: tuple[events.Send, ...] | None = None
     changes: Any = returned
@@ -203,6 +206,7 @@ async def _run_code(
             "result": returned.result,
             "turn": returned.turn,
             "unread": returned.unread,
+            "uncounted": returned.uncounted,
         }
     elif isinstance(returned, Goto):
         chosen, changes = returned.node, returned.patch
@@ -318,17 +322,5 @@ async def _fired(order: wire.VisitOrder, values: Mapping[str, Json]) -> tuple[st
     return tuple(id_ for id_ in fired if id_ in texts)
 
 
-def describe(error: BaseException) -> str:
-    """What an exception says, with its type, for a person."""
-    text = _cut(str(error))
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 def _failed(code: FailureCode, message: str, *, fatal: bool = False) -> wire.Failed:
-    return wire.Failed(code=code, message=_cut(message), fatal=fatal)
-
-
-def _cut(text: str) -> str:
-    # A text that is no UTF-8 could not be sent, and the visit would fail without a word.
-    text = text.encode(errors="replace").decode()
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."
+    return wire.Failed(code=code, message=cut(message), fatal=fatal)

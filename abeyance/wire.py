@@ -103,8 +103,8 @@ class StartRun(Record):
 
     `request` is a hash of the whole call that started it, where its id was made from the caller's key.
     `claim` is the token by which its conversation knows it.
-    Only `generation` changes: it grows from each history of the run to the next, so that events of
-    later ones can be told from earlier ones.
+    `generation` grows from each history of the run to the next, so that events of later ones can be told
+    from earlier ones. `owes_word`: the first task of this history has to write something into it.
     """
 
     run_id: str
@@ -118,6 +118,7 @@ class StartRun(Record):
     request: str | None = None
     claim: str | None = None
     generation: int = 0
+    owes_word: bool = False
 
 
 class VisitOrder(Record):
@@ -170,7 +171,8 @@ class Emitted(Record):
 class Finished(Record):
     """The code returned. `routed` are the targets that route functions chose, `fired` the rules with
     CLIPS text that fired. `read` counts the messages that it was given when it asked for them. `result`
-    is that of a tool call; `turn` tells of a turn of a model; `unread` messages were handed to it.
+    is that of a tool call; `turn` tells of a turn of a model; `unread` messages were handed to it;
+    `uncounted`, it is no round of a loop.
     """
 
     kind: Literal["finished"] = "finished"
@@ -184,6 +186,7 @@ class Finished(Record):
     result: Any = None
     turn: dict[str, Any] | None = None
     unread: bool = False
+    uncounted: bool = False
 
 
 class Interrupted(Record):
@@ -223,9 +226,10 @@ VisitOutcome: TypeAlias = Annotated[
 
 
 class VisitReport(Record):
-    """What an activity returns."""
+    """What an activity returns. `took` is how many seconds a local one took since it was ordered."""
 
     outcome: VisitOutcome
+    took: float | None = None
 
 
 class Journal(Record):

@@ -25,13 +25,14 @@ from abeyance.activities.post import Post
 from abeyance.activities.pulse import Pulse
 from abeyance.activities.record import Superseded, encoded, unread
 from abeyance.blobs import Blobs
+from abeyance.callerror import described
 from abeyance.client import Client
 from abeyance.context import Context
 from abeyance.core.canonical import Json, size
 from abeyance.errors import Blocked, FailureCode
 from abeyance.graph import Graph
 from abeyance.notebook import Notebook
-from abeyance.visit import context_of, describe, graph_for, run_visit
+from abeyance.visit import context_of, graph_for, run_visit
 
 _LARGEST_TOLD: Final = 1_000
 """In bytes. Temporal cuts a failure that is larger than a few thousand."""
@@ -83,7 +84,8 @@ class NodeActivities:
         pulse = Pulse(before, activity.info(), Checkpoints(meter))
         attempt = Attempt(order, self._graphs, post, pulse, self._blobs)
         async with pulse.beating():
-            report = wire.VisitReport(outcome=await attempt.run())
+            outcome = await attempt.run()
+            report = wire.VisitReport(outcome=outcome, took=_took(activity.info()))
             await _kept(report)
         return report
 
@@ -143,7 +145,7 @@ class Attempt:
             # Whatever its code makes of that: a library may raise an error of its own.
             return self._stopped()
         if not isinstance(error, asyncio.CancelledError):
-            return await self._failed(describe(error), error)
+            return await self._failed(described(error), error)
         if not _somebody_stops_it():
             return await self._failed("the code cancelled the task that it runs in", error)
         # A worker that shuts down, or an operator who paused or reset the activity: not the node's
@@ -238,6 +240,7 @@ class Attempt:
             notebook=self._notebook,
             mail=self._post,
             attempt=self._info.attempt,
+            excused=self._pulse.journal.excused,
             logger=VisitLog(_logger, {"run_id": order.run_id, "address": order.address}),
             is_cancelled=activity.is_cancelled,
             beat=say,
@@ -270,6 +273,13 @@ def _why_it_is_stopped() -> str:
 
 def _somebody_stops_it() -> bool:
     return activity.cancellation_details() is not None or activity.is_worker_shutdown()
+
+
+def _took(info: activity.Info) -> float | None:
+    # Both times are of the clock of this worker, so it does not matter how that one is set.
+    if not info.is_local:
+        return None
+    return max(0.0, (datetime.now(UTC) - info.scheduled_time).total_seconds())
 
 
 def _run_asked_to_stop() -> bool:

@@ -138,7 +138,8 @@ async def serve(settings: Settings, host: str, port: int) -> None:
                 timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
             )
         )
-        await _until_told(server, listener)
+        backend: Backend = app.state.backend
+        await _until_told(server, listener, backend.leaving)
 
 
 class _Server(uvicorn.Server):
@@ -151,8 +152,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _until_told(server: _Server, listener: socket.socket) -> None:
+async def _until_told(server: _Server, listener: socket.socket, leaving: asyncio.Event) -> None:
     def stop() -> None:
+        leaving.set()
         server.should_exit = True
 
     serving = asyncio.create_task(server.serve(sockets=[listener]))

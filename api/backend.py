@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
@@ -85,12 +85,16 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """All that the calls of one application share. None of it belongs to a run."""
+    """All that the calls of one application share. None of it belongs to a run.
+
+    `leaving` is set when the process is told to stop: who waits is answered, and streams end.
+    """
 
     settings: Settings
     graphs: Mapping[str, Graph]
     tokens: Tokens
     link: Link
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
 
     def graph(self, name: str) -> Graph:
         """A graph by its name. Raises `unknown_graph` listing the known ones."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Final
 
 from fastapi import APIRouter
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from abeyance import wire
 from abeyance.api import document, examples
@@ -35,15 +35,25 @@ _MOST_FILTERS: Final = 20
 _OPEN: Final = frozenset(str(status) for status in Status) - ENDINGS
 
 
+def _several(given: object) -> object:
+    # As in the query of a list, where one and several are written alike.
+    return [given] if isinstance(given, str) else given
+
+
+_ONE_OR_SEVERAL: Final = BeforeValidator(_several)
+
+
 class BatchFilter(wire.Request):
     """Which runs, as in a list of runs. Without a `status`, those that have not ended."""
 
-    status: Annotated[list[str], AfterValidator(statuses_asked)] = Field(
+    status: Annotated[list[str], _ONE_OR_SEVERAL, AfterValidator(statuses_asked)] = Field(
         default_factory=list, max_length=_MOST_FILTERS
     )
     graph: Name | None = None
     conversation_id: Name | None = None
-    label: list[Label] = Field(default_factory=list, max_length=_MOST_FILTERS)
+    label: Annotated[list[Label], _ONE_OR_SEVERAL] = Field(
+        default_factory=list, max_length=_MOST_FILTERS
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> BatchFilter:
@@ -240,7 +250,8 @@ async def _see_a_worker(runs: Client) -> None:
 
 
 def _answers_for(run_id: str, body: wire.Answers) -> dict[str, object]:
-    given = _given(body)
+    shown = {id_: digest for id_, digest in body.digests.items() if _run_of(id_) == run_id}
+    given = {**_given(body), "digests": shown}
     if body.responses is None:
         return given
     own = {id_: answer for id_, answer in body.responses.items() if _run_of(id_) == run_id}

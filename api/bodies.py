@@ -194,4 +194,4 @@ class GraphSummary(BaseModel):
 
 
 def _told(bound: float | None) -> str:
-    return "no limit" if bound is None else f"{bound:g}"
+    return "no limit" if bound is None else f"{bound:.15g}"

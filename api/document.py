@@ -63,6 +63,12 @@ _PROBLEM: Final = {
     "additionalProperties": True,
 }
 
+_LATER: Final = frozenset({429, 503})
+_RETRY_AFTER: Final = {
+    "description": "After how many seconds it is worth trying again.",
+    "schema": {"type": "integer", "minimum": 1},
+}
+
 Answers = dict[int | str, dict[str, Any]]
 """What FastAPI takes as `responses`."""
 
@@ -130,12 +136,15 @@ def _problems(*codes: Code) -> Answers:
 
 def _refused(codes: list[Code]) -> dict[str, Any]:
     examples: Mapping[str, Any] = {str(code): {"value": _example(code)} for code in codes}
-    return {
+    refused: dict[str, Any] = {
         "description": "; ".join(PROBLEMS[code][1] for code in codes),
         "content": {
             MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": examples}
         },
     }
+    if PROBLEMS[codes[0]][0] in _LATER:
+        refused["headers"] = {"Retry-After": _RETRY_AFTER}
+    return refused
 
 
 def _example(code: Code) -> dict[str, Any]:

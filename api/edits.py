@@ -20,7 +20,6 @@ DeadlineBody: TypeAlias = Annotated[wire.DeadlineBody, Body(examples=[examples.D
 
 _OF_EDITS = (
     Code.UNKNOWN_RUN,
-    Code.NOT_RUNNING,
     Code.IDEMPOTENCY_CONFLICT,
     Code.NATIVELY_PAUSED,
 )
@@ -33,6 +32,7 @@ _OF_EDITS = (
         "The run, with its new values.",
         examples.RUN,
         *_OF_EDITS,
+        Code.NOT_RUNNING,
         Code.UNKNOWN_GRAPH,
         Code.NOT_STOPPED,
         Code.STALE,

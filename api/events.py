@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import READ
-from abeyance.api.backend import Events
+from abeyance.api.backend import Behind, Events
 from abeyance.api.bodies import Listed
 from abeyance.api.ids import RunId
 from abeyance.api.stream import MEDIA_TYPE, EventStream
@@ -51,6 +51,7 @@ async def read_events(
     run_id: RunId,
     asked: Annotated[EventsAsked, Query()],
     events: Events,
+    behind: Behind,
     request: Request,
     last_event_id: Annotated[
         str | None,
@@ -64,7 +65,7 @@ async def read_events(
     """
     after = last_event_id or asked.after
     if _wants_stream(request.headers.get("accept", "")):
-        return EventStream(await events.opened(run_id, after))
+        return EventStream(await events.opened(run_id, after), leaving=behind.leaving)
     items, next_cursor = await events.page(run_id, after, asked.limit)
     return Listed(items=items, next_cursor=next_cursor)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Query
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from abeyance import wire
 from abeyance.api import document, examples
@@ -43,7 +43,11 @@ def _label(text: str) -> str:
     return f"{_LABEL_NAME.validate_python(name)}={_LABEL_VALUE.validate_python(value)}"
 
 
-Label: TypeAlias = Annotated[str, AfterValidator(_label)]
+Label: TypeAlias = Annotated[
+    str,
+    AfterValidator(_label),
+    WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9_.:/-]{1,64}="}),
+]
 
 
 class Asked(BaseModel):

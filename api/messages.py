@@ -20,7 +20,7 @@ from abeyance.api.auth import CONTROL, READ, STEER, Who
 from abeyance.api.backend import Backend, Behind, Runs
 from abeyance.api.ids import Key, RunId
 from abeyance.api.problems import invalid
-from abeyance.api.waiting import Length, while_asked
+from abeyance.api.waiting import Length, sleep_unless, while_asked
 from abeyance.client import Client
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
@@ -111,7 +111,8 @@ async def send_message(
     """
     message = await _message(run_id, body, who=who, behind=behind, runs=runs, key=key)
     longest = min(timeout or 0.0, behind.settings.default_timeout)
-    receipt = await while_asked(request, _until_there_is_room(runs, run_id, message, longest))
+    waiting = _until_there_is_room(runs, run_id, message, longest, behind.leaving)
+    receipt = await while_asked(request, waiting)
     # Nobody reads what is answered to a caller who has gone.
     return Response(status_code=204) if receipt is None else receipt
 
@@ -119,7 +120,9 @@ async def send_message(
 @router.get(
     "/messages",
     dependencies=[READ],
-    responses=document.read("A page of messages.", examples.MESSAGE_PAGE, Code.UNKNOWN_RUN),
+    responses=document.read(
+        "A page of messages.", examples.MESSAGE_PAGE, Code.UNKNOWN_RUN, Code.NATIVELY_PAUSED
+    ),
 )
 async def list_messages(
     run_id: RunId,
@@ -149,14 +152,15 @@ async def list_messages(
         examples.CLEARED,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
+        Code.IDEMPOTENCY_CONFLICT,
         Code.NATIVELY_PAUSED,
     ),
 )
-async def clear_messages(run_id: RunId, who: Who, runs: Runs) -> wire.Cleared:
+async def clear_messages(run_id: RunId, who: Who, runs: Runs, key: Key) -> wire.Cleared:
     """Throw a run's unread messages away. They are reported as undelivered, with the reason `cleared`;
-    the run goes on.
+    the run goes on. A repeat with the same `Idempotency-Key` leaves alone what has come since.
     """
-    return wire.Cleared(cleared=await runs.clear_messages(run_id, actor=who.subject))
+    return wire.Cleared(cleared=await runs.clear_messages(run_id, actor=who.subject, key=key))
 
 
 @router.post(
@@ -215,7 +219,7 @@ async def _patch(run_id: str, body: wire.MessageBody, behind: Backend, runs: Cli
 
 
 async def _until_there_is_room(
-    runs: Client, run_id: str, message: wire.SteerMessage, longest: float
+    runs: Client, run_id: str, message: wire.SteerMessage, longest: float, leaving: asyncio.Event
 ) -> wire.MessageReceipt:
     until = time.monotonic() + longest
     pause = _FIRST_PAUSE
@@ -224,7 +228,7 @@ async def _until_there_is_room(
             return await runs.send_message(run_id, message)
         except Refusal as refusal:
             left = until - time.monotonic()
-            if refusal.code is not Code.QUEUE_FULL or left <= 0:
+            if refusal.code is not Code.QUEUE_FULL or left <= 0 or leaving.is_set():
                 raise
-        await asyncio.sleep(min(pause, left))
+        await sleep_unless(leaving, min(pause, left))
         pause = min(2 * pause, _LONGEST_PAUSE)

@@ -67,6 +67,8 @@ _UNKNOWN_PATH: Final = 404
 _NOT_ALLOWED: Final = 405
 _METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _UNSET_UP_RETRY: Final = 30.0
+_FULL_RETRY: Final = {Code.QUEUE_FULL: 1, Code.TOO_MANY_RUNS: 5}
+"""Seconds after which what is full may have room: a run reads at its next boundary, and ends later."""
 _logger = logging.getLogger("abeyance.api")
 
 
@@ -99,6 +101,8 @@ def refused(refusal: Refusal, *, headers: Mapping[str, str] | None = None) -> Re
     status, title = PROBLEMS[refusal.code]
     if refusal.code is Code.UNAUTHENTICATED:
         headers = {"WWW-Authenticate": 'Bearer realm="abeyance"', **(headers or {})}
+    if (after := _FULL_RETRY.get(refusal.code)) is not None:
+        headers = {"Retry-After": str(after), **(headers or {})}
     return problem(
         status,
         refusal.code,

@@ -13,7 +13,7 @@ from abeyance.api.auth import READ, START, Who
 from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import RunResult, StartBody
 from abeyance.api.ids import Key, RunId, run_id_of
-from abeyance.api.waiting import Length, while_asked
+from abeyance.api.waiting import Leaving, Length, while_asked
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal
 
@@ -139,7 +139,11 @@ async def read_run(
         return await runs.view(run_id)
     longest = min(wait, behind.settings.default_timeout)
     waiting = runs.wait(run_id, until=until or frozenset(), timeout=longest)
-    view = await while_asked(request, waiting)
+    try:
+        view = await while_asked(request, waiting, leaving=behind.leaving)
+    except Leaving:
+        # As at the end of the wait: whoever asks again asks another process, or the next one.
+        return await runs.view(run_id)
     # Nobody reads what is answered to a caller who has gone.
     return Response(status_code=204) if view is None else view
 

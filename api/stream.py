@@ -27,7 +27,7 @@ class EventStream(StreamingResponse):
     """The events as they come; a comment every `heartbeat` seconds in which there was none.
 
     The end of the events is the end of the stream. If they cannot go on, the stream ends with a comment
-    that says why, and the reader may connect again with the last id.
+    that says why, and the reader may connect again with the last id. So it does when `leaving` is set.
     """
 
     def __init__(
@@ -35,9 +35,10 @@ class EventStream(StreamingResponse):
         events: AsyncGenerator[wire.Event, None],
         *,
         heartbeat: float = _HEARTBEAT_SECONDS,
+        leaving: asyncio.Event | None = None,
     ) -> None:
         self._events = events
-        self._text = _text(events, heartbeat)
+        self._text = _text(events, heartbeat, leaving or asyncio.Event())
         super().__init__(self._text, media_type=MEDIA_TYPE, headers=_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,13 +54,21 @@ class EventStream(StreamingResponse):
             pass
 
 
-async def _text(events: AsyncIterator[wire.Event], heartbeat: float) -> AsyncGenerator[str, None]:
+async def _text(
+    events: AsyncIterator[wire.Event], heartbeat: float, leaving: asyncio.Event
+) -> AsyncGenerator[str, None]:
     coming: asyncio.Task[wire.Event | None] | None = None
+    told = asyncio.create_task(leaving.wait())
     try:
         while True:
             coming = coming or asyncio.create_task(_next(events))
-            done, _ = await asyncio.wait({coming}, timeout=heartbeat)
-            if not done:
+            await asyncio.wait(
+                {coming, told}, timeout=heartbeat, return_when=asyncio.FIRST_COMPLETED
+            )
+            if told.done():
+                yield ": this service is stopping: connect again, with the last id\n\n"
+                return
+            if not coming.done():
                 yield ":\n\n"
                 continue
             try:
@@ -72,6 +81,7 @@ async def _text(events: AsyncIterator[wire.Event], heartbeat: float) -> AsyncGen
             coming = None
             yield f"id: {event.id}\nevent: {_flat(event.type)}\ndata: {event.model_dump_json()}\n\n"
     finally:
+        told.cancel()
         if coming is not None:
             coming.cancel()
             while not coming.done():

@@ -34,15 +34,34 @@ Length: TypeAlias = Annotated[float, BeforeValidator(_length, json_schema_input_
 """How many seconds to wait, as a query says it."""
 
 
-async def while_asked(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """What the work gives; None if its caller has gone before."""
+class Leaving(Exception):
+    """This process was told to stop while somebody waited."""
+
+
+async def while_asked(
+    request: Request, work: Coroutine[Any, Any, T], *, leaving: asyncio.Event | None = None
+) -> T | None:
+    """What the work gives; None if its caller has gone before. Raises Leaving once that event is set."""
     task = asyncio.create_task(work)
+    told = asyncio.create_task((leaving or asyncio.Event()).wait())
     try:
-        while not (await asyncio.wait({task}, timeout=_GONE_AFTER))[0]:
-            if await request.is_disconnected():
+        while not task.done():
+            await asyncio.wait(
+                {task, told}, timeout=_GONE_AFTER, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not task.done() and told.done():
+                raise Leaving
+            if not task.done() and await request.is_disconnected():
                 return None
         return task.result()
     finally:
-        task.cancel()
+        for each in (task, told):
+            each.cancel()
         with suppress(asyncio.CancelledError):
-            await asyncio.wait({task})
+            await asyncio.wait({task, told})
+
+
+async def sleep_unless(leaving: asyncio.Event, length: float) -> None:
+    """Sleep so many seconds, or until the event is set."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(leaving.wait(), length)

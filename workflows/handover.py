@@ -20,7 +20,8 @@ def hand_over(state: RunState, start: wire.StartRun) -> None:
     # The moment, not a count: after a reset, too, it is larger than any before.
     moment = int(workflow.now().timestamp() * 1_000_000)
     generation = max(moment, start.generation + 1)
-    arguments = [start.model_copy(update={"generation": generation}), graph, by_scope, carry]
+    news = {"generation": generation, "owes_word": True}
+    arguments = [start.model_copy(update=news), graph, by_scope, carry]
     payloads = workflow.payload_converter().to_payloads(arguments)
     carried = sum(payload.ByteSize() for payload in payloads)
     if carried > state.limits.visit_bytes:

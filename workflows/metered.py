@@ -69,6 +69,8 @@ class Metered:
                 # Nobody waits for the answer of a signal: what came of it is written down. The note
                 # goes again when the same message is let in later.
                 self.refused(event, note.code)
+            case events.SignalRefused(signal=name, code=code), _:
+                self._count(name, "refused", code)
             case _ if (operation := _operation(event)) is not None:
                 self._count(operation, "success")
             case _:

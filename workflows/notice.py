@@ -31,9 +31,15 @@ _ACTIVITY_EVERY: Final = timedelta(minutes=1)
 
 
 class Notice:
-    """What Temporal has been told about a run, so that it need not be told again."""
+    """What Temporal has been told about a run, so that it need not be told again.
 
-    def __init__(self, carried: RunState | None, now: datetime) -> None:
+    After a hand-over it is told something at once, be there news or not (`owes_word`). The server forgets
+    a task that brought nothing but an update which was turned away. Where that was the first one, it may
+    also forget that the run waits for another, and a replay begins later than the run did (tried).
+    """
+
+    def __init__(self, carried: RunState | None, now: datetime, *, owes_word: bool = False) -> None:
+        self._owes_word = owes_word
         self._rows: Mapping[str, Json] = {} if carried is None else surface.memo_rows(carried)
         # A new run has what its client wrote when it started it.
         self._status = Status.RUNNING if carried is None else carried.status
@@ -50,7 +56,7 @@ class Notice:
         """Tell Temporal what changed since the last time."""
         workflow.set_current_details(details(state, start))
         self._write_memo(state, facts)
-        self._write_attributes(state, workflow.now())
+        self._write_attributes(state)
 
     def _write_memo(self, state: RunState, facts: Sequence[effects.Publish]) -> None:
         rows = surface.memo_rows(state)
@@ -59,7 +65,8 @@ class Notice:
         }
         changes.update(dict.fromkeys(self._rows.keys() - rows.keys()))
         is_shown_otherwise = state.status not in (self._status, Status.COMPLETED)
-        has_news = bool(changes or facts or is_shown_otherwise)
+        has_news = bool(changes or facts or is_shown_otherwise or self._owes_word)
+        self._owes_word = False
         self._rows, self._status = rows, state.status
         if not has_news:
             return
@@ -71,7 +78,7 @@ class Notice:
         for batch in more:
             workflow.upsert_memo({wire.MEMO_FACTS: batch})
 
-    def _write_attributes(self, state: RunState, now: datetime) -> None:
+    def _write_attributes(self, state: RunState) -> None:
         if _is_for_a_moment(state):
             return
         attributes = _attributes(state)
@@ -81,9 +88,9 @@ class Notice:
             if self._attributes.get(name) != value
         ]
         self._attributes = attributes
-        is_stale = now - self._activity_written >= _ACTIVITY_EVERY
-        if is_stale and state.last_activity_at > self._activity_written:
-            self._activity_written = now
+        # The run's own time: that of a task is another in a replay, after a local activity.
+        if state.last_activity_at - self._activity_written >= _ACTIVITY_EVERY:
+            self._activity_written = state.last_activity_at
             updates.append(_update(wire.ACTIVITY, state.last_activity_at))
         if updates:
             workflow.upsert_search_attributes(updates)

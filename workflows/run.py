@@ -15,16 +15,17 @@ from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import views, wire
+    from abeyance import arrivals, views, wire
     from abeyance.core import effects, events, eviction, ledger, machine, messages, recall, snapshot
     from abeyance.core.model import FunctionNode, GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.outcome import visit_ended
-    from abeyance.workflows import arrivals, closing, handover, surface, visits
+    from abeyance.workflows import closing, handover, signals, surface, visits
     from abeyance.workflows.history import History
     from abeyance.workflows.leaving import leave_conversation
     from abeyance.workflows.metered import Metered
@@ -74,7 +75,7 @@ class AgentRun:
             event = events.Started(now=now)
         else:
             self._state = snapshot.joined(carried, spec, values)
-            self._notice = Notice(self._state, now)
+            self._notice = Notice(self._state, now, owes_word=start.owes_word)
             event = events.Restored(now=now)
         self._advance(event)
 
@@ -114,22 +115,23 @@ class AgentRun:
         return closing.record_of(self._state, self._start)
 
     @workflow.signal(description="Start no new work. No argument is needed.")
-    def pause(self, order: wire.Pause | None = None) -> None:
-        self._feed_signal(arrivals.paused(order or wire.Pause(), workflow.now()))
+    def pause(self, order: RawValue = signals.NOTHING) -> None:
+        self._feed_signal("pause", order)
 
     @workflow.signal(description="Go on after a pause. No argument is needed.")
-    def resume(self, order: wire.Resume | None = None) -> None:
-        self._feed_signal(arrivals.resumed(order or wire.Resume(), workflow.now()))
+    def resume(self, order: RawValue = signals.NOTHING) -> None:
+        self._feed_signal("resume", order)
 
     @workflow.signal(description="End the run in good order. No argument is needed.")
-    def cancel(self, order: wire.Cancel | None = None) -> None:
-        self._feed_signal(arrivals.cancel_requested(order or wire.Cancel(), workflow.now()))
+    def cancel(self, order: RawValue = signals.NOTHING) -> None:
+        self._feed_signal("cancel", order)
 
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
-    def steer(self, message: Any = None) -> None:
+    def steer(self, message: RawValue = signals.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
-        made_id = str(workflow.uuid4())
-        self._feed_signal(arrivals.message_signalled(message, workflow.now(), made_id))
+        if signals.can_be_read(message) or workflow.patched(signals.TOLD):
+            given, made_id = signals.whatever(message), str(workflow.uuid4())
+            self._feed(arrivals.message_signalled(given, workflow.now(), made_id))
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
@@ -151,6 +153,7 @@ class AgentRun:
     def _check_respond(self, order: wire.Respond) -> None:
         try:
             event = arrivals.responded(order, self._state.ledger, workflow.now())
+            ledger.refuse_strays(event)
             machine.check(self._state, event)
             replays = ledger.judge(self._state.ledger, event)
         except Refusal as refusal:
@@ -273,17 +276,7 @@ class AgentRun:
     @workflow.query(description="What would become of a message that is sent now.")
     def check_message(self, message: wire.SteerMessage) -> wire.MessageCheck:
         event = arrivals.message_sent(message, workflow.now(), "-")
-        try:
-            machine.check(self._state, event)
-            return wire.MessageCheck(
-                duplicate=self._state.mailbox.knows(event.message),
-                queue_depth=len(self._state.mailbox.queue),
-            )
-        except Refusal as refusal:
-            view = wire.RefusalView(
-                code=refusal.code, message=refusal.message, details=dict(refusal.details)
-            )
-            return wire.MessageCheck(refusal=view)
+        return views.message_check(self._state, event)
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         if self._history.grew(is_local=is_local):
@@ -312,13 +305,15 @@ class AgentRun:
         except Refusal as refusal:
             raise closing.error_of(refusal) from None
 
-    def _feed_signal(self, event: events.Event) -> None:
+    def _feed_signal(self, name: events.Control, brought: RawValue) -> None:
+        now = workflow.now()
         try:
-            self._feed(event)
+            self._feed(signals.event_of(name, brought, now))
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
-            self._metered.refused(event, refusal.code)
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
+            if workflow.patched(signals.TOLD):
+                self._feed(signals.refused(name, refusal, now))
 
     def _native_cancel(self) -> None:
         reason = workflow.cancellation_reason() or "cancelled through Temporal"
@@ -330,26 +325,25 @@ class AgentRun:
         self._state, wanted = machine.advance(self._state, event)
         self._is_dirty = True
         for effect in wanted:
-            self._perform(effect)
+            self._perform(effect, event.now)
 
-    def _perform(self, effect: effects.Effect) -> None:
+    def _perform(self, effect: effects.Effect, now: datetime) -> None:
         root = self._state.spec.name
         match effect:
             case effects.RunNode():
                 handle = visits.start_node(effect, self._start.run_id, root)
                 self._running[effect.visit] = handle
-                self._spawn(self._follow(effect.visit, handle, effect.node))
+                self._spawn(self._follow(effect.visit, handle, now, effect.node))
             case effects.DecideRoutes():
                 handle = visits.start_routes(effect, self._start.run_id, root)
-                self._spawn(self._follow(effect.visit, handle, None))
+                self._spawn(self._follow(effect.visit, handle, now, None))
             case effects.StopNode():
                 if (running := self._running.get(effect.visit)) is not None:
                     running.cancel()
             case effects.Publish():
                 self._facts.append(effect)
             case effects.Yield():
-                soon = workflow.now() + _SHORTEST_TIMER
-                self._spawn(self._tick_at(soon, "more is ready than one task may send"))
+                self._spawn(self._tick_at(now, "more is ready than one task may send"))
             case effects.Finish():
                 # `run` asks the state again when everything that came with this has been applied.
                 pass
@@ -368,12 +362,14 @@ class AgentRun:
             self._crash = error
 
     async def _follow(
-        self, visit: str, handle: visits.VisitHandle, node: FunctionNode | None
+        self, visit: str, handle: visits.VisitHandle, ordered: datetime, node: FunctionNode | None
     ) -> None:
-        outcome = await visits.outcome_of(handle, node)
+        report = await visits.report_of(handle, node)
         self._running.pop(visit, None)
-        event = visit_ended(visit, outcome, workflow.now())
-        self._feed(event, is_local=node is None or node.local)
+        latest = self._state.updated_at
+        now = visits.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
+        is_local = node is None or node.local
+        self._feed(visit_ended(visit, report.outcome, now), is_local=is_local)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)

@@ -7,7 +7,7 @@ What arrives here as an exception is the rest: a time-out of the whole, or a bug
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from temporalio import workflow
@@ -111,17 +111,33 @@ def start_routes(effect: effects.DecideRoutes, run_id: str, root: str) -> VisitH
     return _start_locally(f"{graph.name}.{effect.node.id}.route", order)
 
 
-async def outcome_of(handle: VisitHandle, node: FunctionNode | None = None) -> wire.VisitOutcome:
+async def report_of(handle: VisitHandle, node: FunctionNode | None = None) -> wire.VisitReport:
     """How a visit of a node ended, once it has; without one, how the asking of its routes did."""
     try:
-        return (await handle).outcome
+        return await handle
     except (ActivityError, asyncio.CancelledError) as error:
         if is_cancelled_exception(error):
-            return wire.Stopped()
+            return wire.VisitReport(outcome=wire.Stopped())
         cause = error.__cause__ or error
         if node is not None and (journal := _left_when_stopped(error, node)) is not None:
-            return wire.Stopped(journal=journal.steps or None)
-        return wire.Failed(code=FailureCode.NODE_FAILED, message=f"{type(cause).__name__}: {cause}")
+            return wire.VisitReport(outcome=wire.Stopped(journal=journal.steps or None))
+        message = f"{type(cause).__name__}: {cause}"
+        failed = wire.Failed(code=FailureCode.NODE_FAILED, message=message)
+        return wire.VisitReport(outcome=failed)
+
+
+def ended_at(
+    report: wire.VisitReport, *, now: datetime, ordered: datetime, latest: datetime
+) -> datetime:
+    """When a visit ended: `now`, if its report does not say how long it took since it was `ordered`.
+
+    The result of a local activity may come in one workflow task and be replayed in the one before, which
+    began earlier (tried). What a deadline has to do with it must not depend on that, so its time is
+    counted from what both know, and is not before the `latest` event of the run.
+    """
+    if report.took is None:
+        return now
+    return max(latest, ordered + timedelta(seconds=report.took))
 
 
 def _left_when_stopped(error: BaseException, node: FunctionNode) -> wire.Journal | None:

@@ -17,7 +17,8 @@ from abeyance.core.draft import Draft
 from abeyance.core.events import Asked, Call, NodeInterrupted, key_of
 from abeyance.core.ledger import Parent
 from abeyance.core.model import Default, GoTo, GraphSpec
-from abeyance.core.state import Failure, Phase, Visit
+from abeyance.core.policy import TIMEOUT
+from abeyance.core.state import Failure, Phase, RunState, Visit
 from abeyance.errors import FailureCode
 
 _APPROVALS: Final = key_of("approval", "")
@@ -75,11 +76,18 @@ def before(draft: Draft, visit: Visit, call: Call) -> None:
         gate.ask(draft, draft.state.visits[visit.address], each)
 
 
-def refusal(visit: Visit) -> Json:
-    """The result of a tool call that a person did not approve; None if none was refused."""
+def refusal(state: RunState, visit: Visit) -> Json:
+    """The result of a tool call that a person, or its deadline, did not approve; None if none was
+    refused.
+    """
     for key, answer in visit.answers.items():
         if key.startswith(_APPROVALS) and answer.get("approved") is not True:
-            return {"rejected": answer.get("reason")}
+            is_late = any(
+                entry.by == TIMEOUT
+                for entry in state.ledger.settled.values()
+                if entry.kind == "approval" and entry.address == visit.address
+            )
+            return {"rejected": answer.get("reason"), **({"by": TIMEOUT} if is_late else {})}
     return None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, TypeAlias
 
 Json: TypeAlias = Any
@@ -50,6 +51,11 @@ def sha256(value: Json) -> str:
 def size(value: Json) -> int:
     """How many bytes a JSON value takes when it is sent."""
     return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def rfc3339(moment: datetime) -> str:
+    """A time in UTC as JSON tells it, such as 2026-03-02T09:00:00Z."""
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _plain(value: Json, depth: int = 0) -> Json:

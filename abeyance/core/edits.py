@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from abeyance.core import events, gate, items
-from abeyance.core.canonical import why_not_json
+from abeyance.core.canonical import rfc3339, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.ledger import Interrupt
+from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.model import Default, GoTo
 from abeyance.core.policy import Principal
 from abeyance.core.state import Phase, RunState, Status
@@ -76,11 +76,11 @@ def edit_values(draft: Draft, event: events.ValuesEdited) -> None:
 
 def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
     """Raise the Refusal of an edit of a deadline that may not be made."""
-    interrupt = _open(state, event.interrupt_id)
+    interrupt = open_interrupt(state.ledger, event.interrupt_id)
     graph = state.graph_of(interrupt.scope)
     deadline = event.deadline if event.moves else interrupt.deadline
     if event.moves and deadline is not None and deadline <= event.now:
-        raise _invalid(f"The deadline {deadline.isoformat()} has passed; it must be in the future.")
+        raise _invalid(f"The deadline {rfc3339(deadline)} has passed; it must be in the future.")
     match event.on_timeout:
         case Default():
             raise _invalid("An answer by default can only be declared in the graph.")
@@ -118,17 +118,18 @@ def edit_deadline(draft: Draft, event: events.DeadlineEdited) -> None:
         event.principal.subject,
         id=interrupt.id,
         name=interrupt.name,
-        deadline=edited.deadline and edited.deadline.isoformat(),
-        was=interrupt.deadline and interrupt.deadline.isoformat(),
+        deadline=edited.deadline and rfc3339(edited.deadline),
+        was=interrupt.deadline and rfc3339(interrupt.deadline),
         on_timeout=edited.on_timeout.kind,
     )
 
 
-def _open(state: RunState, id_: str) -> Interrupt:
-    interrupt = state.ledger.open.get(id_)
+def open_interrupt(ledger: Ledger, id_: str) -> Interrupt:
+    """The open interrupt whose deadline is to be edited; else the Refusal that says what became of it."""
+    interrupt = ledger.open.get(id_)
     if interrupt is not None:
         return interrupt
-    settled = state.ledger.settled.get(id_)
+    settled = ledger.settled.get(id_)
     if settled is None:
         raise Refusal(
             Code.UNKNOWN_INTERRUPT,
@@ -138,7 +139,7 @@ def _open(state: RunState, id_: str) -> Interrupt:
     codes = {"answered": Code.ALREADY_ANSWERED, "expired": Code.EXPIRED}
     raise Refusal(
         codes.get(settled.status, Code.WITHDRAWN),
-        f"{settled.name!r} is {settled.status} since {settled.settled_at.isoformat()}, so its deadline "
+        f"{settled.name!r} is {settled.status} since {rfc3339(settled.settled_at)}, so its deadline "
         "means nothing any more.",
         interrupt_id=id_,
         status=settled.status,

@@ -37,6 +37,8 @@ def begin(
     seconds = draft.state.limits.grace if grace is None else grace
     draft.change(
         pause=None,
+        # Temporal knows of its own cancel in this history only, and only here it can be confirmed.
+        rotation=None if native else draft.state.rotation,
         ending=Ending(
             outcome=outcome,
             reason=reason,

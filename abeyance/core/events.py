@@ -17,6 +17,7 @@ from abeyance.core.model import Kind, OnPauseTimeout, OnTimeout, Question, Resum
 from abeyance.core.policy import Principal
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
+Control: TypeAlias = Literal["pause", "resume", "cancel"]
 CancelMode: TypeAlias = Literal["graceful", "now"]
 Priority: TypeAlias = Literal["high", "normal", "low"]
 
@@ -112,6 +113,7 @@ class NodeFinished(_Event):
     where they have not been asked); `fired` are the ids of the rules with CLIPS text that fired. `read`
     counts the messages that it was given when it asked for them; None is all that the visit has taken.
     `result` is that of a tool call. `unread`: those that it was handed at its start were not read.
+    `uncounted`: it only handed work on, so it is no round of a loop.
     """
 
     visit: str
@@ -123,6 +125,7 @@ class NodeFinished(_Event):
     read: int | None = None
     result: Json = None
     unread: bool = False
+    uncounted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +320,15 @@ class DeadlineEdited(_Event):
     on_timeout: OnTimeout | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalRefused(_Event):
+    """A control signal came to nothing, and nobody waits for its answer: `code` and `reason` say why."""
+
+    signal: Control
+    code: str
+    reason: str
+
+
 Event: TypeAlias = (
     Started
     | Restored
@@ -337,4 +349,5 @@ Event: TypeAlias = (
     | MessagesCleared
     | ValuesEdited
     | DeadlineEdited
+    | SignalRefused
 )

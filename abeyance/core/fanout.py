@@ -22,8 +22,10 @@ from abeyance.core.state import Failure, Fan, Item, Member, Visit
 from abeyance.errors import FailureCode
 
 
-def send(draft: Draft, visit: Visit, sends: tuple[Send, ...]) -> None:
-    """Begin a fan-out, in place of what would follow the visit that sends."""
+def send(draft: Draft, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool = False) -> None:
+    """Begin a fan-out, in place of what would follow the visit that sends. One that goes on with the last
+    (`uncounted`) is no round of a loop.
+    """
     graph = draft.graph(visit.scope)
     node = graph.nodes[visit.node]
     fan = Fan(
@@ -32,7 +34,7 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...]) -> None:
         items=tuple(Item(item=each.item) for each in sends),
     )
     items.put_fan(draft, visit.scope, visit.address, fan)
-    for name in dict.fromkeys(each.node for each in sends):
+    for name in () if uncounted else dict.fromkeys(each.node for each in sends):
         if not flow.count(draft, visit.scope, name, visit.members, visit.address):
             return
     for index, each in enumerate(sends):

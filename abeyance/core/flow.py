@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from abeyance.core import ending, gate, items, recall, recourse
 from abeyance.core.address import Address
@@ -25,6 +26,9 @@ from abeyance.core.model import END, AskOperator, Edge, GoTo, InterruptNode, Tel
 from abeyance.core.state import Failure, Member, Phase, Scope, Visit
 from abeyance.errors import FailureCode
 
+_MOST_UNCOUNTED: Final = 100
+"""More than an agent makes calls one after the other between two questions to its model."""
+
 
 def enter(
     draft: Draft,
@@ -36,14 +40,21 @@ def enter(
     guidance: str | None = None,
     is_finally: bool = False,
     call: Call | None = None,
+    before: Visit | None = None,
 ) -> None:
-    """Make a visit of a node, ready to start. Too many of one node fail the graph."""
+    """Make a visit of a node, ready to start. Too many of one node fail the graph.
+
+    `before` is the visit of a call that goes on in this node: at its address, as the call that it is.
+    """
     if scope_address not in draft.state.scopes:
         # Its graph has failed, and is gone, because of what was entered just before.
         return
     scope = draft.state.scopes[scope_address]
     ordinal = scope.ordinals.get(node, 0) + 1
-    address = _address(draft, scope_address, node, ordinal, call)
+    call = call if before is None else before.call
+    address = (
+        _address(draft, scope_address, node, ordinal, call) if before is None else before.address
+    )
     if not is_finally and not count(draft, scope_address, node, members, address):
         return
     scope = draft.state.scopes[scope_address]
@@ -59,6 +70,7 @@ def enter(
             results=results,
             guidance=guidance,
             call=call,
+            asked={} if before is None else before.asked,
         )
     )
     draft.count(visits=1)
@@ -114,6 +126,24 @@ def count(
     )
     failure = Failure(code=FailureCode.MAX_VISITS, message=message, address=address)
     fail_scope(draft, scope_address, failure)
+    return False
+
+
+def recount(draft: Draft, visit: Visit, *, uncounted: bool) -> bool:
+    """A visit has finished. One that is no round of a loop is counted no more, as long as there are not
+    too many of them in a row. True if it is not counted.
+    """
+    scope = draft.state.scopes[visit.scope]
+    in_a_row = scope.uncounted.get(visit.node, 0)
+    if uncounted and in_a_row < _MOST_UNCOUNTED and not visit.members:
+        counts = {**scope.visit_counts}
+        counts[visit.node] = max(0, counts.get(visit.node, 0) - 1)
+        row = {**scope.uncounted, visit.node: in_a_row + 1}
+        draft.put_scope(replace(scope, visit_counts=counts, uncounted=row))
+        return True
+    if in_a_row and not uncounted:
+        row = {name: number for name, number in scope.uncounted.items() if name != visit.node}
+        draft.put_scope(replace(scope, uncounted=row))
     return False
 
 
@@ -181,10 +211,11 @@ def go(
     *,
     members: tuple[Member, ...] = (),
     results: Json = None,
+    before: Visit | None = None,
 ) -> None:
     """Enter a target, unless it is END or the run is ending."""
     if target != END and draft.state.ending is None:
-        enter(draft, scope_address, target, members=members, results=results)
+        enter(draft, scope_address, target, members=members, results=results, before=before)
 
 
 def go_instead(draft: Draft, visit: Visit, target: str) -> None:
@@ -202,7 +233,8 @@ def go_instead(draft: Draft, visit: Visit, target: str) -> None:
         item = items.item_of(draft.state, visit.scope, members[-1])
         items.put_item(draft, visit.scope, members[-1], replace(item, left=True))
         members = members[:-1]
-    go(draft, visit.scope, target, members=members)
+    is_call = visit.call is not None and members == visit.members
+    go(draft, visit.scope, target, members=members, before=visit if is_call else None)
 
 
 def put_token(draft: Draft, scope_address: str, edge: Edge, source: str, visit: str) -> None:

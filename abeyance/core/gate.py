@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from abeyance.core import items, ledger, recall, template
 from abeyance.core.address import Address
-from abeyance.core.canonical import Json
+from abeyance.core.canonical import Json, rfc3339
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked, key_of
 from abeyance.core.ledger import Interrupt, Parent, SettledStatus
@@ -76,7 +76,7 @@ def ask(
         name=question.name,
         kind=kind,
         capability=question.requested_capability,
-        deadline=deadline and deadline.isoformat(),
+        deadline=deadline and rfc3339(deadline),
     )
     opened = Interrupt(
         id=id_,

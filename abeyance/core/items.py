@@ -110,9 +110,11 @@ def set_fields(draft: Draft, visit: Visit, fields: Mapping[str, Json]) -> None:
 
 
 def put_result(draft: Draft, visit: Visit, result: Json) -> None:
-    """Set what the call of a tool has come to."""
+    """Set what the call of a tool has come to; what was known of it before stays beside that."""
     if result is not None and visit.members:
         item = item_of(draft.state, visit.scope, visit.members[-1])
+        if isinstance(item.result, Mapping) and isinstance(result, Mapping):
+            result = {**item.result, **result}
         put_item(draft, visit.scope, visit.members[-1], replace(item, result=result))
 
 

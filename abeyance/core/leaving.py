@@ -81,6 +81,7 @@ def finish(draft: Draft, visit: Visit, event: NodeFinished) -> None:
     if draft.state.ending is not None:
         draft.drop_visit(visit.address)
         return
+    uncounted = flow.recount(draft, visit, uncounted=event.uncounted)
     gate.withdraw(
         draft,
         gate.of_visit(draft, visit.address),
@@ -90,7 +91,13 @@ def finish(draft: Draft, visit: Visit, event: NodeFinished) -> None:
     items.put_result(draft, visit, visit.result if event.result is None else event.result)
     if _is_held_back(draft, visit, event):
         return
-    way = Way(goto=event.goto, routed=event.routed or (), sends=event.sends, fired=event.fired)
+    way = Way(
+        goto=event.goto,
+        routed=event.routed or (),
+        sends=event.sends,
+        fired=event.fired,
+        uncounted=uncounted,
+    )
     done = replace(visit, way=way, journal=None, saved=None, composite=False, stopping=False)
     if visit.node in graph.interrupt_after and not visit.is_finally:
         looks.ask(draft, replace(done, stage="after"))
@@ -187,9 +194,10 @@ def _unknown_target(graph: GraphSpec, name: str, event: NodeFinished) -> str | N
         chosen = set(event.routed or ())
         allowed = {target for route in graph.routes_from(name) for target in route.targets}
     for target in sorted(chosen - allowed):
+        told = ", ".join(map(repr, sorted(allowed))) or "nowhere"
         return (
-            f"the node {name!r} chose to go to {target!r}; it may go to "
-            f"{', '.join(map(repr, sorted(allowed)))}: declare its targets with to=[...]"
+            f"the node {name!r} chose to go to {target!r}; it may go to {told}: declare its targets "
+            "with to=[...]"
         )
     return None
 
@@ -228,7 +236,7 @@ def _leave(draft: Draft, visit: Visit, way: Way) -> None:
         _obey(draft, visit, way.decision)
     elif way.sends is not None:
         _drop(draft, visit)
-        fanout.send(draft, visit, way.sends)
+        fanout.send(draft, visit, way.sends, uncounted=way.uncounted)
     elif way.goto is not None:
         _drop(draft, visit)
         flow.go_instead(draft, visit, way.goto)

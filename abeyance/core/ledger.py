@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, TypeAlias, assert_never
 
-from abeyance.core.canonical import Json, canonical, sha256, size, why_not_json
+from abeyance.core.canonical import Json, canonical, rfc3339, sha256, size, why_not_json
 from abeyance.core.events import Responded
 from abeyance.core.model import Kind, OnTimeout
 from abeyance.core.policy import TIMEOUT
@@ -231,6 +231,23 @@ def judge(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
     )
 
 
+def refuse_strays(event: Responded) -> None:
+    """Raise `stale` if a digest is of an interrupt that the response does not answer.
+
+    Whoever sends it was shown something else than what would be answered. Asked before a response is
+    accepted only, so that what was accepted once is never judged anew.
+    """
+    strays = sorted(event.digests.keys() - event.answers.keys())
+    if strays:
+        raise Refusal(
+            Code.STALE,
+            f"A digest of {strays[0]!r} was sent, and the answer is to {', '.join(event.answers)}. Read "
+            "what the run asks now, and send the digests of what is answered.",
+            interrupt_id=strays[0],
+            answered=[*event.answers],
+        )
+
+
 def _judge_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Receipt | None:
     entry = ledger.open.get(id_) or ledger.settled.get(id_)
     if entry is None:
@@ -309,7 +326,7 @@ def _judge_open(interrupt: Interrupt, event: Responded) -> None:
 
 
 def _judge_settled(settled: Settled, answer: Json) -> Receipt:
-    when = settled.settled_at.isoformat()
+    when = rfc3339(settled.settled_at)
     match settled.status:
         case "answered" if settled.by == TIMEOUT:
             raise Refusal(
@@ -336,7 +353,7 @@ def _judge_settled(settled: Settled, answer: Json) -> Receipt:
                 Code.EXPIRED,
                 f"{settled.name!r} could be answered until its deadline and expired at {when}.",
                 interrupt_id=settled.id,
-                deadline=settled.deadline and settled.deadline.isoformat(),
+                deadline=settled.deadline and rfc3339(settled.deadline),
             )
         case "cancelled" | "superseded":
             raise Refusal(

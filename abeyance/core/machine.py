@@ -43,7 +43,7 @@ from abeyance.core import (
     nesting,
     schedule,
 )
-from abeyance.core.canonical import Json, size, why_not_json
+from abeyance.core.canonical import Json, rfc3339, size, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import Effect, StopNode
 from abeyance.core.model import END, START, GoTo, GraphSpec, InterruptNode, Node
@@ -191,6 +191,8 @@ def _apply(draft: Draft, event: events.Event) -> None:
             edits.edit_values(draft, event)
         case events.DeadlineEdited():
             edits.edit_deadline(draft, event)
+        case events.SignalRefused(signal=signal, code=code, reason=reason):
+            draft.tell("signal.refused", signal=signal, code=code, reason=reason)
         case _:
             assert_never(event)
 
@@ -268,7 +270,7 @@ def _paused(draft: Draft, event: events.Paused) -> None:
         actor=event.actor,
         reason=event.reason,
         mode=event.mode,
-        deadline=deadline and deadline.isoformat(),
+        deadline=deadline and rfc3339(deadline),
     )
     if event.mode == "now":
         _stop_running(draft, "pause")
@@ -310,7 +312,8 @@ def _messages_cleared(draft: Draft, event: events.MessagesCleared) -> None:
 
 
 def _rotation_due(draft: Draft, rotation: Rotation) -> None:
-    if draft.state.rotation in {rotation, "hard"}:
+    under_way = draft.state.ending
+    if draft.state.rotation in {rotation, "hard"} or (under_way and under_way.native):
         return
     draft.change(rotation=rotation)
     if rotation == "hard":

@@ -9,12 +9,11 @@ was never given goes back into the box when it ends. Directives are taken by the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import items, recall
+from abeyance.core import items, media, recall
 from abeyance.core.address import Address
 from abeyance.core.canonical import size, why_not_json
 from abeyance.core.draft import Draft
@@ -30,8 +29,6 @@ DIRECTIVES: Final = frozenset(
 """The actions that the run itself carries out. Any other is the author's own."""
 
 _LONGEST_ID: Final = 256
-# Nothing but a host and perhaps a port: whoever reads the url later must not read another host.
-_HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#][!-~]*)?")
 
 
 def refuse(state: RunState, message: Message) -> None:
@@ -253,9 +250,7 @@ def _refuse_unknown_target(state: RunState, message: Message) -> None:
 def _refuse_foreign_media(state: RunState, message: Message) -> None:
     hosts = state.limits.allowed_media_hosts
     for url in (part["url"] for part in message.parts if part.get("url") is not None):
-        found = _HTTPS.fullmatch(str(url))
-        host = "" if found is None else found["host"].lower().removesuffix(":443")
-        if host not in hosts:
+        if not media.is_allowed(str(url), hosts):
             raise _invalid(
                 message,
                 f"The url {cut(str(url))!r} is not an https address on a host of "

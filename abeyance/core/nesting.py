@@ -32,14 +32,17 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
     address = str(Address.parse(visit.address).child(kind, node.graph.name))
     initial = {**node.defaults, **given, **recall.remembered(draft.state, visit)}
     if node.agent:
-        item = None
+        item, result = None, None
         for member in visit.members[-1:]:
-            item = items.item_of(draft.state, visit.scope, member).item
+            of_call = items.item_of(draft.state, visit.scope, member)
+            item, result = of_call.item, of_call.result
         initial["input"] = {
             "values": dict(values),
             "item": item,
+            "result": result,
             "guidance": visit.guidance,
             "answers": dict(visit.answers),
+            "media_hosts": list(draft.state.limits.allowed_media_hosts),
         }
     draft.put_visit(
         replace(visit, phase=Phase.NESTED, started_at=draft.now, starts=visit.starts + 1)

@@ -89,7 +89,7 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
         if visit.call.asked:
             asking.before(draft, visit, visit.call)
             return True
-        if (refused := asking.refusal(visit)) is not None:
+        if (refused := asking.refusal(draft.state, visit)) is not None:
             event = NodeFinished(now=draft.now, visit=visit.address, result=refused)
             leaving.finish(draft, visit, event)
             return True

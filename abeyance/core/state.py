@@ -99,7 +99,8 @@ class Way:
     """Where a finished visit leads: what a rule decided, else what its code chose, else the edges.
 
     `fired` are the rules with CLIPS text that fired; `is_stale`: a person has edited the values since
-    route functions chose `routed`, so they are asked again.
+    route functions chose `routed`, so they are asked again. `uncounted`: its fan-out is no
+    round of a loop.
     """
 
     decision: Decision | None = None
@@ -108,6 +109,7 @@ class Way:
     sends: tuple[Send, ...] | None = None
     fired: tuple[str, ...] = ()
     is_stale: bool = False
+    uncounted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,11 +230,12 @@ class Scope:
     """A graph that is being walked. `tokens` are, by join and source, the visits that have come.
 
     `ordinals` count a node's visits for its addresses; `visit_counts` for the bound on loops, and
-    start anew when a person answers. `size` is that of the values, in bytes. A nested graph's scope
-    has the `visit` that it is walked for, the `path` of nodes that leads to it from the root, and the
-    values that it was `given`. `fans` are the fan-outs under way, by the address of who sent them.
-    `trail` are its last visits, oldest first, for as long as it has had one branch. `guards` counts the
-    visits that were made because messages were unread.
+    start anew when a person answers; `uncounted` are, by node, the visits in a row that were no round of
+    a loop. `size` is that of the values, in bytes. A nested graph's scope has the `visit` that it is
+    walked for, the `path` of nodes that leads to it from the root, and the values that it was `given`.
+    `fans` are the fan-outs under way, by the address of who sent them. `trail` are its last visits,
+    oldest first, for as long as it has had one branch. `guards` counts the visits that were made because
+    messages were unread.
     """
 
     address: str
@@ -242,6 +245,7 @@ class Scope:
     tokens: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     ordinals: Mapping[str, int] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
+    uncounted: Mapping[str, int] = field(default_factory=dict)
     answers: Mapping[str, Json] = field(default_factory=dict)
     visit: str | None = None
     path: tuple[str, ...] = ()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_scripts import Script, call, places, ran, started
+import pytest
+from agent_scripts import Script, call, failure, places, ran, started
 
 from abeyance import Agent, BeforeToolCall, Fatal, ToolContext, tool
+from abeyance.core.state import Limits
 
 
 class Bench:
@@ -34,10 +36,12 @@ class Bench:
         self.tools = [work, pay, ask]
 
 
-async def one_by_one(calls: list[Any], bench: Bench, **about: Any) -> tuple[Any, Script]:
+async def one_by_one(
+    calls: list[Any], bench: Bench, limits: Limits | None = None, **about: Any
+) -> tuple[Any, Script]:
     script = Script(calls, "end")
     agent = Agent("clerk", model=script, tools=bench.tools, tool_execution="sequential", **about)
-    return await started(agent), script
+    return await started(agent, limits=limits), script
 
 
 async def test_a_sequence_stops_at_the_first_call_that_asks() -> None:
@@ -152,3 +156,64 @@ async def test_a_message_that_is_heard_in_a_sequence_is_read_once() -> None:
     texts = [text for text in script.heard() if text.startswith("<message")]
     assert [f"note {number}" in text for number, text in enumerate(texts)] == [True] * 3
     assert list(script.told()) == ["c0", "c1", "c2"]
+
+
+async def test_calls_that_follow_one_another_are_no_rounds_of_a_loop() -> None:
+    bench = Bench()
+    calls = [call("work", f"c{number}", what=str(number)) for number in range(64)]
+    run, script = await one_by_one(calls, bench, Limits(max_visits=2))
+
+    assert (run.status, len(bench.done), len(script.seen)) == ("completed", 64, 2)
+
+
+@pytest.mark.parametrize("execution", ["sequential", "concurrent"])
+async def test_turns_of_the_model_are_rounds_of_a_loop(execution: Any) -> None:
+    bench = Bench()
+    script = Script(
+        lambda messages: [
+            call("work", f"{len(messages)}-{number}", what="it") for number in range(3)
+        ]
+    )
+    agent = Agent("clerk", model=script, tools=bench.tools, tool_execution=execution)
+    run = await started(agent, limits=Limits(max_visits=4))
+
+    assert (failure(run)[0], len(script.seen)) == ("max_visits", 4)
+
+
+class Trusting:
+    """Asks before every call until somebody says that they trust it."""
+
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        if event.agent_state.get("trusted"):
+            return
+        answer = await event.interrupt("ok", reason=event.args)
+        if answer == "n":
+            event.cancel_tool = "no"
+        event.agent_state["trusted"] = answer == "t"
+
+
+async def test_trust_that_is_given_in_a_sequence_holds_for_the_rest_of_the_turn() -> None:
+    bench = Bench()
+    calls = [call("work", f"c{number}", what=str(number)) for number in range(4)]
+    run, _ = await one_by_one(calls, bench, hooks=[Trusting()])
+    await run.respond("ok", "y")
+    assert (bench.done, len(run.interrupts)) == (["0"], 1)
+    await run.respond("ok", "t")
+
+    assert (run.status, bench.done) == ("completed", ["0", "1", "2", "3"])
+
+
+async def test_trust_closes_no_question_that_is_open_side_by_side() -> None:
+    bench = Bench()
+    calls = [call("work", f"c{number}", what=str(number)) for number in range(2)]
+    script = Script(calls, call("work", "c3", what="3"), "end")
+    clerk = Agent("clerk", model=script, tools=bench.tools, hooks=[Trusting()])
+    run = await started(clerk)
+    first, second = run.interrupts
+    await run.respond(first.id, "t")
+    assert (bench.done, [each.id for each in run.interrupts]) == (["0"], [second.id])
+    await run.respond(second.id, "n")
+
+    assert bench.done == ["0"], "what a person said no to is not run because of another answer"
+    assert script.told(1) == {"c0": ("success", "0 done"), "c1": ("denied", "no")}
+    assert places(run) == [("process:Trusting", "ok")], "the last answer of the turn holds"

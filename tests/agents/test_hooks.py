@@ -219,6 +219,7 @@ def test_a_name_of_a_hook_cannot_be_that_of_another_ones_questions() -> None:
 
     assert hook_faults(Named("x", nothing)) == []
     assert "does not end with .after or .node" in hook_faults(Named("x.after", nothing))[0]
+    assert "has no '.after.' in it" in hook_faults(Named("x.after.c1", nothing))[0]
     assert "a name is a text" in hook_faults(Named("", nothing))[0]
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
+from ports import free_port
 from sample_graphs import gated, gates
 from stack import Api, app_for, new_id, problem, served
 from temporal_site import BINARY, Site, eventually
@@ -22,13 +23,6 @@ YES = {"approved": True}
 def lonely(temporal: TemporalClient) -> Site:
     """A place whose worker comes and goes, with a client that does not wait long for it."""
     return Site(temporal, gated(), gates(2), patience=1.0)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 async def test_a_worker_away_leaves_reads_and_control_and_refuses_answers(

@@ -80,6 +80,21 @@ async def test_a_filter_reaches_what_a_list_shows_page_by_page(api: Api) -> None
         await api.until(run_id, "cancelled")
 
 
+async def test_one_label_and_one_status_need_no_list(api: Api) -> None:
+    team = new_id("team")
+    (run_id,) = await started(api, 1, labels={"team": team})
+    filter_ = {"label": f"team={team}", "status": "awaiting-input,paused"}
+
+    async def listed() -> bool:
+        return bool((await api.http.get("/runs", params=filter_)).json()["items"])
+
+    await eventually(listed)
+    found = await done(api, "cancel", {"filter": filter_})
+
+    assert [result["run_id"] for result in found["results"]] == [run_id]
+    await api.until(run_id, "cancelled")
+
+
 async def test_many_are_steered_once_and_answered_once(api: Api) -> None:
     runs = await started(api, 4)
     steer = {"run_ids": runs, "body": {"text": "hurry", "message_id": new_id("note")}}
@@ -101,8 +116,10 @@ async def test_many_are_steered_once_and_answered_once(api: Api) -> None:
 
 
 async def test_answers_by_id_go_to_the_runs_that_they_name(api: Api) -> None:
-    (one, (gate,)), (two, _) = [await api.waiting("gated") for _ in "12"]
-    body = {"run_ids": [one, two], "body": {"responses": {gate: {"approved": True}}}}
+    (one, (gate,)), (two, (other,)) = [await api.waiting("gated") for _ in "12"]
+    digests = {id_: (await api.interrupt(id_))["digest"] for id_ in (gate, other)}
+    answers = {"responses": {gate: {"approved": True}}, "digests": digests}
+    body = {"run_ids": [one, two], "body": answers}
     found = await done(api, "respond", body)
 
     assert [result["code"] for result in found["results"]] == [None, "unknown_interrupt"]

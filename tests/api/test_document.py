@@ -35,6 +35,19 @@ def resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]
     return found
 
 
+def test_what_may_be_tried_again_says_when(document: dict[str, Any]) -> None:
+    later = [
+        answer
+        for calls in document["paths"].values()
+        for call in calls.values()
+        for status, answer in call["responses"].items()
+        if status in ("429", "503")
+    ]
+
+    assert later
+    assert all("Retry-After" in answer["headers"] for answer in later)
+
+
 async def test_it_is_served_and_is_the_newest_version(api: Api) -> None:
     served = (await api.http.get("/openapi.json")).json()
 

@@ -58,7 +58,10 @@ async def test_an_ended_run_is_edited_no_more(api: Api) -> None:
         )
         assert problem(response, 404, "not_running")["run_status"] == "cancelled"
     moved = await api.http.patch(f"/interrupts/{gate}", json={"deadline": None})
-    problem(moved, 404, "not_running")
+    found = problem(moved, 409, "withdrawn")
+    assert (found["run_status"], found["interrupt_status"]) == ("cancelled", "cancelled")
+    strange = await api.http.patch(f"/interrupts/{gate[:-1]}x", json={"deadline": None})
+    problem(strange, 404, "unknown_interrupt")
 
 
 async def test_what_there_is_not_cannot_be_edited(

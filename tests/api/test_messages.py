@@ -180,6 +180,7 @@ async def test_a_full_queue_is_refused_at_once_and_waited_for_as_long_as_is_aske
     for response in refused:
         found = problem(response, 429, "queue_full")
         assert (found["limit"], found["actual"]) == (1, 1)
+        assert int(response.headers["retry-after"]) > 0
     problem(waited, 429, "queue_full")
     assert at_once < 1 < took
 
@@ -360,3 +361,16 @@ async def test_nothing_is_kept_for_a_run_that_has_ended(
 
 async def test_the_messages_of_a_run_that_there_is_not_cannot_be_listed(api: Api) -> None:
     problem(await api.http.get(f"/runs/{new_id()}/messages"), 404, "unknown_run")
+
+
+async def test_messages_are_thrown_away_once_under_a_key(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    path, headers = f"/runs/{run_id}/messages", {"Idempotency-Key": new_id()}
+    await api.http.post(path, json={"text": "old"})
+    first = await api.http.request("DELETE", path, json={}, headers=headers)
+    await api.http.post(path, json={"text": "new"})
+    again = await api.http.request("DELETE", path, json={}, headers=headers)
+    left = (await api.http.get(path)).json()
+
+    assert first.json() == again.json() == {"cleared": 1}
+    assert [message["text"] for message in left["items"]] == ["new"]

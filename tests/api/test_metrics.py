@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from killable import free_port
+from ports import free_port
 from scraped import Scraped
 from stack import Api, app_for, new_id, problem, served
 from starlette.types import Receive, Scope, Send

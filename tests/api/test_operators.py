@@ -99,6 +99,7 @@ async def test_a_natively_paused_run_is_read_as_far_as_temporal_knows_it(
         read = await api.interrupt(gate)
         events = (await api.http.get(f"/runs/{run_id}/events")).json()["items"]
         result = await api.http.get(f"/runs/{run_id}/result")
+        unread = await api.http.get(f"/runs/{run_id}/messages")
         again = await api.http.post(
             "/runs",
             json={
@@ -129,6 +130,8 @@ async def test_a_natively_paused_run_is_read_as_far_as_temporal_knows_it(
     assert (read["id"], read["prompt"]) == (gate, "Pay 3?")
     assert "interrupt.opened" in [event["type"] for event in events]
     assert problem(result, 409, "not_finished")["run_status"] == "awaiting-input"
+    # Which messages are unread only the run itself knows, and repeating the question does not help.
+    assert "Unpause it" in problem(unread, 409, "natively_paused")["detail"]
     assert (again.status_code, again.json()["run_id"]) == (200, run_id)
 
 

@@ -203,6 +203,29 @@ async def test_an_answer_to_something_else_than_was_asked_is_stale(api: Api) -> 
     assert fresh.status_code == 200
 
 
+async def test_an_answer_with_the_digest_of_another_question_is_stale(api: Api) -> None:
+    run_id, (gate, other) = await api.waiting("gates")
+    shown = {gate: (await api.interrupt(gate))["digest"]}
+    bodies: list[dict[str, object]] = [
+        {"interrupt_id": other, "response": 1, "digests": shown},
+        {"responses": {other: 1}, "digests": shown},
+    ]
+    path = f"/runs/{run_id}/respond"
+    refused = [await api.http.post(path, json=body) for body in bodies]
+    # Somebody else is quicker, so that the answer without an id would go to the other question.
+    await api.http.post(f"/interrupts/{gate}/respond", json={"response": 1})
+    refused.append(await api.http.post(path, json={"response": 2, "digests": shown}))
+    still_open = await api.interrupt(other)
+    accepted = await api.http.post(path, json={"response": 2})
+    await api.until(run_id, "completed")
+    refused.append(await api.http.post(path, json=bodies[0]))
+
+    for response in refused:
+        found = problem(response, 409, "stale")
+        assert (found["interrupt_id"], found["answered"]) == (gate, [other])
+    assert (still_open["status"], accepted.status_code) == ("open", 200)
+
+
 async def test_an_answer_after_the_deadline_is_too_late(api: Api) -> None:
     run_id = await api.start("brief", {})
     await api.until(run_id, "halted")
@@ -210,7 +233,8 @@ async def test_an_answer_after_the_deadline_is_too_late(api: Api) -> None:
     response = await api.http.post(f"/interrupts/{gate['id']}/respond", json={"response": YES})
 
     found = problem(response, 410, "expired")
-    assert found["deadline"]
+    assert found["deadline"].endswith("Z")
+    assert found["ended_at"].endswith("Z")
     assert found["run_status"] == "halted"
 
 

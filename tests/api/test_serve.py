@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from ports import free_port
 from temporal_site import eventually
 
 from abeyance import SettingsError
@@ -36,11 +37,6 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     # Nobody answers there: the API has to do without.
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     return Settings(app=APP)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 async def answers(port: int) -> bool:

@@ -124,6 +124,14 @@ async def test_a_start_that_cannot_be_is_refused_and_starts_nothing(
     problem(await api.http.get(f"/runs/{run_id}"), 404, "unknown_run")
 
 
+async def test_a_limit_is_told_with_all_its_digits(api: Api) -> None:
+    limits = {"max_message_length": 1_234_567}
+    response = await api.http.post("/runs", json={"graph": "gated", "input": {}, "limits": limits})
+
+    (found,) = problem(response, 422, "invalid_body")["errors"]
+    assert "1234567 is more than the 10000" in found["message"]
+
+
 async def test_a_bad_run_id_is_told_what_is_wrong_with_it(api: Api) -> None:
     response = await api.http.post(
         "/runs", json={"graph": "gated", "input": {}, "run_id": "größe 1"}

@@ -75,3 +75,15 @@ def test_an_exporter_that_is_not_installed_is_an_error_that_says_what_to_install
 
     with pytest.raises(SettingsError, match=r"'pigeon'.*console.*abeyance\[otel\]"):
         traces.begin("abeyance-test")
+
+
+def test_the_protocol_of_traces_goes_before_that_of_all_signals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "semaphore")
+    monkeypatch.setattr(traces, "are_on", lambda: False)
+
+    with pytest.raises(SettingsError, match="'semaphore'"):
+        traces.begin("abeyance-test")

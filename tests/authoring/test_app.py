@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pydantic_settings
 import pytest
 
 from abeyance import Graph, GraphError
@@ -92,11 +93,13 @@ def test_a_graph_with_faults_is_not_served() -> None:
         load_graphs("shop_of_a_test:broken")
 
 
-def test_a_folder_of_the_users_hides_no_installed_package(tmp_path: Path) -> None:
+def test_a_folder_of_the_users_hides_no_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "pydantic_settings.py").write_text("one = 5")
-    hidden = sys.modules.pop("pydantic_settings")
-    try:
-        with pytest.raises(SettingsError, match="has no attribute 'one'"):
-            load_graphs("pydantic_settings:one")
-    finally:
-        sys.modules["pydantic_settings"] = hidden
+    # Whether or not something else has imported it: it is looked for anew, and put back afterwards.
+    monkeypatch.setitem(sys.modules, "pydantic_settings", pydantic_settings)
+    monkeypatch.delitem(sys.modules, "pydantic_settings")
+
+    with pytest.raises(SettingsError, match="has no attribute 'one'"):
+        load_graphs("pydantic_settings:one")

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from core_drive import ADA, T0, Drive, gate, graph
 
-from abeyance import wire
+from abeyance import arrivals, wire
 from abeyance.core import machine
 from abeyance.core.ledger import Ledger
 from abeyance.core.model import END, START, GoTo, Halt, ResumeRun
 from abeyance.errors import Code, Refusal
 from abeyance.outcome import visit_ended
-from abeyance.workflows import arrivals
 
 BOOL = {"type": "boolean"}
 

@@ -182,11 +182,11 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
         (
             {
                 "answer_to": "amount",
-                "response": {"type": "string"},
+                "response": {"type": ["string", "integer"]},
                 "timeout": 1,
                 "on_timeout": {"default": "much"},
             },
-            "a default answer that does not fit: the patch does not fit the state: /amount",
+            'a default answer that does not fit: (the answer): "much" is not of type "integer"',
         ),
         ({"timeout": 1, "on_timeout": {"default": float("nan")}}, "not JSON compliant"),
         ({"answer_to": "nope"}, "answers to 'nope', which is no field"),
@@ -198,7 +198,10 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
         ({"requested_capability": "a,b"}, "which nobody can hold"),
         ({"requested_capability": "a\nb"}, "which nobody can hold"),
         ({"prompt": 5}, "the node 'ask', question/prompt: Input should be a valid string"),
-        ({"prompt": "\ud800"}, "the node 'ask' cannot be written as JSON"),
+        ({"prompt": "\ud800"}, "the interrupt 'ask', prompt=: 'utf-8' codec can't encode"),
+        ({"reason": "x" * 100_001}, "the interrupt 'ask' shows 1000"),
+        ({"prompt": "x" * 100_001}, "may show 100000: keep large data elsewhere"),
+        ({"requested_capability": 5}, "asks for the capability 5, which nobody can hold"),
     ],
 )
 def test_a_wrong_option_of_an_interrupt_is_told(question: dict[str, Any], told: str) -> None:

@@ -88,8 +88,9 @@ def test_an_input_that_no_payload_can_hold_is_refused_with_its_size() -> None:
 
 def test_graph_and_input_have_to_fit_together() -> None:
     graph = Graph("g", state=State)
-    graph.interrupt("a", prompt="?", payload="x" * 1_000_000)
-    graph.edge(START, "a")
+    for number in range(10):
+        graph.interrupt(f"a{number}", prompt="?", payload="x" * 99_000)
+        graph.edge(START, f"a{number}")
 
     launch({"text": "x" * 500_000}, graph)
     assert code_of(given={"text": "x" * 1_000_000}, graph=graph) is Code.PAYLOAD_TOO_LARGE
@@ -127,6 +128,10 @@ def test_all_labels_that_are_accepted_can_be_searched_for() -> None:
         (Limits(continue_as_new_after=2), "continue_as_new_after is 2, and the least is 3"),
         (Limits(grace=-1), "grace is -1, and the least is 0"),
         (Limits(grace=float("nan")), "grace is nan"),
+        (Limits(grace=float("inf")), "grace is inf"),
+        (Limits(pause_timeout=-1), "pause_timeout is -1"),
+        (Limits(max_visits="many"), "max_visits is 'many': Input should be a valid integer"),  # type: ignore[arg-type]
+        (Limits(allowed_actions=5), "allowed_actions is 5: "),  # type: ignore[arg-type]
     ],
 )
 def test_limits_that_no_run_can_live_with_are_refused(limits: Limits, told: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -135,6 +136,31 @@ def test_a_model_that_allows_extra_fields_keeps_them() -> None:
     assert states.patch({"y": {"z": (1, 2)}}) == {"y": {"z": [1, 2]}}
     assert states.read({"x": 1, "y": [2]}).y == [2]
     assert "not JSON compliant" in patch_error(states, {"y": NAN})
+
+
+def test_a_run_may_start_with_the_state_itself_and_what_was_left_to_its_default_is_made_anew() -> (
+    None
+):
+    numbers = count()
+
+    class Counted(BaseModel):
+        number: int
+        made: int = Field(default_factory=lambda: next(numbers))
+
+    given = Counted(number=1)
+
+    assert StateModel(Counted).initial(given) == {"number": 1, "made": 1}
+    assert StateModel(Counted).initial(Counted(number=1, made=7)) == {"number": 1, "made": 7}
+    assert StateModel(None).initial(given) == {"number": 1}
+
+
+@pytest.mark.parametrize("model", [Line, None])
+@pytest.mark.parametrize("given", [["id"], "id", 5, [("id", "o")]])
+def test_an_input_without_fields_is_refused(model: type[BaseModel] | None, given: Any) -> None:
+    refused = refusal(StateModel(model), given)
+
+    assert refused.code is Code.INVALID_INPUT
+    assert f"it is a {type(given).__name__}, and has to be a mapping of fields" in refused.message
 
 
 @pytest.mark.parametrize(

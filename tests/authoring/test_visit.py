@@ -223,6 +223,18 @@ async def test_a_message_of_any_length_is_cut() -> None:
     assert len((await visit(graph_of(fail))).message) < 2_100
 
 
+async def test_an_error_whose_text_cannot_be_told_is_told_by_its_type() -> None:
+    class Odd(Fatal):
+        def __str__(self) -> str:
+            raise KeyError("no text")
+
+    def fail() -> None:
+        raise Odd
+
+    outcome = await visit(graph_of(fail))
+    assert outcome.message == "Odd: (its text cannot be told: KeyError)"
+
+
 @pytest.mark.parametrize("error", [ValueError("odd"), NodeError("later"), KeyError("x")])
 @pytest.mark.parametrize("place", ["thread", "loop", "route"])
 async def test_other_errors_are_let_through_to_be_tried_again(error: Exception, place: str) -> None:

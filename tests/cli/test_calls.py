@@ -1,6 +1,7 @@
 """The commands over HTTP: what they print, what they refuse, and with which exit code."""
 
 import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -178,6 +179,10 @@ def test_what_is_refused_without_a_call_has_the_same_form(
         (["run"], "Missing argument"),
         (["show", "any", "--colour"], "No such option"),
         (["setup", "--retention", "a while"], "'a while' is not a duration"),
+        (
+            ["graph", "check", "gone.yaml"],
+            "'gone.yaml' cannot be read: No such file or directory\n",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
@@ -262,6 +267,20 @@ def test_setup_says_the_same_each_time_and_sets_the_retention(standing: Stack) -
     assert setup("--retention", "P40D")[1] == "retention of 'default': 40 days"
     (told,) = setup("--json")
     assert json.loads(told) == {"namespace": "default", "registered": [], "retention_days": 40}
+
+
+def test_a_retention_that_temporal_cannot_keep_is_told_in_our_words(standing: Stack) -> None:
+    done = standing.place.run("setup", "--retention", "3", TEMPORAL_ADDRESS=standing.temporal)
+
+    assert done.returncode == 2
+    assert "0:00:03 is too short: Temporal keeps ended runs for a day at least" in done.stderr
+
+
+def test_the_versions_are_told_without_an_api(terminal: Terminal) -> None:
+    code, out, err = terminal.call("--version")
+
+    assert (code, err) == (0, "")
+    assert re.fullmatch(r"abeyance .+, temporalio \d+\.\d+\.\d+, Python 3\.\d+\.\d+\n", out)
 
 
 def test_setup_of_a_server_that_is_not_there_is_one_line(place: Place) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import subprocess
 from hashlib import sha256
 from pathlib import Path
@@ -10,15 +9,11 @@ from pathlib import Path
 import httpx
 from command_line import Terminal
 from dev_stack import ROOT, Place, command, until
+from ports import free_port
 
 from abeyance.exit import ExitCode
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_the_page_has_every_exit_code() -> None:

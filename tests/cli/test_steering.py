@@ -32,7 +32,7 @@ def test_a_message_is_sent_listed_and_thrown_away(terminal: Terminal, standing: 
 
     assert terminal.call("messages", "steered", "--clear")[1] == "cleared    1\n"
     assert terminal.told("messages", "steered", "--clear") == {"cleared": 0}
-    assert terminal.call("messages", "steered")[1] == "unread     0, page 1\n"
+    assert terminal.call("messages", "steered")[1] == "unread     0\n"
 
 
 def test_a_run_is_told_to_do_something_again(terminal: Terminal, standing: Stack) -> None:

@@ -209,7 +209,7 @@ def test_a_deadline_may_reject_a_call() -> None:
     run.tick(60)
 
     assert run.orders("pay") == []
-    assert results(run) == [{"rejected": "nobody answered in time"}]
+    assert results(run) == [{"rejected": "nobody answered in time", "by": "timeout"}]
 
 
 def test_a_call_that_is_approved_waits_for_its_place_like_any_other() -> None:

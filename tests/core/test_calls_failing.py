@@ -194,7 +194,7 @@ def test_no_deadline_of_a_call_leads_to_another_place_in_its_agent(target: str) 
     assert [result.get("code") for result in results(run)] == ["unknown_node", None]
 
 
-def test_a_deadline_of_a_call_may_end_it_without_a_result() -> None:
+def test_a_deadline_of_a_call_may_end_it_and_says_what_nobody_answered() -> None:
     run = reviewing()
     turn(run, call("c1"), call("c2"))
     away = question("sure", "question", timeout=60.0, on_timeout=GoTo(node=END))
@@ -203,7 +203,7 @@ def test_a_deadline_of_a_call_may_end_it_without_a_result() -> None:
     assert len(run.orders("model")) == 1
     done(run, "c2", {"content": 2})
 
-    assert results(run) == [None, {"content": 2}]
+    assert results(run) == [{"unanswered": "sure"}, {"content": 2}]
 
 
 def test_an_agent_that_fails_has_its_failure_as_the_result_of_its_call() -> None:

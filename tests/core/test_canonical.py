@@ -3,12 +3,13 @@
 import hashlib
 import json
 import math
+from datetime import UTC, datetime
 
 import pytest
 from core_strategies import json_values
 from hypothesis import given
 
-from abeyance.core.canonical import DEEPEST, Json, canonical, sha256, size, why_not_json
+from abeyance.core.canonical import DEEPEST, Json, canonical, rfc3339, sha256, size, why_not_json
 
 
 def test_keys_are_sorted_and_no_space_is_written() -> None:
@@ -109,3 +110,8 @@ def test_what_is_nested_deeper_is_refused_and_does_not_break_the_stack(levels: i
     assert told in (why_not_json(nested(levels)) or "")
     with pytest.raises(ValueError, match=told):
         sha256(nested(levels))
+
+
+def test_a_time_ends_with_the_letter_of_utc() -> None:
+    assert rfc3339(datetime(2026, 3, 2, 9, tzinfo=UTC)) == "2026-03-02T09:00:00Z"
+    assert rfc3339(datetime(2026, 3, 2, 9, 0, 0, 250_000, UTC)) == "2026-03-02T09:00:00.250000Z"

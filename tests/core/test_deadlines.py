@@ -8,6 +8,7 @@ import pytest
 from core_drive import Drive, at, chain, gate, graph
 
 from abeyance.core import events
+from abeyance.core.canonical import rfc3339
 from abeyance.core.draft import Draft
 from abeyance.core.model import (
     END,
@@ -244,7 +245,7 @@ def test_a_pause_says_until_when() -> None:
     run = paused(Halt())
 
     (fact,) = run.facts("run.paused")
-    assert fact.data == {"reason": None, "mode": "after-node", "deadline": at(10).isoformat()}
+    assert fact.data == {"reason": None, "mode": "after-node", "deadline": rfc3339(at(10))}
     assert run.state.next_deadline() == at(10)
 
 

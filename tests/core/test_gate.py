@@ -9,7 +9,7 @@ from core_drive import Drive, at, chain, gate, graph
 
 from abeyance.core import events, machine
 from abeyance.core import gate as asking
-from abeyance.core.canonical import Json, sha256
+from abeyance.core.canonical import Json, rfc3339, sha256
 from abeyance.core.draft import Draft
 from abeyance.core.events import Responded
 from abeyance.core.ledger import digest_of, interrupt_id, judge
@@ -61,7 +61,7 @@ def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:
         "name": "ask",
         "kind": "question",
         "capability": "boss",
-        "deadline": at(60).isoformat(),
+        "deadline": rfc3339(at(60)),
     }
     assert (opened.created_at, opened.deadline, opened.number) == (at(0), at(60), fact.number)
     assert (opened.kind, opened.scope) == ("question", "graph:g")

@@ -8,9 +8,9 @@ import pytest
 from core_drive import ADA, Drive, at, chain, gate, graph
 
 from abeyance.core import events
-from abeyance.core.canonical import Json, sha256
+from abeyance.core.canonical import Json, rfc3339, sha256
 from abeyance.core.events import Responded, SchemaFault
-from abeyance.core.ledger import Ledger, addressee, judge, receipt_of
+from abeyance.core.ledger import Ledger, addressee, judge, receipt_of, refuse_strays
 from abeyance.core.model import START, Default, GoTo
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
 from abeyance.errors import Code, Refusal
@@ -110,7 +110,7 @@ def test_another_answer_to_a_settled_one_is_refused() -> None:
     assert refusal.details == {
         "interrupt_id": id_,
         "answered_by": "ada",
-        "answered_at": at(0).isoformat(),
+        "answered_at": rfc3339(at(0)),
     }
     assert refusal_of(run, {id_: 1}).code is Code.ALREADY_ANSWERED
 
@@ -131,7 +131,7 @@ def test_an_expired_interrupt_is_gone() -> None:
 
     refusal = refusal_of(run, {id_: True})
     assert refusal.code is Code.EXPIRED
-    assert refusal.details == {"interrupt_id": id_, "deadline": at(10).isoformat()}
+    assert refusal.details == {"interrupt_id": id_, "deadline": rfc3339(at(10))}
 
 
 def test_a_cancelled_interrupt_is_withdrawn() -> None:
@@ -236,6 +236,19 @@ def test_an_answer_to_what_was_shown_before_is_stale() -> None:
     assert run.status == "completed"
 
 
+def test_a_digest_of_what_is_not_answered_is_stale() -> None:
+    run = asking()
+    shown = run.open("ask")
+    other = f"{shown.id[:-1]}x"
+    event = Responded(**run.response({shown.id: True}, digests={other: shown.digest}), now=at(1))
+
+    with pytest.raises(Refusal) as refused:
+        refuse_strays(event)
+    assert refused.value.code is Code.STALE
+    assert refused.value.details == {"interrupt_id": other, "answered": [shown.id]}
+    refuse_strays(Responded(**run.response({shown.id: True}), now=at(1)))
+
+
 def test_whoever_comes_around_the_api_may_answer_what_asks_for_no_capability() -> None:
     run = asking()
     run.answer("ask", True, principal=TEMPORAL)
@@ -254,7 +267,7 @@ def test_an_answer_after_the_default_is_told_the_default() -> None:
         assert refusal.details == {
             "interrupt_id": id_,
             "answered_by": "timeout",
-            "answered_at": at(10).isoformat(),
+            "answered_at": rfc3339(at(10)),
             "answer": {"approved": False},
         }
 

@@ -122,6 +122,7 @@ PASSIVE = {
     events.RotationDue,
     events.Restored,
     events.Evicted,
+    events.SignalRefused,
 }
 """What happens without anybody doing something."""
 
@@ -222,6 +223,10 @@ TABLE: dict[str, Row] = {
     "work takes messages":   Row(events.MessagesTaken, {"visit": WORK, "upto": 5}, "+ . + . . . . ."),
     "work takes none":       Row(events.MessagesTaken, {"visit": WORK, "upto": 0}, ". . . . . . . ."),
     "messages are cleared":  Row(events.MessagesCleared, BY_ADA, "+ + + . . . . ."),
+    "a signal was refused":  Row(
+        events.SignalRefused, {"signal": "pause", "code": "invalid_body", "reason": "why"},
+        "+ + + + . . . .",
+    ),
     "values are edited":     Row(events.ValuesEdited, edit({"x": 2}), edited("+")),
     "old values are edited": Row(events.ValuesEdited, edit({"x": 2}, version=9), edited("stale")),
     "no field is edited":    Row(events.ValuesEdited, edit({"y": 2}), edited("invalid_input")),

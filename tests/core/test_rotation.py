@@ -133,3 +133,20 @@ def test_a_run_that_has_ended_is_not_handed_over() -> None:
 
     assert (run.status, run.state.rotation) == ("completed", "soft")
     assert not machine.may_rotate(run.state)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_run_that_temporal_cancels_ends_in_the_history_in_which_it_is_cancelled(
+    *, hard: bool
+) -> None:
+    run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")], finally_=["tidy"]))
+    run.feed(events.RotationDue, hard=hard)
+    run.cancel(native=True)
+    run.stopped("a")
+    run.stopped("b")
+    run.feed(events.RotationDue, hard=True)
+
+    assert run.running == ["tidy"]
+    assert not machine.may_rotate(run.state)
+    run.finish("tidy")
+    assert run.status == "cancelled"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -205,8 +206,12 @@ async def test_a_moment_is_a_deadline_and_lets_time_decide() -> None:
         ),
         ("q", {"reason": {1, 2}}, "set is not a JSON value"),
         ("q", {"reason": "x" * 200_000}, "may show 100000"),
+        ("q", {"prompt": "x" * 200_000}, "may show 100000"),
+        ("q", {"prompt": "\ud800"}, "the interrupt 'q', prompt=: 'utf-8' codec can't encode"),
+        ("\ud800", {}, "a name is a text that"),
         ("q", {"response": object()}, "cannot be written as a JSON Schema"),
         ("q", {"requested_capability": "two words"}, "which nobody can hold"),
+        ("q", {"requested_capability": 7}, "the capability 7, which nobody can hold"),
         ("", {}, "a name is a text that is not empty"),
         ("a/b", {}, "has no '/'"),
         ("q", {"state": {1}}, "the state that 'work' gives with its question is not JSON"),
@@ -219,6 +224,66 @@ async def test_a_question_that_cannot_be_asked_fails_the_visit_and_says_why(
         await ctx.interrupt(name, **options)
 
     assert said in await failed(work)
+
+
+async def test_what_is_no_interrupt_is_said_to_be_none() -> None:
+    async def asks(state: State, ctx: Context) -> None:
+        await ctx.interrupts(["sure"])  # type: ignore[list-item]
+
+    def raises(state: State) -> None:
+        raise CompositeInterrupt(["sure"])  # type: ignore[list-item]
+
+    for work in (asks, raises):
+        assert "'sure' is no Interrupt: write Interrupt('name', prompt=...)" in await failed(work)
+
+
+@pytest.mark.parametrize("catching", ["bare", "base", "gathered", "left behind"])
+async def test_code_that_catches_its_own_question_does_not_go_on_without_the_answer(
+    catching: str,
+) -> None:
+    async def asks(state: State, ctx: Context) -> dict[str, Any]:
+        match catching:
+            case "bare":
+                try:
+                    await ctx.interrupt("sure")
+                except:  # noqa: E722
+                    return {"log": ["went on without"]}
+            case "base":
+                with contextlib.suppress(BaseException):
+                    await ctx.interrupt("sure")
+            case "gathered":
+                await asyncio.gather(ctx.interrupt("sure"), return_exceptions=True)
+            case _:
+                await asyncio.wait([asyncio.create_task(ctx.interrupt("sure"))])
+        return {"log": ["went on"]}
+
+    assert "'sure' was asked, and the code went on to its end without" in await failed(asks)
+
+
+async def test_a_question_that_is_caught_and_let_through_is_asked() -> None:
+    cleaned: list[str] = []
+
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        try:
+            answer = await ctx.interrupt("sure")
+        except BaseException:
+            cleaned.append("up")
+            raise
+        return {"log": [answer]}
+
+    ended = await run(one_node(work), answers={"sure": "yes"})
+    assert (ended.values["log"], cleaned) == (["yes"], ["up"])
+
+
+async def test_an_event_has_a_name() -> None:
+    async def nameless(state: State, ctx: Context) -> None:
+        ctx.emit("")
+
+    async def numbered(state: State, ctx: Context) -> None:
+        ctx.emit(5)  # type: ignore[arg-type]
+
+    for work in (nameless, numbered):
+        assert "a name is a text of 1 to 100 characters" in await failed(work)
 
 
 async def test_names_that_are_used_twice_are_an_authors_error() -> None:
@@ -323,3 +388,13 @@ async def test_what_travels_with_an_outcome_is_bounded() -> None:
     assert "asks 20 questions that take 18" in await failed(asks)
     assert "200000 bytes of them, and emits more" in await failed(emits)
     assert "may emit 1000 events" in await failed(emits_often)
+
+
+async def test_an_event_has_the_prefix_of_its_kind_once() -> None:
+    async def emits(state: State, ctx: Context) -> None:
+        ctx.emit("charged")
+        ctx.emit("user.charged")
+
+    ended = await run(one_node(emits))
+    own = [event.type for event in ended.events if event.type.startswith("user.")]
+    assert own == ["user.charged", "user.charged"]

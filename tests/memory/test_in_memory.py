@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sample_graphs import State, chain, gated, gates
+from sample_graphs import Decision, State, chain, gated, gates
 
 from abeyance import START, Context, Graph, Principal, Refusal, testing
 from abeyance.core.ledger import Interrupt
+from abeyance.core.state import Limits
 from abeyance.errors import Code
 
 
@@ -122,3 +123,97 @@ async def test_a_long_graph_takes_milliseconds() -> None:
     ended = await testing.run(chain(200))
 
     assert len(ended.values["log"]) == 200
+
+
+async def test_an_answer_may_be_an_instance_of_the_type_that_was_asked_for() -> None:
+    trial = testing.InMemoryRun(gated())
+    await trial.start()
+    for wrong in (object(), float("nan"), {"approved": float("inf")}):
+        with pytest.raises(Refusal) as refused:
+            await trial.respond("approve", wrong)
+        assert refused.value.code is Code.INVALID_ANSWER
+        assert refused.value.details["errors"][0]["pointer"] == ""
+    await trial.respond("approve", Decision(approved=True))
+
+    assert trial.status == "completed"
+
+
+async def test_several_answers_are_all_accepted_or_none_of_them() -> None:
+    trial = testing.InMemoryRun(gates(3))
+    await trial.start()
+    first = trial.interrupts[0]
+    with pytest.raises(Refusal) as unknown:
+        await trial.respond_all({"gate0": 1, "nope": 2})
+    with pytest.raises(Refusal) as stale:
+        await trial.respond_all({"gate0": 1, "gate1": 2}, digests={"gate0": "sha256:00"})
+    assert len(trial.interrupts) == 3
+    await trial.respond_all({"gate0": 1, "gate1": 2}, digests={"gate0": first.digest})
+    await trial.respond("gate2", 3, digest=trial.interrupts[0].digest)
+
+    assert (unknown.value.code, stale.value.code) == (Code.UNKNOWN_INTERRUPT, Code.STALE)
+    assert trial.status == "completed"
+
+
+async def test_a_name_that_several_questions_have_names_none() -> None:
+    graph = Graph("twice")
+    for name in ("left", "right"):
+        graph.subgraph(name, gated(), input={}, output={})
+        graph.edge(START, name)
+    trial = testing.InMemoryRun(graph)
+    await trial.start()
+    with pytest.raises(Refusal) as refused:
+        await trial.respond("approve", {"approved": True})
+
+    assert refused.value.code is Code.AMBIGUOUS_INTERRUPT
+    assert trial.interrupts[1].id in refused.value.message
+
+
+async def test_deadlines_and_values_are_edited_as_on_a_server() -> None:
+    trial = testing.InMemoryRun(gated())
+    await trial.start()
+    await trial.edit_deadline("approve", timeout="2d")
+    assert trial.interrupts[0].deadline == trial.now + timedelta(days=2)
+    await trial.edit_deadline("approve", timeout=None)
+    assert trial.interrupts[0].deadline is None
+    await trial.edit_deadline("approve", timeout="1h", on_timeout="halt")
+    with pytest.raises(Refusal) as unknown:
+        await trial.edit_values({"nope": 1})
+    with pytest.raises(Refusal) as stale:
+        await trial.edit_values({"log": ["edited"]}, version=99)
+    await trial.edit_values({"log": ["edited"]})
+    await trial.advance("1h")
+
+    assert (unknown.value.code, stale.value.code) == (Code.INVALID_INPUT, Code.STALE)
+    assert (trial.status, trial.reason) == ("halted", "interrupt-timeout")
+    assert trial.values["log"] == ["edited"]
+
+
+async def test_a_pause_may_end_by_itself() -> None:
+    trial = testing.InMemoryRun(gated())
+    await trial.start()
+    await trial.pause("audit", timeout="1h", on_timeout="halt")
+    await trial.advance("1h")
+
+    assert (trial.status, trial.reason) == ("halted", "pause-timeout")
+
+
+async def test_a_run_is_started_as_a_start_says() -> None:
+    looked = await testing.run(gated(), interrupt_before=["before"], run_id="mine")
+
+    assert [entry.name for entry in looked.interrupts] == ["interrupt_before"]
+    assert looked.interrupts[0].id.startswith("mine.")
+    with pytest.raises(Refusal) as refused:
+        await testing.run(gated(), limits=Limits(max_visits=0))
+    assert refused.value.code is Code.INVALID_BODY
+
+
+async def test_a_deadline_that_has_passed_already_is_taken_at_once() -> None:
+    async def late(state: Any, ctx: Context) -> dict[str, Any]:
+        long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+        return {"said": await ctx.interrupt("q", deadline=long_ago, on_timeout={"default": "no"})}
+
+    graph = Graph("late")
+    graph.node(late)
+    graph.edge(START, "late")
+
+    assert (await testing.run(graph)).values["said"] == "no"

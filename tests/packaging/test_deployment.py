@@ -5,10 +5,12 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
+from abeyance.duration import seconds
 from abeyance.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,8 +132,37 @@ def test_prometheus_asks_only_services_that_exist() -> None:
 
 def test_the_image_has_extras_that_the_package_has() -> None:
     text = (ROOT / "Dockerfile").read_text()
-    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", text, re.MULTILINE)
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-    assert {*extras.split(",")} <= {*declared["optional-dependencies"]}
+    assert extras() <= {*declared["optional-dependencies"]}
     assert '"$(echo /tmp/wheels/*.whl)[${EXTRAS}]"' in text
+
+
+def extras() -> set[str]:
+    (found,) = re.findall(r"^ARG EXTRAS=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    return {*found.split(",")}
+
+
+@pytest.mark.parametrize("name", ["worker", "api"])
+def test_traces_go_to_the_collector_and_the_image_can_send_them(name: str) -> None:
+    environment = SERVICES[name]["environment"]
+
+    assert environment["OTEL_TRACES_EXPORTER"] == "otlp"
+    assert urlsplit(environment["OTEL_EXPORTER_OTLP_ENDPOINT"]).hostname in SERVICES
+    assert "otel" in extras()
+
+
+def test_a_worker_is_not_killed_while_it_lets_its_nodes_go_on() -> None:
+    worker = SERVICES["worker"]
+
+    assert seconds(worker["stop_grace_period"]) > seconds(
+        worker["environment"]["ABEYANCE_SHUTDOWN_GRACE"]
+    )
+
+
+def test_what_an_operator_adds_is_told_to_all_that_have_to_agree() -> None:
+    ours = {name: service for name, service in SERVICES.items() if "build" in service}
+
+    assert ours.keys() == {"setup", "worker", "api"}
+    for service in ours.values():
+        assert service["env_file"] == [{"path": "./abeyance.env", "required": False}]

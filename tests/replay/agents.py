@@ -12,6 +12,7 @@ from scripted_agents import desk, scripted, told
 from temporal_site import eventually
 
 from abeyance import END, AfterToolCall, Agent, BeforeToolCall, Graph, ToolContext, tool, wire
+from abeyance.core.state import Limits
 from tests.replay.questions import open_questions, reply
 from tests.replay.stage import SHORT, Scenario, Stage
 
@@ -128,6 +129,71 @@ async def hooks_ask(stage: Stage) -> None:
         await run.answer(right="that is right")
         ended = await run.ended()
     assert ended.values["report"].endswith("paid bob 5000, that is right")
+
+
+def _guarded() -> Graph:
+    """An agent that calls an agent, about which a hook asks before and afterwards."""
+    cashier = Agent("cashier", model=scripted("Paid."))
+    clerk = Agent(
+        "clerk",
+        model=scripted([("cashier", {"task": "pay"})], told),
+        tools=[cashier.as_tool(description="Pays.")],
+        hooks=[Teller()],
+    )
+    return desk(clerk)
+
+
+class Teller:
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        event.args["task"] = await event.interrupt("task", response=str)
+
+    async def after_tool_call(self, event: AfterToolCall) -> None:
+        event.result = f"{event.result} {await event.interrupt('right')}"
+
+
+async def hooks_ask_about_an_agent(stage: Stage) -> None:
+    async with stage.run(_guarded()) as run:
+        await run.waiting()
+        await run.answer(task="pay twice")
+        await run.waiting()
+        await run.answer(right="That is right.")
+        ended = await run.ended()
+    assert ended.values["report"] == "cashier: success: Paid. That is right."
+
+
+async def hooks_that_ask_about_an_agent_are_handed_over(stage: Stage) -> None:
+    async with stage.run(_guarded(), limits=SHORT) as run:
+        await run.waiting()
+        await run.hand_over()
+        await run.answer(task="pay twice")
+        await run.waiting()
+        await run.answer(right="That is right.")
+        await run.ended()
+
+
+async def nobody_answers_for_calls(stage: Stage) -> None:
+    @tool
+    async def choose(ctx: ToolContext) -> str:
+        return str(await ctx.interrupt("which", timeout="1s", on_timeout="goto:END"))
+
+    @tool(approve=True, approval_timeout="1s", on_timeout="reject")
+    async def send() -> str:
+        return "sent"
+
+    calls: list[tuple[str, dict[str, Any]]] = [("choose", {}), ("send", {})]
+    graph = desk(Agent("clerk", model=scripted(calls, told), tools=[choose, send]))
+    async with stage.run(graph) as run:
+        ended = await run.ended()
+    assert "choose: interrupted: Nobody answered 'which' in time" in ended.values["report"]
+    assert "send: denied: Nobody answered in time" in ended.values["report"]
+
+
+async def many_calls_are_made_in_sequence(stage: Stage) -> None:
+    few = Limits(max_visits=2)
+    graph = paying(*[SMALL] * 5, tool_execution="sequential")
+    async with stage.run(graph, limits=few) as run:
+        ended = await run.ended()
+    assert ended.values["report"].count("paid eve 5") == 5
 
 
 class _Speaker:
@@ -250,6 +316,10 @@ SCENARIOS: list[Scenario] = [
     an_agent_calls_an_agent,
     an_agent_in_an_agent_is_handed_over,
     hooks_ask,
+    hooks_ask_about_an_agent,
+    hooks_that_ask_about_an_agent_are_handed_over,
+    nobody_answers_for_calls,
+    many_calls_are_made_in_sequence,
     an_agent_hears_what_is_said_before_it_ends,
     a_model_that_speaks_is_paused_now,
     a_model_that_speaks_is_cancelled,

@@ -7,9 +7,11 @@ from typing import Any
 
 from sample_graphs import Held, State, gated, gates
 from temporal_site import eventually
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
 
 from abeyance import START, Context, Graph
-from tests.replay.stage import Scenario, Stage
+from tests.replay.stage import Played, Scenario, Stage
 
 YES = {"approved": True}
 
@@ -231,6 +233,23 @@ async def a_signal_that_is_refused(stage: Stage) -> None:
         await run.ended()
 
 
+async def signals_that_nobody_can_read(stage: Stage) -> None:
+    async with stage.run(gated()) as run:
+        await run.waiting()
+        broken = RawValue(Payload(metadata={"encoding": b"json/plain"}, data=b"stop it"))
+        await run.handle.signal("pause", {"mood": "now"})
+        await run.handle.signal("cancel", broken)
+        await run.handle.signal("steer", broken)
+        await eventually(lambda: _has_rejected(run))
+        assert not (await run.waiting()).paused
+        await run.answer(approve=YES)
+        await run.ended()
+
+
+async def _has_rejected(run: Played) -> bool:
+    return [note.code for note in (await run.waiting()).rejected] == ["invalid_message"]
+
+
 async def paused_natively(stage: Stage) -> None:
     async with stage.run(gated()) as run:
         await run.waiting()
@@ -321,6 +340,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     signals_without_an_argument,
     signals_before_the_first_task,
     a_signal_that_is_refused,
+    signals_that_nobody_can_read,
     paused_natively,
     reset_by_an_operator,
     a_finally_node_that_takes_too_long,

@@ -42,8 +42,8 @@ async def test_a_runs_blobs_are_deleted_and_no_others(blobs: Blobs) -> None:
     # What a file system may take for the same name.
     kept = [await blobs.put(run_id, b"one") for run_id in ("run-1", "Run-11", "Run_1", "Run 1")]
 
-    await blobs.delete_run("Run-1")
-    await blobs.delete_run("never-there")
+    assert await blobs.delete_run("Run-1") == 2
+    assert await blobs.delete_run("never-there") == 0
 
     for ref in gone:
         with pytest.raises(BlobMissing, match=r"is not in .*ABEYANCE_STORAGE"):

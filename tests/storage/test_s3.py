@@ -73,8 +73,8 @@ async def test_a_runs_blobs_are_deleted_all_of_them_and_no_others() -> None:
     refs = await asyncio.gather(*(blobs.put("run-1", bytes([n])) for n in range(30)))
     kept = await blobs.put("run-11", b"kept")
 
-    await blobs.delete_run("run-1")
-    await blobs.delete_run("run-1")
+    assert await blobs.delete_run("run-1") == 30
+    assert await blobs.delete_run("run-1") == 0
 
     with pytest.raises(BlobMissing, match=f"{refs[0]} is not in s3://{BUCKET}/"):
         await blobs.get(refs[0])

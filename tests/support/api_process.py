@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
-from killable import KillableServer, free_port
+from killable import KillableServer
+from ports import free_port
 from temporal_site import eventually
 
 _ROOT = Path(__file__).parents[2]

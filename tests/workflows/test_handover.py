@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from sample_graphs import Held, State, chain, gates
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowExecutionStatus
 
 from abeyance import END, START, Context, Graph, Refusal, wire
 from abeyance.core.state import Limits
@@ -181,3 +183,55 @@ async def test_a_hand_over_is_an_ordinary_continue_as_new(temporal: TemporalClie
         assert (ended.labels, ended.conversation_id) == ({"team": "blue"}, "c1")
         assert described.search_attributes["AbeyanceStatus"] == ["completed"]
         assert described.search_attributes["AbeyanceConversation"] == ["c1"]
+
+
+async def test_a_run_that_temporal_cancels_is_not_handed_over_any_more(
+    temporal: TemporalClient,
+) -> None:
+    graph = gates(1, "cancelled-late")
+    for name in ("one", "two", "three"):
+
+        @graph.node(name=name)
+        async def tidy(state: State) -> None:
+            return None
+
+        graph.finally_(name)
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start(limits=SMALL)
+        await site.until(run_id, "awaiting-input")
+        handle = temporal.get_workflow_handle(run_id)
+        await handle.cancel()
+        ended = await site.ended(run_id)
+
+        assert (ended.status, ended.cancelled_by) == ("cancelled", "temporal")
+        assert (await handle.describe()).status is WorkflowExecutionStatus.CANCELED
+        await site.replays(run_id)
+
+
+async def test_what_is_refused_first_after_a_hand_over_makes_nothing_be_forgotten(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(1, "refused-first"))
+    async with site.worker():
+        run_id = await site.start(limits=SMALL)
+        await site.until(run_id, "awaiting-input")
+        handle = temporal.get_workflow_handle(run_id)
+
+        async def is_handed_over() -> bool:
+            await handle.signal("resume")
+            return await executions(site, run_id) > 1
+
+        await eventually(is_handed_over)
+        # The server lets a history wait that begins so soon after another; an update does not wait.
+        with pytest.raises(Refusal):
+            await site.client.respond(run_id, {"nobody.0": 1}, principal=ANYBODY)
+        history = await handle.fetch_history()
+        types = [event.event_type for event in history.events]
+        await handle.signal("cancel")
+        ended = await site.ended(run_id)
+
+        # Else what comes after it may wait for ever, and a replay begins at another time.
+        assert EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in types
+        assert ended.status == "cancelled"
+        await site.replays(run_id)

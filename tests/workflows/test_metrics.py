@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from killable import free_port
+from ports import free_port
 from sample_graphs import State, gated, gates
 from scraped import Scraped, scraped
 from temporal_site import ANYBODY, Site, eventually

@@ -12,10 +12,13 @@ from typing import Any
 from sample_graphs import Held, State, chain, gated
 from temporal_cli import Operator
 from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.common import RawValue
 
 from abeyance import START, Fatal, Graph
+from abeyance.feed import Feed
 
 
 async def test_pause_and_resume_are_signals_without_an_argument(temporal: TemporalClient) -> None:
@@ -47,7 +50,7 @@ async def test_a_signal_may_carry_who_sends_it_and_why(temporal: TemporalClient)
         assert "`the bank is closed`; until" in said.out
 
 
-async def test_a_signal_that_cannot_be_read_is_dropped_and_the_run_goes_on(
+async def test_a_signal_that_cannot_be_read_is_told_and_the_run_goes_on(
     temporal: TemporalClient,
 ) -> None:
     site, operator = Site(temporal, gated()), Operator(temporal)
@@ -55,12 +58,36 @@ async def test_a_signal_that_cannot_be_read_is_dropped_and_the_run_goes_on(
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
         sent = await operator.workflow("signal", run_id, "--name", "pause", "--input", '{"a": 1}')
+        goto = '{"timeout": "1h", "on_timeout": "goto:nowhere"}'
+        await operator.workflow("signal", run_id, "--name", "pause", "--input", goto)
+        handle = site.temporal.get_workflow_handle(run_id)
+        words = Payload(metadata={"encoding": b"json/plain"}, data=b"stop it")
+        for name in ("cancel", "resume", "steer"):
+            await handle.signal(name, RawValue(words))
+        bytes_ = Payload(metadata={"encoding": b"binary/plain"}, data=b"stop it")
+        await handle.signal("pause", RawValue(bytes_))
+        strange = Payload(metadata={"encoding": b"morse"}, data=b"...---...")
+        await handle.signal("pause", RawValue(strange))
         shown = await operator.query(run_id, "view")
         answered = await operator.respond(run_id, response={"approved": False})
         ended = await site.ended(run_id)
+        told = [event async for event in Feed(temporal).follow(run_id, None)]
+        refused = [event.data for event in told if event.type == "signal.refused"]
 
-        assert sent.code == 0
-        assert (shown["status"], answered.code, ended.status) == ("awaiting-input", 0, "completed")
+        assert (sent.code, answered.code, ended.status) == (0, 0, "completed")
+        assert (shown["status"], shown["paused"]) == ("awaiting-input", False)
+        assert [(each["signal"], each["code"]) for each in refused] == [
+            ("pause", "invalid_body"),
+            ("pause", "unknown_node"),
+            ("cancel", "invalid_body"),
+            ("resume", "invalid_body"),
+            ("pause", "invalid_body"),
+            ("pause", "invalid_body"),
+        ]
+        assert "/a: Extra inputs are not permitted. It brought '{\"a\": 1}'" in refused[0]["reason"]
+        assert "It brought 'stop it'; send JSON, or nothing" in refused[2]["reason"]
+        assert [entry["code"] for entry in shown["rejected"]] == ["invalid_message"]
+        await site.replays(run_id)
 
 
 async def test_a_message_is_left_by_a_signal(temporal: TemporalClient) -> None:

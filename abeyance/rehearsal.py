@@ -1,0 +1,242 @@
+"""A run in memory: the effects of the core, carried out by the code of nodes, on a clock that is told.
+
+Nothing in it runs at once with anything else, so what happens, happens in one order. `testing` has what a
+test does to such a run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, assert_never
+
+from pydantic import BaseModel
+
+from abeyance import limits as limits_
+from abeyance import wire
+from abeyance.blobs import MemoryBlobs
+from abeyance.callerror import described
+from abeyance.core import effects, events, machine
+from abeyance.core.address import Address
+from abeyance.core.canonical import Json
+from abeyance.core.state import Limits
+from abeyance.errors import Blocked, FailureCode
+from abeyance.graph import Graph
+from abeyance.notebook import Notebook
+from abeyance.outcome import visit_ended
+from abeyance.visit import context_of, graph_for, run_visit
+
+BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
+MOST_STEPS: Final = 100_000
+_LONGEST_BACKOFF: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """One thing that a run told: the `type` is one of the event feed's."""
+
+    time: datetime
+    type: str
+    address: str | None
+    actor: str | None
+    data: Mapping[str, Json]
+
+
+class Rehearsal:
+    """A run that goes on until nothing can happen in it without an answer or the passing of time."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
+        *,
+        run_id: str = "test",
+        limits: Limits | None = None,
+        now: datetime = BEGINNING,
+        interrupt_before: str | Sequence[str] = (),
+        interrupt_after: str | Sequence[str] = (),
+        on_error: str | None = None,
+    ) -> None:
+        self.events: list[Happened] = []
+        self._graph = graph
+        self._now = now
+        self._wanted: deque[effects.Effect] = deque()
+        self._sent = 0
+        self._blobs = MemoryBlobs()
+        self._state = machine.new_run(
+            run_id=run_id,
+            spec=graph.build_for(
+                interrupt_before=interrupt_before,
+                interrupt_after=interrupt_after,
+                on_error=on_error,
+            ),
+            limits=limits_.checked(limits or Limits()),
+            values=graph.states.initial(input or {}),
+            now=now,
+        )
+
+    def take(self, visit: str, number: int) -> events.Message | None:
+        """The n-th message that a running visit takes, counted from 0; None if there is none."""
+        self._apply(events.MessagesTaken(now=self._now, visit=visit, upto=number + 1))
+        taken = self._state.visits[visit].taken
+        return taken[number] if len(taken) > number else None
+
+    async def _feed(self, event: events.Event) -> None:
+        self._apply(event)
+        for _ in range(MOST_STEPS):
+            if not self._wanted:
+                return
+            await self._perform(self._wanted.popleft())
+        message = (
+            f"the run did {MOST_STEPS} things without coming to rest: a loop without a way out"
+        )
+        raise RuntimeError(message)
+
+    def _apply(self, event: events.Event) -> None:
+        self._state, wanted = machine.advance(self._state, event)
+        self._wanted.extend(wanted)
+
+    async def _perform(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.RunNode():
+                await self._visit(effect)
+            case effects.DecideRoutes():
+                order = self._order("routes", effect)
+                await self._attempt(order, retries=0)
+            case effects.Publish():
+                self._tell(effect.type, effect.address, effect.actor, effect.data)
+            case effects.Yield():
+                self._apply(events.TaskBegan(now=self._now))
+            case effects.StopNode() | effects.Finish():
+                # Visits run one after another here, so none is under way when something else happens.
+                pass
+            case _:
+                assert_never(effect)
+
+    async def _visit(self, effect: effects.RunNode) -> None:
+        self._tell(f"{_what(effect.visit)}.started", effect.visit)
+        order = self._order(
+            "visit",
+            effect,
+            own=dict(effect.own),
+            journal=effect.journal,
+            saved=effect.saved,
+            interrupted=effect.interrupted,
+            item=effect.item,
+            results=effect.results,
+            inbox=effect.inbox,
+            guidance=effect.guidance,
+            outcome=effect.outcome,
+            local=effect.node.local,
+            call=effect.call,
+        )
+        await self._attempt(order, retries=effect.node.retries)
+
+    def _order(
+        self,
+        kind: Literal["visit", "routes"],
+        effect: effects.RunNode | effects.DecideRoutes,
+        **more: Any,
+    ) -> wire.VisitOrder:
+        graph, node = effect.graph, effect.node.id
+        return wire.VisitOrder(
+            kind=kind,
+            run_id=self._state.run_id,
+            graph=graph.name,
+            root=self._graph.name,
+            path=effect.path,
+            node=node,
+            address=effect.visit,
+            values=dict(effect.values),
+            answers=dict(effect.answers),
+            rules=graph.rules_on(node) if graph.has_clips_on(node) else (),
+            **more,
+        )
+
+    async def _attempt(self, order: wire.VisitOrder, *, retries: int) -> None:
+        steps: dict[str, Json] = dict(order.journal or {})
+
+        async def write(finished: Mapping[str, Json]) -> None:
+            steps.update(finished)
+
+        for attempt in range(1, retries + 2):
+            book = Notebook(steps, None if order.local else write, lambda: self._now)
+            context = context_of(
+                order,
+                notebook=book,
+                mail=_MemoryMail(self, order.address),
+                attempt=attempt,
+                logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
+                is_cancelled=lambda: False,
+                beat=lambda: None,
+                blobs=self._blobs,
+            )
+            try:
+                graph = graph_for(order, {self._graph.name: self._graph})
+                outcome = await run_visit(graph, order, context)
+            except Blocked:
+                raise
+            except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
+                outcome = wire.Failed(
+                    code=FailureCode.NODE_FAILED, message=described(error), journal=steps or None
+                )
+                if attempt <= retries:
+                    self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
+                    continue
+            break
+        self._visit_ended(order, outcome)
+
+    def _visit_ended(self, order: wire.VisitOrder, outcome: wire.VisitOutcome) -> None:
+        address = order.address
+        if isinstance(outcome, wire.Finished | wire.Interrupted):
+            self._tell_emitted(address, outcome.emitted)
+        if isinstance(outcome, wire.Finished) and order.kind == "visit":
+            self._tell(f"{_what(address)}.finished", address)
+            if outcome.turn is not None:
+                self._tell("model.turn", address, data=outcome.turn)
+        if isinstance(outcome, wire.Failed):
+            self._tell(
+                f"{_what(address)}.failed",
+                address,
+                code=outcome.code,
+                message=outcome.message,
+            )
+        self._apply(visit_ended(address, outcome, self._now))
+
+    def _tell_emitted(self, address: str, emitted: tuple[wire.Emitted, ...]) -> None:
+        for each in emitted:
+            self._tell(f"user.{each.name}", address, data={"data": each.data})
+
+    def _tell(
+        self,
+        type_: str,
+        address: str | None,
+        actor: str | None = None,
+        data: Mapping[str, Json] | None = None,
+        **more: Json,
+    ) -> None:
+        told = {**(data or {}), **more}
+        self.events.append(
+            Happened(time=self._now, type=type_, address=address, actor=actor, data=told)
+        )
+
+
+def _what(address: str) -> str:
+    return "tool" if Address.parse(address).is_call else "node"
+
+
+class _MemoryMail:
+    """The mail of a visit in memory, where nothing else happens while it runs."""
+
+    def __init__(self, trial: Rehearsal, visit: str) -> None:
+        self._trial = trial
+        self._visit = visit
+
+    async def take(self, number: int) -> events.Message | None:
+        return self._trial.take(self._visit, number)
+
+    async def wait_if_paused(self, timeout: float | None) -> bool:  # noqa: ARG002 nobody waits
+        return True

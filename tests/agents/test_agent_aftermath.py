@@ -1,0 +1,264 @@
+"""After-hooks of calls that were not made, and what the model is told of those that nobody answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_scripts import Script, call, ran, started, with_agent
+
+from abeyance import (
+    AfterModelCall,
+    AfterToolCall,
+    Agent,
+    BeforeModelCall,
+    BeforeToolCall,
+    ToolContext,
+    tool,
+)
+from abeyance.testing import InMemoryRun
+
+NO = {"approved": False, "reason": "too much"}
+YES = {"approved": True}
+REJECTED = "The call was rejected by a person, so it was not run: too much"
+
+
+class Watching:
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    async def after_tool_call(self, event: AfterToolCall) -> None:
+        self.seen.append((event.call_id, event.args, event.result, event.error, event.cancelled))
+        event.agent_state["seen"] = event.agent_state.get("seen", 0) + 1
+
+
+@tool(approve=True)
+async def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def paying(*hooks: object, calls: int = 1, **options: Any) -> tuple[Agent, Script]:
+    made = [call("pay", f"c{n}", amount=n) for n in range(1, calls + 1)]
+    script = Script(made, "done")
+    return Agent("clerk", model=script, tools=[pay], hooks=hooks, **options), script
+
+
+async def test_an_after_hook_sees_a_call_that_a_person_rejected() -> None:
+    watching = Watching()
+    clerk, script = paying(watching)
+    run = await started(clerk)
+    await run.respond("approve", NO)
+
+    assert watching.seen == [("c1", {"amount": 1}, REJECTED, True, True)]
+    assert script.told() == {"c1": ("denied", REJECTED)}
+    assert ran(run) == [], "a call that is rejected is never scheduled"
+
+
+async def test_an_after_hook_changes_what_the_model_reads_of_a_rejected_call() -> None:
+    class Soften:
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            event.result, event.error = "ask again tomorrow", False
+
+    clerk, script = paying(Soften())
+    run = await started(clerk)
+    await run.respond("approve", NO)
+
+    assert script.told() == {"c1": ("success", "ask again tomorrow")}
+
+
+async def test_an_after_hook_that_fails_does_not_hide_that_a_call_was_not_made() -> None:
+    class Broken:
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            message = "no connection"
+            raise OSError(message)
+
+    clerk, script = paying(Broken())
+    run = await started(clerk)
+    await run.respond("approve", NO)
+
+    assert script.told() == {"c1": ("denied", "denied by hook Broken: OSError: no connection")}
+
+
+async def test_an_after_hook_asks_about_a_rejected_call_and_others_are_not_heard_again() -> None:
+    class Doubting:
+        async def after_tool_call(self, event: AfterToolCall) -> None:
+            if event.cancelled and event.args["amount"] == 2:
+                event.result = await event.interrupt("why", response=str)
+
+    class Reviewing:
+        async def after_model_call(self, event: AfterModelCall) -> None:
+            await event.interrupt(f"turn {event.turn}")
+
+    watching = Watching()
+    clerk, script = paying(watching, Doubting(), Reviewing(), calls=3)
+    run = await started(clerk)
+    await run.respond("turn 1", "ok")
+    for entry in run.interrupts:
+        await run.respond(entry.id, NO)
+    (entry,) = run.interrupts
+    assert entry.address.endswith("node:model:2;process:Doubting.after.c2")
+    await run.respond("why", "no money")
+    await run.respond("turn 2", "ok")
+
+    assert [each[0] for each in watching.seen] == ["c1", "c2", "c3", "c2"]
+    assert list(script.told().values()) == [
+        ("denied", REJECTED),
+        ("denied", "no money"),
+        ("denied", REJECTED),
+    ]
+    assert run.status == "completed"
+
+
+async def test_what_an_after_hook_remembers_of_a_rejected_call_is_known_to_the_next_turn() -> None:
+    known: list[Any] = []
+
+    class Remembering(Watching):
+        async def before_model_call(self, event: BeforeModelCall) -> None:
+            known.append(event.agent_state.get("seen"))
+
+    clerk, _ = paying(Remembering(), calls=2)
+    run = await started(clerk)
+    for entry in run.interrupts:
+        await run.respond(entry.id, NO)
+
+    assert known == [None, 2]
+
+
+async def test_in_a_sequence_an_after_hook_is_heard_before_the_next_call_is_looked_at() -> None:
+    class Strict(Watching):
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            if event.agent_state.get("seen"):
+                event.cancel_tool = "one rejection is enough"
+
+    strict = Strict()
+    clerk, script = paying(strict, calls=2, tool_execution="sequential")
+    run = await started(clerk)
+    await run.respond("approve", NO)
+
+    assert script.told() == {
+        "c1": ("denied", REJECTED),
+        "c2": ("denied", "one rejection is enough"),
+    }
+    assert [each[0] for each in strict.seen] == ["c1", "c2"]
+
+
+async def test_an_after_hook_sees_a_call_that_a_hook_denied() -> None:
+    class Broken:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            message = "no connection"
+            raise OSError(message)
+
+    watching = Watching()
+    clerk, _ = paying(watching, Broken())
+    await started(clerk)
+
+    text = "denied by hook Broken: OSError: no connection"
+    assert watching.seen == [("c1", {"amount": 1}, text, True, True)]
+
+
+async def test_an_after_hook_sees_a_call_that_is_too_large_to_be_approved() -> None:
+    @tool(approve=True)
+    async def write(text: str) -> str:
+        return text
+
+    watching = Watching()
+    script = Script(call("write", "c1", text="x" * 200_000), "done")
+    await started(Agent("clerk", model=script, tools=[write], hooks=[watching]))
+
+    ((call_id, _, text, is_error, is_cancelled),) = watching.seen
+    assert (call_id, is_error, is_cancelled) == ("c1", True, False)
+    assert "smaller arguments" in text
+
+
+# Nobody answered in time
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "told"),
+    [
+        ("reject", "Nobody answered in time, so the call was not run"),
+        (
+            {"default": {"approved": False, "reason": "it is a holiday"}},
+            "Nobody answered in time, so the call was not run: it is a holiday",
+        ),
+        (
+            {"default": {"approved": False}},
+            "Nobody answered in time, so the call was not run",
+        ),
+    ],
+)
+async def test_a_call_that_its_deadline_rejects_was_rejected_by_nobody(
+    on_timeout: Any, told: str
+) -> None:
+    @tool(approve=True, approval_timeout="1h", on_timeout=on_timeout)
+    async def send(to: str) -> str:
+        return f"sent to {to}"
+
+    watching = Watching()
+    script = Script([call("send", "c1", to="ada"), call("send", "c2", to="bob")], "done")
+    run = await started(Agent("clerk", model=script, tools=[send], hooks=[watching]))
+    await run.respond(run.interrupts[1].id, {"approved": False, "reason": "too late"})
+    await run.advance("1h")
+
+    rejected = "The call was rejected by a person, so it was not run: too late"
+    assert script.told() == {"c1": ("denied", told), "c2": ("denied", rejected)}
+    assert [each[2:] for each in watching.seen] == [(told, True, True), (rejected, True, True)]
+
+
+async def test_a_call_whose_question_nobody_answered_in_time_says_so() -> None:
+    @tool
+    async def choose(ctx: ToolContext) -> str:
+        return str(await ctx.interrupt("which", timeout="1h", on_timeout="goto:END"))
+
+    watching = Watching()
+    script = Script(call("choose", "c1"), "done")
+    run = await started(Agent("clerk", model=script, tools=[choose], hooks=[watching]))
+    await run.advance("1h")
+
+    text = "Nobody answered 'which' in time, so the call was given up before it had a result."
+    assert (run.status, script.told()) == ("completed", {"c1": ("interrupted", text)})
+    assert watching.seen == [("c1", {}, text, True, True)]
+
+
+async def test_an_after_hook_sees_a_call_whose_question_cannot_be_asked() -> None:
+    @tool
+    async def choose(ctx: ToolContext) -> str:
+        return str(await ctx.interrupt("which", timeout="1h", on_timeout="goto:nowhere"))
+
+    watching = Watching()
+    script = Script(call("choose", "c1"), "done")
+    run = await started(Agent("clerk", model=script, tools=[choose], hooks=[watching]))
+
+    ((call_id, _, text, is_error, is_cancelled),) = watching.seen
+    assert (run.status, call_id, is_error, is_cancelled) == ("completed", "c1", True, False)
+    assert "would go to 'nowhere'" in text
+    assert script.told() == {"c1": ("failed", text)}
+
+
+async def test_an_after_hook_sees_a_call_that_a_person_skipped() -> None:
+    made: list[str] = []
+
+    @tool
+    async def look(path: str) -> str:
+        made.append(path)
+        return f"looked at {path}"
+
+    async def model(messages: list[Any], info: Any) -> Any:
+        if len(messages) == 1:
+            await run.pause()
+        return script(messages, info)
+
+    watching = Watching()
+    script = Script([call("look", "c1", path="/a"), call("look", "c2", path="/b")], "done")
+    run = InMemoryRun(with_agent(Agent("clerk", model=model, tools=[look], hooks=[watching])))
+    await run.start()
+    (skipped,) = [each.address for each in run.state.visits.values() if ":c1" in each.address]
+    await run.send(action="skip", target=skipped)
+    await run.resume()
+
+    text = "A person skipped the call, so it was not run."
+    assert (run.status, made) == ("completed", ["/b"])
+    assert script.told() == {"c1": ("denied", text), "c2": ("success", "looked at /b")}
+    assert sorted(each[0] for each in watching.seen) == ["c1", "c2"]
+    assert ("c1", {"path": "/a"}, text, True, True) in watching.seen

@@ -1,0 +1,312 @@
+"""Hooks around the calls of agents: they ask, edit, cancel and look back as around those of tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_scripts import Script, call, places, ran, started
+
+from abeyance import AfterToolCall, Agent, BeforeToolCall, Refusal
+
+CLERK = "graph:g;node:review;agent:clerk"
+HELPER = f"{CLERK};tool:helper:c1;agent:helper"
+YES = {"approved": True}
+
+
+class Asking:
+    """Asks whether a call may be made, under a name, and does as it is told."""
+
+    async def before_tool_call(self, event: BeforeToolCall) -> None:
+        answer = await event.interrupt("sure", reason=event.args, requested_capability="helpers")
+        if answer == "no":
+            event.cancel_tool = "a person said no"
+        if isinstance(answer, dict):
+            event.args.update(answer)
+        event.agent_state["asked"] = answer
+
+
+class Watching:
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    async def after_tool_call(self, event: AfterToolCall) -> None:
+        self.seen.append((event.call_id, event.args, event.result, event.error, event.cancelled))
+
+
+class Looking:
+    """Asks about every result, and takes the answer in its place."""
+
+    async def after_tool_call(self, event: AfterToolCall) -> None:
+        event.result = await event.interrupt("look", reason={"result": event.result})
+
+
+class Broken:
+    def __init__(self, moment: str) -> None:
+        setattr(self, moment, self._raise)
+
+    async def _raise(self, event: Any) -> None:
+        message = "no connection"
+        raise OSError(message)
+
+
+class Team:
+    """A clerk that calls a helper, in these calls."""
+
+    def __init__(self, *calls: Any, helped: Any = "helped", **options: Any) -> None:
+        self.inner = Script(helped)
+        helper = Agent("helper", model=self.inner)
+        self.script = Script(list(calls) or [call("helper", "c1", task="look")], "done")
+        about = options.pop("about", {})
+        tools = [helper.as_tool(description="Helps.", **about)]
+        self.clerk = Agent("clerk", model=self.script, tools=tools, **options)
+
+
+async def test_a_hook_asks_before_an_agent_is_called_and_lets_it_through() -> None:
+    team = Team(hooks=[Asking()])
+    run = await started(team.clerk)
+    (entry,) = run.interrupts
+    assert (entry.address, entry.reason) == (
+        f"{CLERK};tool:helper:c1;process:Asking",
+        {"task": "look"},
+    )
+    assert (run.status, team.inner.seen) == ("awaiting-input", [])
+    await run.respond("sure", "yes")
+
+    assert (run.status, team.inner.heard(0)) == ("completed", ["look"])
+    assert team.script.told() == {"c1": ("success", "helped")}
+    inner = [event.address for event in run.events if event.type == "model.turn"]
+    assert f"{HELPER};node:model" in inner
+    assert run.state.scopes.keys() == {"graph:g"}
+
+
+async def test_an_agent_is_not_entered_that_a_person_kept_out_through_a_hook() -> None:
+    team = Team(hooks=[Asking()])
+    run = await started(team.clerk)
+    await run.respond("sure", "no")
+
+    assert (run.status, team.inner.seen) == ("completed", [])
+    assert team.script.told() == {"c1": ("denied", "a person said no")}
+
+
+async def test_what_a_hook_makes_of_a_task_is_what_the_agent_is_told() -> None:
+    class Edit:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            event.args["task"] += ", please"
+
+    team = Team(hooks=[Edit()])
+    await started(team.clerk)
+    assert team.inner.heard(0) == ["look, please"]
+
+    watching = Watching()
+    team = Team(hooks=[Edit(), Asking(), watching])
+    run = await started(team.clerk)
+    assert run.interrupts[0].reason == {"task": "look, please"}
+    await run.respond("sure", {"task": "look twice"})
+    assert team.inner.heard(0) == ["look twice"]
+    assert watching.seen == [("c1", {"task": "look twice"}, "helped", False, False)]
+
+
+async def test_a_hook_that_leaves_a_task_that_does_not_fit_keeps_the_agent_out() -> None:
+    team = Team(hooks=[Asking()])
+    run = await started(team.clerk)
+    await run.respond("sure", {"task": 7})
+
+    assert team.inner.seen == []
+    outcome, text = team.script.told()["c1"]
+    assert (outcome, "do not fit any more" in text) == ("denied", True)
+
+
+async def test_a_hook_that_fails_when_it_was_answered_keeps_the_agent_out() -> None:
+    class Fragile:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            if await event.interrupt("sure") == "yes":
+                message = "no connection"
+                raise OSError(message)
+
+    team = Team(hooks=[Fragile()])
+    run = await started(team.clerk)
+    await run.respond("sure", "yes")
+
+    assert (run.status, team.inner.seen) == ("completed", [])
+    text = "denied by hook Fragile: OSError: no connection"
+    assert team.script.told() == {"c1": ("denied", text)}
+
+
+async def test_a_hook_may_ask_one_thing_after_the_other_before_an_agent() -> None:
+    class Twice:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            first = await event.interrupt("first")
+            event.args["task"] = f"{first} {await event.interrupt('second')}"
+
+    team = Team(hooks=[Twice()])
+    run = await started(team.clerk)
+    await run.respond("first", "look")
+    assert (places(run), team.inner.seen) == ([("process:Twice", "second")], [])
+    await run.respond("second", "well")
+
+    assert team.inner.heard(0) == ["look well"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (YES, ("success", "helped")),
+        ({"approved": True, "arguments": {"task": "look hard"}}, ("success", "helped")),
+        (
+            {"approved": False, "reason": "not today"},
+            ("denied", "The call was rejected by a person, so it was not run: not today"),
+        ),
+    ],
+)
+async def test_an_approval_is_asked_for_after_what_a_hook_asked_about_an_agent(
+    answer: Any, told: Any
+) -> None:
+    team = Team(hooks=[Asking()], about={"approve": True})
+    run = await started(team.clerk)
+    await run.respond("sure", {"task": "look twice"})
+    (entry,) = run.interrupts
+    assert (entry.kind, entry.reason["arguments"]) == ("approval", {"task": "look twice"})
+    assert (entry.address, team.inner.seen) == (f"{CLERK};tool:helper:c1", [])
+    await run.respond("approve", answer)
+
+    assert team.script.told() == {"c1": told}
+    expected = [] if told[0] == "denied" else [answer.get("arguments", {"task": "look twice"})]
+    assert [team.inner.heard(n)[0] for n in range(len(team.inner.seen))] == [
+        each["task"] for each in expected
+    ]
+
+
+async def test_calls_of_one_agent_are_each_asked_about_and_told_apart() -> None:
+    calls = [call("helper", f"c{n}", task=f"look {n}") for n in range(3)]
+    team = Team(*calls, helped=lambda messages: messages[0].parts[0].content, hooks=[Asking()])
+    run = await started(team.clerk)
+    ids = [entry.id for entry in run.interrupts]
+    await run.respond(ids[2], {"task": "edited"})
+    assert (len(team.inner.seen), run.status) == (1, "awaiting-input")
+    await run.respond(ids[0], "yes")
+    await run.respond(ids[1], "no")
+
+    assert team.script.told() == {
+        "c0": ("success", "look 0"),
+        "c1": ("denied", "a person said no"),
+        "c2": ("success", "edited"),
+    }
+
+
+async def test_trust_that_was_given_before_an_agent_is_called_is_kept() -> None:
+    class Trusting:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            if not event.agent_state.get("trusted"):
+                event.agent_state["trusted"] = await event.interrupt("trust")
+
+    calls = [call("helper", "c1", task="one"), call("helper", "c2", task="two")]
+    team = Team(*calls, hooks=[Trusting()], tool_execution="sequential")
+    run = await started(team.clerk)
+    await run.respond("trust", True)
+
+    assert (run.status, len(team.inner.seen)) == ("completed", 2)
+
+
+async def test_who_answers_what_a_hook_asks_before_an_agent_needs_its_capability() -> None:
+    from abeyance.core.policy import Principal
+
+    team = Team(hooks=[Asking()])
+    run = await started(team.clerk)
+    with pytest.raises(Refusal, match="helpers"):
+        await run.respond("sure", "yes", principal=Principal(subject="eve"))
+    assert team.inner.seen == []
+
+
+async def test_an_after_hook_sees_what_an_agent_came_to() -> None:
+    watching = Watching()
+    team = Team(hooks=[watching])
+    await started(team.clerk)
+
+    assert watching.seen == [("c1", {"task": "look"}, "helped", False, False)]
+    assert team.script.told() == {"c1": ("success", "helped")}
+
+
+async def test_an_after_hook_is_told_with_which_task_a_person_let_an_agent_be_called() -> None:
+    watching = Watching()
+    team = Team(hooks=[watching], about={"approve": True})
+    run = await started(team.clerk)
+    await run.respond("approve", {"approved": True, "arguments": {"task": "look hard"}})
+
+    assert team.inner.heard(0) == ["look hard"]
+    assert watching.seen == [("c1", {"task": "look hard"}, "helped", False, False)]
+
+
+async def test_an_after_hook_asks_about_each_agent_and_is_asked_once_about_each() -> None:
+    watching = Watching()
+    calls = [call("helper", "c1", task="one"), call("helper", "c/2", task="two")]
+    team = Team(*calls, hooks=[Looking(), watching])
+    run = await started(team.clerk)
+    assert [(each.name, each.reason) for each in run.interrupts] == [
+        ("look", {"result": "helped"}),
+        ("look", {"result": "helped"}),
+    ]
+    first, second = run.interrupts
+    assert first.address.endswith("node:model:2;process:Looking.after.c1")
+    await run.respond(second.id, "well")
+    await run.respond(first.id, "badly")
+
+    assert (run.status, len(team.inner.seen), len(team.script.seen)) == ("completed", 2, 2)
+    assert team.script.told() == {"c1": ("success", "badly"), "c/2": ("success", "well")}
+    assert [each[2] for each in watching.seen[-2:]] == ["badly", "well"]
+
+
+async def test_an_after_hook_that_fails_denies_what_an_agent_came_to() -> None:
+    team = Team(hooks=[Broken("after_tool_call")])
+    run = await started(team.clerk)
+
+    text = "denied by hook Broken: OSError: no connection"
+    assert (run.status, team.script.told()) == ("completed", {"c1": ("denied", text)})
+
+
+async def test_an_after_hook_sees_that_an_agent_failed() -> None:
+    watching = Watching()
+    endless = Agent("helper", model=Script(call("nothing", "n")), max_turns=1)
+    script = Script(call("helper", "c1", task="look"), "done")
+    tools = [endless.as_tool(description="Helps.")]
+    await started(Agent("clerk", model=script, tools=tools, hooks=[watching]))
+
+    ((_, _, text, is_error, is_cancelled),) = watching.seen
+    assert (is_error, is_cancelled, "max_turns=1" in text) == (True, False, True)
+
+
+async def test_an_agent_that_a_hook_cancelled_is_not_entered_when_one_asks_about_it() -> None:
+    class No:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            event.cancel_tool = "not today"
+
+    team = Team(hooks=[No(), Looking()])
+    run = await started(team.clerk)
+    assert [each.reason for each in run.interrupts] == [{"result": "not today"}]
+    await run.respond("look", "perhaps tomorrow")
+
+    assert (team.inner.seen, run.status) == ([], "completed")
+    assert team.script.told() == {"c1": ("denied", "perhaps tomorrow")}
+    assert ran(run) == []
+
+
+async def test_cancelled_agents_at_the_end_of_a_sequence_are_asked_about_too() -> None:
+    class No:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            if event.args["task"] != "one":
+                event.cancel_tool = "x" * 2_500
+
+    calls = [call("helper", f"c{n}", task=task) for n, task in enumerate(["one", "two", "three"])]
+    team = Team(*calls, hooks=[No(), Looking()], tool_execution="sequential")
+    run = await started(team.clerk)
+    await run.respond("look", "seen one")
+    assert len(run.interrupts) == 2
+    for number, entry in enumerate(run.interrupts):
+        await run.respond(entry.id, f"seen {number}")
+
+    assert (run.status, len(team.inner.seen), len(team.script.seen)) == ("completed", 1, 2)
+    assert team.script.told() == {
+        "c0": ("success", "seen one"),
+        "c1": ("denied", "seen 0"),
+        "c2": ("denied", "seen 1"),
+    }

@@ -1,0 +1,138 @@
+"""Traces as a collector gets them: over OTLP, from the processes of a whole stack."""
+
+from __future__ import annotations
+
+import gzip
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+from dev_stack import Place
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+LEAVES = """\
+from opentelemetry import trace
+from abeyance import traces
+from abeyance.exit import leave
+
+traces.begin("leaving")
+with trace.get_tracer("test").start_as_current_span("the last"):
+    pass
+leave(0)
+"""
+LATER = "60000"
+"""In milliseconds: until then a process keeps its spans, unless it is told to stop."""
+
+
+class Collector:
+    """What answers where traces are sent, and keeps them."""
+
+    def __init__(self, server: ThreadingHTTPServer) -> None:
+        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+        self.paths: set[str] = set()
+        self.spans: list[tuple[str, Span]] = []
+
+    def take(self, path: str, body: bytes) -> None:
+        """Read one batch: each span is kept with the name of the service that made it."""
+        self.paths.add(path)
+        for batch in ExportTraceServiceRequest.FromString(body).resource_spans:
+            of = {entry.key: entry.value.string_value for entry in batch.resource.attributes}
+            for scope in batch.scope_spans:
+                self.spans += [(of["service.name"], span) for span in scope.spans]
+
+    def traces(self, service: str, name: str) -> set[bytes]:
+        """The traces in which a service has a span of this name."""
+        return {span.trace_id for of, span in self.spans if (of, span.name) == (service, name)}
+
+
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            collector.take(self.path, body)
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """It has nothing to tell."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        collector = Collector(server)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield collector
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def traced(place: Place, url: str) -> Place:
+    place.environment = {
+        **{name: text for name, text in place.environment.items() if not name.startswith("OTEL_")},
+        "OTEL_TRACES_EXPORTER": "otlp",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+        "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+        "OTEL_BSP_SCHEDULE_DELAY": LATER,
+    }
+    return place
+
+
+def test_a_collector_gets_the_whole_trace_of_a_run_by_the_time_that_the_stack_has_stopped(
+    place: Place,
+) -> None:
+    caller = "0af7651916cd43dd8448eb211c80319c"
+    with collecting() as collector, traced(place, collector.url).stack("--in-memory") as stack:
+        body = {"graph": "sum", "input": {"amount": 2}, "run_id": "traced"}
+        parent = {"traceparent": f"00-{caller}-b7ad6b7169203331-01"}
+        assert httpx.post(f"{stack.api}/runs", json=body, headers=parent).status_code == 201
+        stack.view("traced", "awaiting-input")
+        assert stack.answer("traced", 3).status_code == 200
+        stack.view("traced", "completed")
+        stack.process.send_signal(signal.SIGTERM)
+        assert stack.process.wait(timeout=10) == 0
+
+    assert collector.paths == {"/v1/traces"}
+    trace = bytes.fromhex(caller)
+    assert collector.traces("abeyance-api", "POST /runs") == {trace}
+    for name in ("RunWorkflow:AgentRun", "RunActivity:sum.double", "RunActivity:sum.add"):
+        assert collector.traces("abeyance-worker", name) == {trace}, name
+
+
+@pytest.mark.parametrize("listens", [False, True], ids=["is away", "never answers"])
+def test_a_collector_that(place: Place, listens: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        if not listens:
+            mute.close()
+        with traced(place, url).stack("--in-memory") as stack:
+            stack.start("untraced")
+            assert stack.answer("untraced", 3).status_code == 200
+            stack.view("untraced", "completed")
+            told_at = time.monotonic()
+            stack.process.send_signal(signal.SIGTERM)
+
+            assert stack.process.wait(timeout=15) == 0
+            assert time.monotonic() - told_at < 10
+            assert stack.errors.read_text() == ""
+
+
+def test_a_process_that_leaves_gives_up_on_a_collector_that_never_answers(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        traced(place, f"http://127.0.0.1:{mute.getsockname()[1]}")
+
+        # The exporter itself would go on for ten seconds, after which a container is killed.
+        done = place.python("-c", LEAVES, seconds=8)
+
+    assert (done.returncode, done.stdout) == (0, "")

@@ -1,0 +1,55 @@
+"""What docs/production.md tells an operator to do works, and it names every setting."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+
+from abeyance.api.auth import Tokens
+from abeyance.settings import Settings
+
+_PAGE = (Path(__file__).parents[2] / "docs" / "production.md").read_text(encoding="utf-8")
+_ROW = re.compile(r"^\| `ABEYANCE_([A-Z_]+)` \| (?:`([^`]+)`)? ?\| ", re.MULTILINE)
+
+
+def as_written(default: Any) -> str:
+    """A default as one would write it into the environment; none is nothing."""
+    match default:
+        case None | ():
+            return ""
+        case bool():
+            return str(default).lower()
+        case float():
+            return f"{default:g}"
+        case _:
+            return str(default)
+
+
+def test_every_setting_is_listed_with_its_default() -> None:
+    listed = {name.lower(): default for name, default in _ROW.findall(_PAGE)}
+
+    assert listed == {
+        name: as_written(field.default) for name, field in Settings.model_fields.items()
+    }
+
+
+def test_a_token_that_is_made_as_told_is_accepted_and_may_do_what_it_says(tmp_path: Path) -> None:
+    (recipe,) = re.findall(r"^ *```sh\n(.*?)^ *```", _PAGE, re.DOTALL | re.MULTILINE)
+
+    token = subprocess.run(
+        ["sh", "-euc", f'{recipe}\nprintf %s "$token"'],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    ).stdout
+
+    headers = [(b"authorization", f"Bearer {token}".encode())]
+    request = Request({"type": "http", "headers": headers})
+    principal = Tokens.read(tmp_path / "tokens.json").principal(request)
+    assert (principal.subject, principal.capabilities) == ("ada", ("runs:read", "runs:respond"))

@@ -1,0 +1,88 @@
+"""Deleting what is kept of a run: by its end at the earliest, and by a command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from temporal_site import Site
+from temporalio.client import Client as TemporalClient
+
+from abeyance import END, START, Graph
+from abeyance.blobs import FolderBlobs
+from abeyance.client import Client
+from abeyance.connection import connect_temporal
+from abeyance.core.policy import Principal
+from abeyance.errors import Code, Refusal, SettingsError
+from abeyance.settings import Settings
+
+LARGE = "letter" * 5_000
+ANYBODY = Principal(subject="ada", capabilities=("*",))
+
+
+class Letter(BaseModel):
+    text: str = ""
+
+
+def letters() -> Graph:
+    graph = Graph("letters", state=Letter)
+    graph.interrupt("ask", prompt="Well?")
+    graph.edge(START, "ask")
+    graph.edge("ask", END)
+    return graph
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.fixture
+async def site(temporal: TemporalClient, tmp_path: Path) -> Site:
+    address = temporal.service_client.config.target_host
+    settings = Settings(storage=str(tmp_path))
+    return Site(
+        await connect_temporal(address, settings=settings), letters(), blobs=FolderBlobs(tmp_path)
+    )
+
+
+async def test_the_blobs_of_a_run_that_goes_on_are_not_deleted(site: Site, tmp_path: Path) -> None:
+    async with site.worker():
+        run_id = await site.start({"text": LARGE})
+        await site.until(run_id, "awaiting-input")
+        kept = files(tmp_path)
+        assert kept
+
+        with pytest.raises(Refusal, match=r"is awaiting-input: .* Cancel it") as refused:
+            await site.client.delete_blobs(run_id)
+        assert refused.value.code is Code.NOT_FINISHED
+        assert files(tmp_path) == kept
+
+        await site.client.respond(run_id, response=True, principal=ANYBODY)
+        await site.ended(run_id)
+        assert await site.client.delete_blobs(run_id) > 0
+        assert files(tmp_path) == []
+
+
+async def test_what_is_left_of_a_run_that_temporal_has_forgotten_is_deleted(
+    site: Site, tmp_path: Path
+) -> None:
+    await FolderBlobs(tmp_path).put("forgotten", b"left")
+
+    assert await site.client.delete_blobs("forgotten") == 1
+    assert await site.client.delete_blobs("forgotten") == 0
+
+
+async def test_where_temporal_cannot_be_asked_nothing_is_deleted(
+    temporal: TemporalClient, tmp_path: Path
+) -> None:
+    blobs = FolderBlobs(tmp_path)
+    await blobs.put("somewhere", b"kept")
+    elsewhere = await connect_temporal(
+        temporal.service_client.config.target_host, namespace="no-such-namespace"
+    )
+    client = Client(elsewhere, blobs=blobs, patience=0.5)
+
+    with pytest.raises(SettingsError, match="no-such-namespace"):
+        await client.delete_blobs("somewhere")
+    assert files(tmp_path)

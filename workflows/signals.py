@@ -1,0 +1,101 @@
+"""What a signal brings, read by the run itself.
+
+The SDK drops a signal that it cannot read, with no more than a line in the worker's log, and nobody waits
+for the answer of a signal. So the run takes what comes as it is, and tells as an event what it could not
+carry out.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+
+from abeyance import arrivals, wire
+from abeyance.core import events
+from abeyance.core.events import Control
+from abeyance.errors import Code, Refusal
+
+T = TypeVar("T", bound=wire.Request)
+
+NOTHING: Final = RawValue(Payload())
+"""What a signal without an argument brings."""
+
+TOLD: Final = "refused-signals-are-told"
+"""The patch since which a run tells what it refused. Runs that began before pass it over."""
+
+_SHOWN_CHARS: Final = 200
+
+
+def event_of(name: Control, brought: RawValue, now: datetime) -> events.Event:
+    """The event that a control signal means. Raises the Refusal of what cannot be read."""
+    match name:
+        case "pause":
+            return arrivals.paused(_order(name, brought, wire.Pause), now)
+        case "resume":
+            return arrivals.resumed(_order(name, brought, wire.Resume), now)
+        case "cancel":
+            return arrivals.cancel_requested(_order(name, brought, wire.Cancel), now)
+
+
+def refused(name: Control, refusal: Refusal, now: datetime) -> events.SignalRefused:
+    """The event that tells of a signal that was refused."""
+    return events.SignalRefused(
+        now=now, signal=name, code=str(refusal.code), reason=refusal.message
+    )
+
+
+def can_be_read(brought: RawValue) -> bool:
+    """Whether a signal brings a value at all."""
+    try:
+        _value(brought, object)
+    except Refusal:
+        return False
+    return True
+
+
+def whatever(brought: RawValue) -> Any:
+    """What a signal brings; where it is no value, its bytes as text."""
+    try:
+        return _value(brought, object)
+    except Refusal:
+        return brought.payload.data.decode(errors="replace")
+
+
+def _order(name: Control, brought: RawValue, kind: type[T]) -> T:
+    found = _value(brought, kind)
+    if found is None:
+        return kind()
+    if not isinstance(found, kind):
+        raise _unreadable(f"the signal {name!r} is JSON, and it brings bytes")
+    return found
+
+
+def _value(brought: RawValue, kind: type) -> Any:
+    if brought.payload == NOTHING.payload:
+        return None
+    try:
+        return workflow.payload_converter().from_payload(brought.payload, _or_nothing(kind))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = "".join(f"/{part}" for part in first["loc"])
+        raise _unreadable(f"{place or 'what it brings'}: {first['msg']}", brought) from None
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise _unreadable(str(error), brought) from None
+
+
+def _or_nothing(kind: type) -> Any:
+    # As in a signal by hand, where null is nothing.
+    return Any if kind is object else kind | None
+
+
+def _unreadable(why: str, brought: RawValue = NOTHING) -> Refusal:
+    shown = brought.payload.data[:_SHOWN_CHARS].decode(errors="replace")
+    return Refusal(
+        Code.INVALID_BODY,
+        f"The signal cannot be read: {why[:_SHOWN_CHARS]}. It brought {shown!r}; send JSON, or nothing.",
+    )
