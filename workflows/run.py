@@ -21,7 +21,7 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from abeyance import arrivals, views, wire
     from abeyance.core import effects, events, eviction, ledger, machine, messages, recall, snapshot
-    from abeyance.core.model import GraphSpec
+    from abeyance.core.model import FunctionNode, GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.outcome import visit_ended
@@ -331,10 +331,10 @@ class AgentRun:
             case effects.RunNode():
                 handle = visits.start_node(effect, self._start.run_id, root)
                 self._running[effect.visit] = handle
-                self._spawn(self._follow(effect.visit, handle, now, is_local=effect.node.local))
+                self._spawn(self._follow(effect.visit, handle, now, effect.node))
             case effects.DecideRoutes():
                 handle = visits.start_routes(effect, self._start.run_id, root)
-                self._spawn(self._follow(effect.visit, handle, now, is_local=True))
+                self._spawn(self._follow(effect.visit, handle, now, None))
             case effects.StopNode():
                 if (running := self._running.get(effect.visit)) is not None:
                     running.cancel()
@@ -360,12 +360,13 @@ class AgentRun:
             self._crash = error
 
     async def _follow(
-        self, visit: str, handle: visits.VisitHandle, ordered: datetime, *, is_local: bool
+        self, visit: str, handle: visits.VisitHandle, ordered: datetime, node: FunctionNode | None
     ) -> None:
-        report = await visits.report_of(handle)
+        report = await visits.report_of(handle, node)
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = visits.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
+        is_local = node is None or node.local
         self._feed(visit_ended(visit, report.outcome, now), is_local=is_local)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
