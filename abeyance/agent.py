@@ -19,6 +19,7 @@ from abeyance.duration import Duration, seconds
 from abeyance.hooks import hook_faults
 from abeyance.mcpserver import McpServer
 from abeyance.modelcall import ToolSpec
+from abeyance.nodecode import refuses
 from abeyance.output import FINAL_RESULT, OutputType
 from abeyance.toolcall import Tool
 from abeyance.toolform import tool
@@ -32,6 +33,8 @@ ENTRY_NODE: Final = "agents.entry"
 """The node of what is asked before an agent is called."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_LONGEST_NODE: Final = 100
 
 ToolLike: TypeAlias = "Tool | AgentTool | McpServer | Callable[..., Any]"
 
@@ -95,9 +98,11 @@ class Agent:
         self.tools = {each.name: each for each in found if isinstance(each, Tool)}
         self.agents = {each.name: each for each in found if isinstance(each, AgentTool)}
         self.servers = {
-            each.title: ServerTools(each) for each in found if isinstance(each, McpServer)
+            _node_of(each): ServerTools(each) for each in found if isinstance(each, McpServer)
         }
-        self._names = [each.title if isinstance(each, McpServer) else each.name for each in found]
+        self._names = [
+            _node_of(each) if isinstance(each, McpServer) else each.name for each in found
+        ]
         self._given = (tool_execution, memory)
 
     @property
@@ -107,10 +112,11 @@ class Agent:
 
     def _faults(self) -> Iterator[str]:
         execution, memory = self._given
-        if not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             yield f"an agent is named {self.name!r}; letters, digits, '_' and '-' make a name, up to 64"
         for name in sorted({each for each in self._names if self._names.count(each) > 1}):
-            yield f"two tools are named {name!r}"
+            more = "; give its McpServer a name=" if name in self.servers else ""
+            yield f"two tools are named {name!r}{more}"
         for name in sorted({MODEL_NODE, ENTRY_NODE, FINAL_RESULT} & {*self._names}):
             yield f"a tool is named {name!r}, which is taken: give it another name"
         for what, value, least in (
@@ -118,8 +124,12 @@ class Agent:
             ("max_corrections", self.max_corrections, 0),
             ("model_retries", self.model_retries, 0),
         ):
-            if value < least:
-                yield f"{what} is {value}, and is at least {least}"
+            if not isinstance(value, int) or value < least:
+                yield f"{what} is {value!r}, and is a whole number of at least {least}"
+        if (fault := _model_fault(self.model)) is not None:
+            yield fault
+        if not isinstance(self.instructions, str | None):
+            yield f"instructions={self.instructions!r} is no text"
         if execution not in {"concurrent", "sequential"}:
             yield f"tool_execution is {execution!r}, and is 'concurrent' or 'sequential'"
         if memory not in {None, "run"}:
@@ -162,6 +172,32 @@ class Agent:
             on_timeout=on_timeout,
         )(_never_called)
         return AgentTool(agent=self, tool=called)
+
+
+def _node_of(server: McpServer) -> str:
+    # A host with its port, such as localhost:8000, is no name of a node.
+    name = _NO_NAME.sub("_", server.title)
+    begins_well = name[:1].isalpha() or name.startswith("_")
+    return (name if begins_well else f"mcp_{name}")[:_LONGEST_NODE]
+
+
+def _model_fault(model: Any) -> str | None:
+    match model:
+        case str() if ":" in model or model == "test":
+            return None
+        case str():
+            return f"model={model!r} names no provider: write it as in 'openai:gpt-5'"
+        case _ if hasattr(model, "request"):
+            return None
+        case _ if callable(model):
+            if not refuses(model, 2):
+                return None
+            return f"model={model!r} has to take (messages, info), and return a ModelResponse"
+        case _:
+            return (
+                f"model={model!r} is neither a name such as 'openai:gpt-5', nor a Model, nor a function "
+                "of (messages, info)"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

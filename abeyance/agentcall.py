@@ -167,14 +167,25 @@ class _Call:
             is_once = ctx.call is not None and ctx.call.once
             if ctx.attempt - ctx.excused <= tool.retries and not is_once:
                 raise
+            # The model is told in a sentence; who has to mend the tool finds the rest here.
+            _logger.warning(
+                "run=%s address=%s | the tool failed, and the model is told so",
+                ctx.run_id,
+                ctx.address,
+                exc_info=failed.__cause__ or failed,
+            )
             return agentresults.error(failed.text)
         except CallError as wrong:
+            _logger.warning(
+                "run=%s address=%s | the model is told: %s", ctx.run_id, ctx.address, wrong.text
+            )
             return agentresults.error(wrong.text)
         except TimeoutError:
             if not bound.expired():
                 raise
             return agentresults.error(
-                f"{tool.name!r} took longer than its timeout of {tool.timeout:g} s"
+                f"{tool.name!r} took longer than its timeout of {tool.timeout:g} s. The call may have "
+                "been done."
             )
         self._memory = memory
         return agentresults.content(found)

@@ -5,7 +5,7 @@ A turn sends the calls of its model to the tools as a fan-out, which is gathered
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from abeyance.agent import ENTRY_NODE, MODEL_NODE, Agent, AgentTool
@@ -18,8 +18,9 @@ from abeyance.approvals import APPROVE
 from abeyance.context import Context
 from abeyance.core.events import Message, key_of
 from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode, TellCaller
+from abeyance.fitting import field_schema, misfit
 from abeyance.graph import Graph
-from abeyance.nodecode import NodeCode, call, can_take
+from abeyance.nodecode import NodeCode, call, can_take, refuses
 from abeyance.returned import Returned
 from abeyance.statemodel import StateModel
 from abeyance.toolcall import Tool
@@ -48,6 +49,29 @@ def prompt_of(states: StateModel, source: str | Callable[..., Any]) -> Prompt:
     return prompt
 
 
+def faults_of(
+    name: str,
+    agent: Agent,
+    states: StateModel,
+    source: str | Callable[..., Any],
+    output: str | None,
+) -> Iterator[str]:
+    """What is wrong with what leads into an agent and out of it, where its node stands."""
+    told = f"the agent {name!r}"
+    if isinstance(source, str):
+        if source not in states.fields and not states.is_open:
+            yield f"{told}, input=: {source!r} is no field of the state"
+    elif not callable(source) or refuses(source, 1, 2):
+        yield (
+            f"{told}, input=: {source!r} is neither a field of the state nor a function of (state) or of "
+            "(state, item)"
+        )
+    if output is not None:
+        why = misfit(agent.output.schema, field_schema(states, output))
+        if why is not None:
+            yield f"{told}, output=: its result cannot become {output!r}: {why}"
+
+
 async def _task(given: Mapping[str, Any]) -> str:
     # Who was asked about the call may have put another task in the place of the model's.
     answer = given["answers"].get(key_of("approval", APPROVE), {})
@@ -56,7 +80,10 @@ async def _task(given: Mapping[str, Any]) -> str:
 
 
 def lowered(agent: Agent, prompt: Prompt) -> Graph:
-    """The graph of an agent that begins with this prompt."""
+    """The graph of an agent that begins with this prompt. Raises TypeError for what is no agent."""
+    if not isinstance(agent, Agent):
+        message = f"{agent!r} is no Agent: write Agent('name', model=...)"
+        raise TypeError(message)
     graph = Graph(agent.name, state=AgentValues, description=agent.description)
     turn = Turn(agent, prompt)
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from abeyance import inherited, ruleform, statefaults, subgraph
 from abeyance.core.faults import faults_of
-from abeyance.core.model import Always, Condition, Else, GraphSpec, OnError, Rule, When
+from abeyance.core.model import (
+    Always,
+    Condition,
+    Else,
+    GraphSpec,
+    OnError,
+    Rule,
+    SubgraphNode,
+    When,
+)
 from abeyance.errors import GraphError
 from abeyance.intake import Intake, unreadable
 
@@ -49,6 +58,30 @@ def built(
         # A graph and the one around it may find the same.
         raise GraphError(graph.name, list(dict.fromkeys(faults)))
     return spec
+
+
+def nested(
+    intake: Intake,
+    name: str,
+    graph: Graph,
+    handed_in: Mapping[str, str] | None,
+    handed_out: Mapping[str, str] | None,
+) -> SubgraphNode:
+    """The node that another graph is; the graph itself is taken in when the outer one is built.
+
+    Raises TypeError for what is no graph.
+    """
+    if not hasattr(graph, "build_for"):
+        message = f"{graph!r} is no Graph: write subgraph({name!r}, graph)"
+        raise TypeError(message)
+    told = f"the nested graph {name!r}"
+    return SubgraphNode(
+        id=name,
+        graph=GraphSpec(name=graph.name),
+        description=graph.description,
+        input=intake.mapping(handed_in, f"{told}, input="),
+        output=intake.mapping(handed_out, f"{told}, output="),
+    )
 
 
 def wanted(

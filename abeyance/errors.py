@@ -75,6 +75,7 @@ class FailureCode(StrEnum):
     MODEL_UNAVAILABLE = "model_unavailable"
     TOOLS_UNAVAILABLE = "tools_unavailable"
     PAYLOAD_UNREADABLE = "payload_unreadable"
+    VISIT_TOO_LARGE = "visit_too_large"
     VALUES_INCOMPATIBLE = "values_incompatible"
     UNKNOWN_NODE = "unknown_node"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel
@@ -125,7 +126,8 @@ class Graph:
 
         def declare(function: NodeFunction) -> NodeFunction:
             if not callable(function):
-                message = f"{function!r} is no function: write @graph.node(name={function!r})"
+                named = function if isinstance(function, str) else name or "..."
+                message = f"{function!r} is no function: write @graph.node(name={named!r})"
                 raise TypeError(message)
             id_ = getattr(function, "__name__", "") if name is None else name
             told = f"the node {id_!r}"
@@ -210,20 +212,8 @@ class Graph:
         `{target field: source field}`; by default the fields that both have. What is asked in it is
         listed with the run's own questions, at its own address. `on_error` is as for a node.
         """
-        told = f"the nested graph {name!r}"
-        if on_error is None:
-            self._by_default.add(name)
-        self.subgraphs[name] = graph
-        self._add(
-            SubgraphNode(
-                id=name,
-                graph=GraphSpec(name=graph.name),
-                description=graph.description,
-                input=self._intake.mapping(input, f"{told}, input="),
-                output=self._intake.mapping(output, f"{told}, output="),
-                on_error=Fail() if on_error is None else self._intake.on_error(on_error, told),
-            )
-        )
+        node = building.nested(self._intake, name, graph, input, output)
+        self._declare_nested(node, graph, on_error)
 
     def agent(
         self,
@@ -232,18 +222,28 @@ class Graph:
         *,
         input: str | Callable[..., Any],  # noqa: A002 the contract's own word
         output: str | None = None,
+        on_error: str | None = None,
     ) -> None:
         """Declare a node that is an agent: a model that works with tools until it has an output.
 
         `input` is what it is told first, a text or a list of parts as a message has them: a field of the
-        state, or a function of the state, or of the state and the item of a fan-out. Its result is
-        written to the field `output`. What is asked in it is listed with the run's own questions.
+        state, or a function of the state, or of the state and the item of a fan-out. Its result goes to
+        the field `output`. What it asks is listed with the run's questions. `on_error` as for a node.
         """
         from abeyance import agentgraph
 
         inner = agentgraph.lowered(agent, agentgraph.prompt_of(self.states, input))
-        self._by_default.add(name)
-        self.declare(agentgraph.node_of(name, agent, output), inner=inner)
+        for fault in agentgraph.faults_of(name, agent, self.states, input, output):
+            self._intake.note(fault)
+        self._declare_nested(agentgraph.node_of(name, agent, output), inner, on_error)
+
+    def _declare_nested(self, node: SubgraphNode, inner: Graph, on_error: str | None) -> None:
+        if on_error is None:
+            self._by_default.add(node.id)
+        else:
+            told = f"the nested graph {node.id!r}"
+            node = replace(node, on_error=self._intake.on_error(on_error, told))
+        self.declare(node, inner=inner)
 
     def declare(
         self,

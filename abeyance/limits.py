@@ -25,6 +25,7 @@ _LEAST: Final = {
     "finally_timeout": 0,
     "settled_kept": 1,
     "task_bytes": 1,
+    "visit_bytes": 1,
     "continue_as_new_after": 3,
 }
 

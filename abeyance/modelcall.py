@@ -10,23 +10,27 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from abeyance.core.canonical import Json
 from abeyance.mediaurl import kept_from_downloading
 from abeyance.modelfailure import ModelRefused, ModelUnusable, failure_of, unprepared
+from abeyance.nodecode import call
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart
     from pydantic_ai.models import Model, ModelRequestParameters
+    from pydantic_ai.models.function import AgentInfo
     from pydantic_ai.tools import ToolDefinition
 
 ModelLike: TypeAlias = "str | Model | Callable[..., Any]"
 """A name such as `openai:gpt-5` or `test`; an instance of the model library's `Model`; or a function
 `(messages, info) -> ModelResponse`, sync or async, or one that yields pieces of text."""
+
+Part = TypeVar("Part", bound="ModelResponsePart")
 
 _LONGEST_ID: Final = 128
 
@@ -130,7 +134,7 @@ def _prepared(name: str, model: ModelLike) -> Model:
     if not isinstance(model, str):
         if inspect.isasyncgenfunction(model):
             return FunctionModel(stream_function=model, model_name=name)
-        return FunctionModel(model, model_name=name)
+        return FunctionModel(_demanding_a_response(name, model), model_name=name)
     try:
         return infer_model(model)
     except Exception as error:
@@ -138,6 +142,25 @@ def _prepared(name: str, model: ModelLike) -> Model:
         if failure is None:
             raise
         raise failure from error
+
+
+def _demanding_a_response(
+    name: str, function: Callable[..., Any]
+) -> Callable[..., Awaitable[ModelResponse]]:
+    from pydantic_ai.messages import ModelResponse
+
+    async def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        returned = await call(function, messages, info)
+        if not isinstance(returned, ModelResponse):
+            raise ModelRefused(
+                name,
+                f"the function {name!r}, which is the model, returned {str(returned)[:200]!r}, a "
+                f"{type(returned).__name__}; it has to return a ModelResponse of pydantic_ai.messages",
+            )
+        # Already here: the library counts what is in it.
+        return replace(returned, parts=[*map(_sendable, returned.parts)])
+
+    return model
 
 
 async def _answer(
@@ -216,7 +239,9 @@ def _can_stream(model: Model) -> bool:
 def _text_of(response: ModelResponse) -> ModelResponse:
     from pydantic_ai.messages import TextPart
 
-    parts = [part for part in response.parts if isinstance(part, TextPart) and part.content]
+    parts = [
+        _sendable(part) for part in response.parts if isinstance(part, TextPart) and part.content
+    ]
     return replace(
         response,
         # A provider's own ids name what it kept itself, and it keeps nothing of what was cut short.
@@ -240,7 +265,7 @@ def _with_distinct_calls(
         for call in message.tool_calls
     }
     parts: list[ModelResponsePart] = []
-    for part in response.parts:
+    for part in map(_sendable, response.parts):
         if isinstance(part, ToolCallPart):
             call_id = _free(_short(part.tool_call_id), taken)
             taken.add(call_id)
@@ -248,6 +273,28 @@ def _with_distinct_calls(
         else:
             parts.append(part)
     return replace(response, parts=parts)
+
+
+def _sendable(part: Part) -> Part:
+    """A part without the halves of characters, which JSON can hold and nobody can send on."""
+    changes = {
+        name: cleaned
+        for name in ("content", "args", "tool_name")
+        if (value := getattr(part, name, None)) is not None and (cleaned := _whole(value)) != value
+    }
+    return replace(part, **changes) if changes else part
+
+
+def _whole(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode(errors="replace").decode()
+        case dict():
+            return {_whole(key): _whole(each) for key, each in value.items()}
+        case list():
+            return [_whole(each) for each in value]
+        case _:
+            return value
 
 
 def _short(call_id: str) -> str:

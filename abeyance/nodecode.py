@@ -68,6 +68,17 @@ def can_take(function: Callable[..., Any], count: int, *, inbox: bool = False) -
     return True
 
 
+def refuses(function: Callable[..., Any], *counts: int) -> bool:
+    """Whether it is known that a function takes none of these numbers of arguments. Of what is built in,
+    such as `str`, it is not.
+    """
+    try:
+        inspect.signature(function)
+    except ValueError:
+        return False
+    return not any(can_take(function, count) for count in counts)
+
+
 async def call(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Call an author's function: a coroutine function here, a plain one in a thread.
 

@@ -75,6 +75,7 @@ class OutputType:
         self._is_wrapped = False
         self.tool: ToolSpec | None = None
         """The tool that the model is offered for it; None where the output is text."""
+        self.schema: Json = {"type": "string"}
         if declared is None or declared is str:
             return
         try:
@@ -86,6 +87,7 @@ class OutputType:
                 f" of it: {error.message}"
             )
             raise TypeError(message) from error
+        self.schema = schema
         self._is_wrapped = schema.get("type") != "object"
         self.tool = ToolSpec(
             name=FINAL_RESULT,

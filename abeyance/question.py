@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from abeyance.core.canonical import Json, size
 from abeyance.core.model import Ask, Default, InterruptNode, Question
+from abeyance.fitting import field_schema, misfit, narrowed
 from abeyance.intake import Intake
 from abeyance.statemodel import StateModel
 
@@ -40,7 +41,17 @@ def question_of(
     """The question; what is wrong with it is noted. Without a prompt, another has to supply one."""
     if response is None and isinstance(answer_to, str):
         response = states.answer_type(answer_to)
-    response_schema = intake.schema(response, told)
+        response_schema = intake.schema(response, told)
+    else:
+        response_schema = intake.schema(response, told)
+        if isinstance(answer_to, str):
+            field = field_schema(states, answer_to)
+            if (why := misfit(response_schema, field)) is not None:
+                intake.note(
+                    f"{told} answers to {answer_to!r} with what is none of its values: {why}"
+                )
+            # An answer that is accepted has to be one that the nodes which read it can read.
+            response_schema = narrowed(response_schema, field)
     prompt = intake.json("" if prompt is None else prompt, f"{told}, prompt=")
     reason = intake.json(reason, f"{told}, reason=")
     payload = intake.json(payload, f"{told}, payload=")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
@@ -20,6 +20,9 @@ from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.errors import SettingsError
 from abeyance.keyring import Keyring
 from abeyance.presets import PRESETS, Preset
+
+_STORED_VISIT_BYTES: Final = 20_000_000
+"""How much a visit may be given where Temporal gets a reference to it only."""
 
 
 def _listed(given: Any) -> Any:
@@ -153,6 +156,7 @@ class Settings(BaseSettings):
             pause_timeout=self.pause_timeout,
             grace=self.grace,
             continue_as_new_after=self.continue_as_new_after,
+            visit_bytes=Limits().visit_bytes if self.storage is None else _STORED_VISIT_BYTES,
         )
 
 

@@ -95,6 +95,11 @@ class StateModel:
             return type_
         return Annotated[type_, *found.metadata]
 
+    def patch_type(self, field: str) -> Any:
+        """What a patch may set a field to: of one with a reducer what is put to it, without bounds."""
+        found = self.fields[field]
+        return found.annotation if reducers_of(found) else found.rebuild_annotation()
+
     def initial(self, given: Mapping[str, Any] | BaseModel) -> dict[str, Json]:
         """The values with which a run starts, from a mapping or the author's own state. Raises the
         Refusal `invalid_input`.
@@ -173,7 +178,9 @@ class StateModel:
     def _patches(self) -> dict[str, TypeAdapter[Any]]:
         """What a patch may set: of a field with a reducer what is put to it, which has no bounds."""
         return {
-            name: self._adapter(field.annotation) if reducers_of(field) else self.adapters[name]
+            name: self._adapter(self.patch_type(name))
+            if reducers_of(field)
+            else self.adapters[name]
             for name, field in self.fields.items()
         }
 

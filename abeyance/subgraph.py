@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from abeyance.core.model import Node, SubgraphNode
 from abeyance.errors import GraphError
+from abeyance.fitting import field_schema, misfit
 from abeyance.intake import Intake
+from abeyance.statemodel import StateModel
 
 if TYPE_CHECKING:
     from abeyance.graph import Graph
@@ -29,6 +31,11 @@ def nested_in(graph: Graph, nodes: Mapping[str, Node], intake: Intake) -> dict[s
         except GraphError as error:
             for fault in error.faults:
                 intake.note(f"the nested graph {name!r}: {fault}")
+            # As much of it as what leads in and out is held against.
+            known = replace(
+                node.graph, fields=inner.states.field_specs(), open_values=inner.states.is_open
+            )
+            found[name] = replace(node, graph=known)
             continue
         handed_in = node.input
         if handed_in is None:
@@ -40,8 +47,23 @@ def nested_in(graph: Graph, nodes: Mapping[str, Node], intake: Intake) -> dict[s
                 f"the nested graph {name!r} gets no value for {field!r}, which has no default: map a "
                 "field to it with input={...}"
             )
+        for fault in _misfits(graph.states, inner.states, node):
+            intake.note(f"the nested graph {name!r}, {fault}")
         found[name] = replace(node, graph=spec, defaults=defaults)
     return found
+
+
+def _misfits(outer: StateModel, inner: StateModel, node: SubgraphNode) -> Iterator[str]:
+    ways = (
+        ("input=", node.input, outer, inner),
+        ("output=", node.output, inner, outer),
+    )
+    for told, mapping, source, target in ways:
+        shared = {field: field for field in source.fields if field in target.fields}
+        for taken, given in (shared if mapping is None else mapping).items():
+            why = misfit(field_schema(source, given), field_schema(target, taken))
+            if why is not None:
+                yield f"{told}: {given!r} cannot become {taken!r}: {why}"
 
 
 def _inside(graph: Graph) -> list[Graph]:

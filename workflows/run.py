@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.outcome import visit_ended
-    from abeyance.workflows import closing, signals, surface, visits
+    from abeyance.workflows import closing, handover, signals, surface, visits
     from abeyance.workflows.history import History
     from abeyance.workflows.leaving import leave_conversation
     from abeyance.workflows.metered import Metered
@@ -104,15 +104,9 @@ class AgentRun:
             self._notice.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
             if machine.may_rotate(self._state) and workflow.all_handlers_finished():
-                carry, graph, by_scope = snapshot.parted(self._state)
-                # The moment, not a count: after a reset, too, it is larger than any before.
-                moment = int(workflow.now().timestamp() * 1_000_000)
-                generation = max(moment, self._start.generation + 1)
-                news = {"generation": generation, "owes_word": True}
-                start = self._start.model_copy(update=news)
-                # A new history has the memo that the run was started with, unless it is given another.
-                memo = {k: v for k, v in workflow.memo().items() if k != wire.MEMO_FACTS}
-                workflow.continue_as_new(args=[start, graph, by_scope, carry], memo=memo)
+                handover.hand_over(self._state, self._start)
+                # It is too large for that: it goes on here, and this is tried again later.
+                self._advance(events.Restored(now=workflow.now()))
         await workflow.wait_condition(workflow.all_handlers_finished)
         await leave_conversation(self._start)
         if self._is_dirty:
@@ -281,17 +275,7 @@ class AgentRun:
     @workflow.query(description="What would become of a message that is sent now.")
     def check_message(self, message: wire.SteerMessage) -> wire.MessageCheck:
         event = arrivals.message_sent(message, workflow.now(), "-")
-        try:
-            machine.check(self._state, event)
-            return wire.MessageCheck(
-                duplicate=self._state.mailbox.knows(event.message),
-                queue_depth=len(self._state.mailbox.queue),
-            )
-        except Refusal as refusal:
-            view = wire.RefusalView(
-                code=refusal.code, message=refusal.message, details=dict(refusal.details)
-            )
-            return wire.MessageCheck(refusal=view)
+        return views.message_check(self._state, event)
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         if self._history.grew(is_local=is_local):

@@ -194,9 +194,10 @@ def _unknown_target(graph: GraphSpec, name: str, event: NodeFinished) -> str | N
         chosen = set(event.routed or ())
         allowed = {target for route in graph.routes_from(name) for target in route.targets}
     for target in sorted(chosen - allowed):
+        told = ", ".join(map(repr, sorted(allowed))) or "nowhere"
         return (
-            f"the node {name!r} chose to go to {target!r}; it may go to "
-            f"{', '.join(map(repr, sorted(allowed)))}: declare its targets with to=[...]"
+            f"the node {name!r} chose to go to {target!r}; it may go to {told}: declare its targets "
+            "with to=[...]"
         )
     return None
 

@@ -25,6 +25,7 @@ from typing import Literal, assert_never
 
 from abeyance.core import (
     asking,
+    burden,
     closing,
     deadlines,
     directives,
@@ -124,6 +125,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
         case events.Responded():
             ledger.judge(state.ledger, event)
             looks.refuse(state, event)
+            burden.refuse_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
             if node not in targets:
@@ -136,6 +138,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             messages.refuse(state, event.message)
         case events.ValuesEdited():
             edits.refuse_values(state, event)
+            burden.refuse_patch(state, event)
         case events.DeadlineEdited():
             edits.refuse_deadline(state, event)
         case _:

@@ -94,8 +94,8 @@ class Mailbox:
                 limit=bound,
                 actual=len(self.queue),
             )
-        taken = sum(_size(other) for other in self.queue)
-        if self.queue and taken + _size(message) > _MOST_BYTES:
+        taken = sum(size_of(other) for other in self.queue)
+        if self.queue and taken + size_of(message) > _MOST_BYTES:
             raise Refusal(
                 Code.QUEUE_FULL,
                 f"The run's {len(self.queue)} unread messages take {taken} bytes, and together with this "
@@ -155,7 +155,8 @@ def cut(text: str) -> str:
     return text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}..."
 
 
-def _size(message: Message) -> int:
+def size_of(message: Message) -> int:
+    """In bytes: what a message takes."""
     return size(_body(message))
 
 

@@ -13,11 +13,13 @@ from typing import assert_never
 
 from abeyance.core import (
     asking,
+    burden,
     flow,
     gate,
     items,
     leaving,
     looks,
+    mailbox,
     messages,
     nesting,
     recourse,
@@ -141,12 +143,13 @@ def _recover(draft: Draft, visit: Visit) -> bool:
 
 
 def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
-    values = items.values_of(draft.state, visit)
-    answers = items.answers_of(draft.state, visit)
-    scope = draft.state.scopes[visit.scope]
-    carried = scope.size if values is scope.values else size(values)
-    rest = [answers, visit.answers, visit.journal, visit.saved, visit.results]
-    if not _has_room(draft, carried + sum(map(size, rest))):
+    carried = burden.of(draft.state, visit)
+    if node.reads_inbox and not visit.starts:
+        carried += sum(map(mailbox.size_of, messages.for_visit(draft.state, visit)))
+    if (failure := burden.failure(draft.state, visit, carried)) is not None:
+        flow.fail(draft, visit, failure)
+        return True
+    if not _has_room(draft, carried):
         return False
     if node.reads_inbox and not visit.starts:
         visit = messages.read_at_start(draft, visit)
@@ -167,11 +170,11 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
         RunNode(
             visit=visit.address,
             graph=draft.graph(visit.scope),
-            path=scope.path,
+            path=draft.state.scopes[visit.scope].path,
             node=node,
             start=started.starts,
-            values=values,
-            answers=answers,
+            values=items.values_of(draft.state, visit),
+            answers=burden.answers_of(draft.state, visit),
             own=visit.answers,
             journal=visit.journal,
             saved=visit.saved,

@@ -63,8 +63,9 @@ class Limits:
     `allowed_actions` of messages: none means all; `allowed_media_hosts`, from which their media may be
     loaded: none means none.
 
-    `task_bytes` bounds what one workflow task sends; `settled_kept` how many settled interrupts are
-    remembered, so that a repeated answer gets its first receipt.
+    `task_bytes` bounds what one workflow task sends, `visit_bytes` what one visit is given, for which
+    Temporal has a bound of 2 MB where there is no storage; `settled_kept` how many settled interrupts
+    are remembered, so that a repeated answer gets its first receipt.
     """
 
     max_queue_size: int = 100
@@ -80,6 +81,7 @@ class Limits:
     finally_timeout: float = 60.0
     settled_kept: int = 1000
     task_bytes: int = 1_000_000
+    visit_bytes: int = 1_900_000
     continue_as_new_after: int = 1500
 
 

@@ -178,6 +178,28 @@ async def test_what_a_tool_raises_is_a_result_and_the_others_keep_theirs(till: T
     assert run.status == "completed"
 
 
+async def test_what_a_tool_raises_is_in_the_log_with_its_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool
+    async def fail() -> str:
+        message = "no such order"
+        raise LookupError(message)
+
+    @tool
+    async def endless() -> object:
+        return object()
+
+    script = Script([call("fail", "c1"), call("endless", "c2")], "done")
+    await started(Agent("clerk", model=script, tools=[fail, endless]))
+
+    raised, odd = [each for each in caplog.records if each.name == "abeyance.agent"]
+    assert "address=graph:g;node:review;agent:clerk;tool:fail:c1 |" in raised.getMessage()
+    assert raised.exc_info is not None
+    assert isinstance(raised.exc_info[1], LookupError)
+    assert "tool:endless:c2 | the model is told: 'endless' has run, but its" in odd.getMessage()
+
+
 async def test_what_is_fatal_is_told_to_nobody_but_people() -> None:
     @tool
     async def fail() -> str:
@@ -234,7 +256,12 @@ async def test_a_tool_that_hangs_is_cut_off_at_its_timeout() -> None:
     script = Script(call("hang", "c1"), "done")
     run = await started(Agent("clerk", model=script, tools=[hang]))
 
-    assert script.told() == {"c1": ("failed", "'hang' took longer than its timeout of 0.05 s")}
+    assert script.told() == {
+        "c1": (
+            "failed",
+            "'hang' took longer than its timeout of 0.05 s. The call may have been done.",
+        )
+    }
     assert run.status == "completed"
 
 

@@ -16,9 +16,11 @@ from pydantic_ai.messages import (
     DocumentUrl,
     ImageUrl,
     ModelMessage,
+    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
     TextPart,
+    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -119,6 +121,37 @@ async def test_what_a_provider_streams_is_put_together_and_the_provider_can_be_a
     assert (first.text, again.text) == ("Hello there", "Hello there")
     assert (first.finish_reason, first.state) == ("stop", "complete")
     assert [message["role"] for message in server.asked[0]["messages"]] == ["system", "user"]
+
+
+@pytest.mark.parametrize("returned", ["hello", None, {"parts": []}])
+async def test_a_function_that_returns_no_response_is_told_so(returned: Any) -> None:
+    def odd(messages: list[ModelMessage], info: AgentInfo) -> Any:
+        return returned
+
+    with pytest.raises(ModelRefused) as refused:
+        await request(odd, QUESTION)
+    told = str(refused.value)
+    assert f"returned {str(returned)!r}, a {type(returned).__name__}" in told
+    assert "has to return a ModelResponse" in told
+
+
+async def test_half_a_character_does_not_keep_a_response_from_being_sent_on() -> None:
+    def odd(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(
+            parts=[
+                ThinkingPart("h\ud83dm"),
+                TextPart("well\ud800"),
+                ToolCallPart("look\ud800up", {"city": ["\ud800"]}, "c1"),
+                ToolCallPart("lookup", '{"city": "\ud800"}', "c2"),
+            ]
+        )
+
+    response = await request(odd, QUESTION, tools=[lookup()])
+
+    written = ModelMessagesTypeAdapter.dump_json([response])
+    assert ModelMessagesTypeAdapter.validate_json(written) == [response]
+    assert response.text == "well?"
+    assert [part.args for part in response.tool_calls] == [{"city": ["?"]}, '{"city": "?"}']
 
 
 async def test_every_call_has_an_id_of_its_own_in_the_whole_conversation() -> None:

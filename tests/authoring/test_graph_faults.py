@@ -182,11 +182,11 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
         (
             {
                 "answer_to": "amount",
-                "response": {"type": "string"},
+                "response": {"type": ["string", "integer"]},
                 "timeout": 1,
                 "on_timeout": {"default": "much"},
             },
-            "a default answer that does not fit: the patch does not fit the state: /amount",
+            'a default answer that does not fit: (the answer): "much" is not of type "integer"',
         ),
         ({"timeout": 1, "on_timeout": {"default": float("nan")}}, "not JSON compliant"),
         ({"answer_to": "nope"}, "answers to 'nope', which is no field"),

@@ -78,7 +78,7 @@ def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> N
         node=FunctionNode(id="one"),
         start=2,
         values={"x": 1},
-        answers={"plan": "yes"},
+        answers={},
         own={"plan": "yes"},
         journal={"step": 1},
         saved=[7],

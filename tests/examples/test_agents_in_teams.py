@@ -122,9 +122,12 @@ async def test_a_supervisor_books_no_bed_for_a_journey_that_nobody_approves() ->
 
 
 ALL_WITH_ANOTHER_MODEL = """
-import asyncio
+import asyncio, logging
 from abeyance.testing import InMemoryRun
 from examples.agents.graphs import graphs
+
+# What comes to the mind of this model is not what the tools can do.
+logging.getLogger("abeyance.agent").setLevel(logging.ERROR)
 
 async def main():
     for graph in graphs:

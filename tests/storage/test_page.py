@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
 from pages import blocks, prose
 from temporal_site import BINARY
 
 from abeyance import wire
-from abeyance.blobs import BlobMissing, FolderBlobs
 from abeyance.settings import Settings
 
 PAGE = "storage.md"
@@ -40,23 +37,6 @@ def test_its_numbers_are_those_of_the_settings() -> None:
 def test_it_lists_every_search_attribute() -> None:
     for name in wire.SEARCH_ATTRIBUTES:
         assert f"`{name}`" in prose(PAGE)
-
-
-async def test_a_runs_blobs_are_deleted_as_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ABEYANCE_STORAGE", str(tmp_path))
-    blobs = FolderBlobs(tmp_path)
-    ref = await blobs.put("refund-A-7", b"x")
-    (block,) = blocks(PAGE, "python")
-    body = "\n    ".join(block.text.splitlines())
-    names: dict[str, object] = {}
-
-    exec(f"async def example():\n    {body}\n", names)
-    await names["example"]()  # type: ignore[operator]
-
-    with pytest.raises(BlobMissing):
-        await blobs.get(ref)
 
 
 def test_the_key_that_it_makes_is_one() -> None:

@@ -1,0 +1,225 @@
+"""What schemas can tell, before a run, of whether values fit where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from abeyance import START, Agent, Graph, append
+from abeyance.core.canonical import Json
+from abeyance.errors import GraphError
+from abeyance.fitting import kinds, misfit, narrowed
+from abeyance.schema import faults_of, schema_of
+
+
+class Colour(Enum):
+    RED = "r"
+    NONE = None
+
+
+class Inner(BaseModel):
+    ok: bool
+
+
+class Outer(BaseModel):
+    inner: Inner
+    title: str = ""
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (int, {"integer"}),
+        (float, {"integer", "number"}),
+        (Decimal, {"integer", "number", "string"}),
+        (date, {"string"}),
+        (int | None, {"integer", "null"}),
+        ({"enum": ["y", 1, 1.5, True, None]}, {"string", "integer", "number", "boolean", "null"}),
+        (Colour, {"string", "null"}),
+        (Inner, {"object"}),
+        (Inner | list[Inner], {"object", "array"}),
+        ({"enum": [2.0, [1], {}]}, {"integer", "array", "object"}),
+        ({"const": "x"}, {"string"}),
+        ({"type": ["string", "null"], "allOf": [{"not": {"const": ""}}]}, {"string", "null"}),
+        ({"allOf": [{"type": "number"}, {"type": "integer"}]}, {"integer"}),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"type": "null"}}}, {"null"}),
+    ],
+)
+def test_the_kinds_of_json_that_a_type_lets_through(given: Any, found: set[str]) -> None:
+    assert kinds(schema_of(given)) == found
+
+
+@pytest.mark.parametrize("schema", [None, True, {}, {"$ref": "#/$defs/a"}, {"$ref": "#"}])
+def test_what_says_nothing_lets_everything_through(schema: Json) -> None:
+    assert len(kinds(schema)) == 7
+    assert kinds({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}) == kinds(schema)
+
+
+def test_what_can_never_fit_is_said_in_words() -> None:
+    told = misfit(schema_of(Inner | None), schema_of(float))
+
+    assert told == "it is null or object, and has to be number"
+    assert misfit(schema_of(int | None), schema_of(float)) is None
+    assert misfit(False, schema_of(int)) == "it is nothing, and has to be integer"
+
+
+@pytest.mark.parametrize(
+    ("answer", "field"),
+    [
+        (Inner, Inner),
+        (Inner, Inner | None),
+        (Outer, Outer | None),
+        (Literal["y", "n"], str),
+        (Literal["y", "n"], str | None),
+        (int, float),
+        (int | None, float | None),
+        (list[str], list[Any]),
+        (list[str], list),
+        (Inner, dict[str, Any]),
+        (date, str),
+        (Any, Any),
+        (Inner, Any),
+    ],
+)
+def test_answers_that_always_fit_their_field_are_shown_as_they_were_declared(
+    answer: Any, field: Any
+) -> None:
+    schema = schema_of(answer)
+
+    assert narrowed(schema, schema_of(field)) == schema
+
+
+@pytest.mark.parametrize(
+    ("answer", "field", "fitting", "unfit"),
+    [
+        ({}, int, 3, "x"),
+        (Any, Outer, {"inner": {"ok": True}}, {"inner": {"ok": "perhaps"}}),
+        ({"type": ["string", "null"]}, str, "x", None),
+        (str, date, "2026-03-02", "tomorrow"),
+        (str, Literal["y", "n"], "y", "x"),
+        (int, Annotated[int, Field(ge=0)], 0, -1),
+        (dict[str, Any], Inner, {"ok": False}, {"ok": 2}),
+        (list[Any], list[int], [1], ["x"]),
+        (int | str, int | None, 3, "x"),
+        (
+            {"type": "object", "properties": {"ok": {"title": "OK"}}, "required": ["ok"]},
+            Inner | None,
+            {"ok": True},
+            {"ok": None},
+        ),
+        (
+            {
+                "$ref": "#/$defs/Inner",
+                "$defs": {"Inner": {"type": "object", "required": ["more"]}},
+            },
+            Outer | dict[str, Inner],
+            {"more": {"ok": True}},
+            {"more": 1},
+        ),
+    ],
+)
+def test_an_answer_that_its_field_could_not_hold_is_refused(
+    answer: Any, field: Any, fitting: Json, unfit: Json
+) -> None:
+    own, of_field = schema_of(answer), schema_of(field)
+    schema = schema_of(narrowed(own, of_field))
+
+    assert faults_of(schema, fitting) == ()
+    assert not faults_of(own, unfit)
+    (*_, fault) = faults_of(schema, unfit)
+    assert "recursive" not in fault.message
+
+
+class State(BaseModel):
+    number: int = 0
+    text: str = ""
+    texts: Annotated[list[str], append] = []
+    inner: Inner | None = None
+
+
+def faults(graph: Graph) -> Sequence[str]:
+    with pytest.raises(GraphError) as caught:
+        graph.build()
+    return caught.value.faults
+
+
+def test_answers_of_another_kind_than_their_field_are_a_fault() -> None:
+    graph = Graph("g", state=State)
+    graph.interrupt("gate", prompt="?", response=Inner, answer_to="number")
+    graph.interrupt("list", prompt="?", response=str, answer_to="texts")
+    graph.edge(START, "gate")
+    graph.edge("gate", "list")
+
+    assert faults(graph) == (
+        (
+            "the interrupt 'gate' answers to 'number' with what is none of its values: it is object, and "
+            "has to be integer"
+        ),
+        (
+            "the interrupt 'list' answers to 'texts' with what is none of its values: it is string, and "
+            "has to be array"
+        ),
+    )
+
+
+def test_fields_of_different_kinds_are_not_handed_over() -> None:
+    class Other(BaseModel):
+        number: list[int] = []
+        said: str = ""
+
+    inner = Graph("inner", state=Other)
+    inner.interrupt("ask", prompt="?", answer_to="said")
+    inner.edge(START, "ask")
+    graph = Graph("g", state=State)
+    graph.subgraph("mapped", inner, input={"said": "number"}, output={"number": "said"})
+    graph.subgraph("same", inner)
+    graph.edge(START, "mapped")
+    graph.edge("mapped", "same")
+
+    integer, text, array = (
+        f"it is {each}, and has to be " for each in ("integer", "string", "array")
+    )
+    assert faults(graph) == (
+        f"the nested graph 'mapped', input=: 'number' cannot become 'said': {integer}string",
+        f"the nested graph 'mapped', output=: 'said' cannot become 'number': {text}integer",
+        f"the nested graph 'same', input=: 'number' cannot become 'number': {integer}array",
+        f"the nested graph 'same', output=: 'number' cannot become 'number': {array}integer",
+    )
+
+
+@pytest.mark.parametrize("source", ["text", str, lambda state: "x", lambda state, item: "x"])
+def test_an_agent_is_told_a_field_or_what_a_function_makes_of_the_state(source: Any) -> None:
+    graph = Graph("g", state=State)
+    graph.agent("work", Agent("clerk", model="test"), input=source, output="text")
+    graph.edge(START, "work")
+
+    assert "work" in graph.build().nodes
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "field", "told"),
+    [
+        ("nope", None, "text", "the agent 'work', input=: 'nope' is no field of the state"),
+        (5, None, "text", "the agent 'work', input=: 5 is neither a field of the state nor a"),
+        (lambda: "x", None, "text", "nor a function of (state) or of (state, item)"),
+        ("text", None, "number", "output=: its result cannot become 'number': it is string, and"),
+        ("text", Inner, "text", "its result cannot become 'text': it is object, and has to be"),
+        ("text", list[str], "inner", "it is array, and has to be null or object"),
+    ],
+)
+def test_what_leads_into_an_agent_and_out_of_it_is_held_against_the_state(
+    source: Any, output: Any, field: str, told: str
+) -> None:
+    graph = Graph("g", state=State)
+    clerk = Agent("clerk", model="test", output=output)
+    graph.agent("work", clerk, input=source, output=field)
+    graph.edge(START, "work")
+
+    (fault,) = faults(graph)
+    assert told in fault
