@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from abeyance import agentresults
-from abeyance.agent import Agent
+from abeyance.agent import Agent, Offer
 from abeyance.agentresults import UNSEEN
 from abeyance.agentstate import AgentState
 from abeyance.agentvalues import AgentValues
@@ -49,11 +49,13 @@ class Aftermath:
         book = self._ctx.notebook
         marked = book.marked(_SEEN) or {"results": {}, "state": {}}
         self.memory.update(marked["state"])
-        results = agentresults.gathered(self._ctx.results, self._agent.agents)
-        seen, asked = await self._seen({**state.known, **results}, marked["results"])
-        if self._is_heard:
-            # Those that were heard are not run again for the others, nor for what the turn asks later.
-            book.leave(_SEEN, {"results": seen, "state": self.memory.changes()})
+        gathered = agentresults.gathered(self._ctx.results, self._agent.agents)
+        results = {**state.known, **gathered}
+        seen, asked = await self._seen(results, marked["results"])
+        heard = {call_id: each for call_id, each in seen.items() if UNSEEN in results[call_id]}
+        if heard and self._is_heard:
+            # Not to be run again for the others, nor for what the turn asks later.
+            book.leave(_SEEN, {"results": heard, "state": self.memory.changes()})
         return _unless_asked(seen, asked)
 
     async def of_known(self, known: Mapping[str, Mapping[str, Json]]) -> dict[str, dict[str, Json]]:
@@ -69,13 +71,15 @@ class Aftermath:
     ) -> tuple[dict[str, dict[str, Json]], list[Asked]]:
         found: dict[str, dict[str, Json]] = {}
         asked: list[Asked] = []
+        is_unseen = any(UNSEEN in each and id_ not in known for id_, each in results.items())
+        offered = await self._agent.offered() if is_unseen and self._is_heard else {}
         for call_id, result in results.items():
             if call_id in known:
                 found[call_id] = known[call_id]
             elif UNSEEN not in result or not self._is_heard:
                 found[call_id] = _without_mark(result)
             else:
-                after = await self._after(call_id, result)
+                after = await self._after(call_id, result, offered)
                 if isinstance(after, dict):
                     found[call_id] = after
                 else:
@@ -83,7 +87,7 @@ class Aftermath:
         return found, asked
 
     async def _after(
-        self, call_id: str, result: Mapping[str, Json]
+        self, call_id: str, result: Mapping[str, Json], offered: Mapping[str, Offer]
     ) -> dict[str, Json] | Sequence[Asked]:
         """What the hooks make of one call, or what they ask about it."""
         opened = await agentresults.opened(self._blobs, result)
@@ -98,7 +102,7 @@ class Aftermath:
             error=outcome != "success",
             cancelled=outcome in {"denied", "interrupted"},
         )
-        offer = (await self._agent.offered()).get(name)
+        offer = offered.get(name)
         heard = await run_hooks(
             self._agent.hooks,
             event,

@@ -66,7 +66,10 @@ async def opened(blobs: Blobs, result: Mapping[str, Json]) -> dict[str, Json]:
     if _BLOB not in result:
         return dict(result)
     found: dict[str, Json] = json.loads(await blobs.get(result[_BLOB]))
-    return {**found, **{key: value for key, value in result.items() if value is not None}}
+    return {
+        **found,
+        **{key: value for key, value in result.items() if key != _BLOB and value is not None},
+    }
 
 
 def gathered(results: Any, agents: Container[str]) -> dict[str, dict[str, Json]]:

@@ -93,7 +93,7 @@ def _is_path(found: Any) -> bool:
 def _named(app: str) -> Any:
     module_name, _, attribute = app.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")) or not attribute:
-        raise SettingsError(f"{app!r} does not name graphs: {_HINT}")
+        raise SettingsError(f"{app!r} does not name graphs: {_HINT}{_instead_of(app)}")
     try:
         module = module_named(module_name)
     except NotFound as error:
@@ -101,6 +101,15 @@ def _named(app: str) -> Any:
     if not hasattr(module, attribute):
         raise SettingsError(f"{app!r}: the module {module_name!r} has no attribute {attribute!r}")
     return getattr(module, attribute)
+
+
+def _instead_of(app: str) -> str:
+    """What somebody may have meant who has written the path of a module."""
+    path, _, attribute = app.partition(":")
+    if not path.endswith(".py"):
+        return ""
+    module = path.removeprefix("./").removesuffix(".py").replace("/", ".")
+    return f". Of that file: {module}:{attribute or 'graph'}"
 
 
 def _loaded(path: str | PathLike[str], app: str) -> Graph:

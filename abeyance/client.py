@@ -136,7 +136,7 @@ class Client(Sessions):
     ) -> wire.InterruptView:
         """Move the deadline of an open interrupt, or change what happens then.
 
-        Raises `unknown_interrupt`, `already_answered`, `expired`, `withdrawn`, `capability_required`,
+        Raises `unknown_interrupt`, `already_answered`, `withdrawn`, `capability_required`,
         `unknown_node`, `invalid_body`, `unknown_run`. Of an ended run the interrupt's own state decides.
         """
         await self._edit(run_id, "edit_deadline", order, key)

@@ -55,7 +55,8 @@ class Settings(BaseSettings):
     authentication tells them to everybody. `shutdown_grace` is how long a worker that is told to stop
     lets its nodes go on. The rest are limits of every run; a start may lower them. Of these
     `allowed_actions` are the actions of messages (none: all), and `allowed_media_hosts` the hosts whose
-    media a message may name by a url (none: none); both are lists, separated by commas.
+    media a message, or the input of an agent, may name by a url (none: none); both are lists, separated
+    by commas.
 
     `storage` is where large payloads and blobs are kept: a folder, or `s3://bucket/prefix`. A payload
     of `max_payload` bytes or more goes there. `storage_shared` says that a folder is one that all

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from abeyance import arrivals, transcript, wire
 from abeyance.answers import respond_order
-from abeyance.core import events, recall
+from abeyance.core import events, ledger, recall
 from abeyance.core.canonical import Json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import EVERYTHING, Principal
@@ -113,7 +113,9 @@ class InMemoryRun(Rehearsal):
         by_id = {self._id_of(each): answer for each, answer in answers.items()}
         shown_ = {self._id_of(each): digest for each, digest in (digests or {}).items()}
         order = respond_order(by_id, principal=principal, digests=shown_)
-        await self._feed(arrivals.responded(order, self._state.ledger, self._now))
+        event = arrivals.responded(order, self._state.ledger, self._now)
+        ledger.refuse_strays(event)
+        await self._feed(event)
 
     async def advance(self, by: Duration) -> None:
         """Let time pass, and with it every deadline on the way."""

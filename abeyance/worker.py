@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
@@ -37,6 +38,8 @@ from abeyance.workflows.janitor import Janitor
 from abeyance.workflows.metered import Unmetered
 from abeyance.workflows.run import AgentRun
 
+_LAST_SECONDS: Final = 5.0
+"""What visits that have been cancelled get beyond the grace, to write down how far they came."""
 _THREADS: Final = 64
 """How many plain functions of nodes run at once in one worker."""
 _SHARED: Final = (
@@ -96,18 +99,38 @@ def make_worker(
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Run a worker until `stop` is set."""
+    """Run a worker until `stop` is set.
+
+    What cannot be ended within the settings' grace and a few seconds more ends with the process, here:
+    a function in a thread, or a visit that has something to write down for a Temporal that is away.
+    """
     graphs = load_graphs(settings.app)
     traces.begin("abeyance-worker")
     temporal = await connect_temporal(metrics_address=settings.metrics_address, settings=settings)
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")
     )
-    async with make_worker(temporal, graphs, settings):
-        _logger.info("serving %s on the task queue %s", ", ".join(graphs), settings.task_queue)
-        await stop.wait()
+    worker = make_worker(temporal, graphs, settings)
+    running = asyncio.create_task(worker.run())
+    told = asyncio.create_task(stop.wait())
+    _logger.info("serving %s on the task queue %s", ", ".join(graphs), settings.task_queue)
+    await asyncio.wait({running, told}, return_when=asyncio.FIRST_COMPLETED)
+    if not running.done():
+        stopping = asyncio.create_task(worker.shutdown())
+        await asyncio.wait({running, stopping}, timeout=settings.shutdown_grace + _LAST_SECONDS)
+    is_left = not running.done()
+    if is_left:
+        _logger.warning(
+            "told to stop, and after %g s something still runs: it is started again by another worker",
+            settings.shutdown_grace + _LAST_SECONDS,
+        )
     if "abeyance.mcppool" in sys.modules:
-        await close_servers()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(close_servers(), _LAST_SECONDS)
+    if is_left:
+        leave(0)
+    told.cancel()
+    await running
 
 
 async def _serve_until_signalled(settings: Settings) -> None:

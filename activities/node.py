@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from temporalio import activity
 from temporalio.common import MetricMeter, RawValue
@@ -28,11 +28,14 @@ from abeyance.blobs import Blobs
 from abeyance.callerror import described
 from abeyance.client import Client
 from abeyance.context import Context
-from abeyance.core.canonical import Json
+from abeyance.core.canonical import Json, size
 from abeyance.errors import Blocked, FailureCode
 from abeyance.graph import Graph
 from abeyance.notebook import Notebook
 from abeyance.visit import context_of, graph_for, run_visit
+
+_LARGEST_TOLD: Final = 1_000
+"""In bytes. Temporal cuts a failure that is larger than a few thousand."""
 
 _logger = logging.getLogger("abeyance.node")
 
@@ -127,27 +130,31 @@ class Attempt:
             graph = graph_for(order, self._graphs)
             return await self._run_in_time(graph)
         except Blocked as error:
-            # Without its cause: Temporal cuts a failure that is large, and then its code is hard to find.
-            raise await self._excused(str(error), error.code, error.retry_after) from None
+            return await self._excused(str(error), error.code, error.retry_after)
         except Superseded as error:
             message = "the visit was given to another worker"
             raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
-        except asyncio.CancelledError as error:
-            if _run_asked_to_stop():
-                return wire.Stopped(
-                    journal=self._notebook.steps or order.journal, patch=self._notebook.partial
-                )
-            if not _somebody_stops_it():
-                return await self._failed("the code cancelled the task that it runs in", error)
-            # A worker that shuts down, or an operator who paused or reset the activity: not the
-            # node's fault, and the visit goes on elsewhere.
-            await self._excused("the worker is shutting down", FailureCode.NODE_FAILED)
-            raise
         except GeneratorExit:
             # The process takes its coroutines down: nothing can be awaited any more.
             raise
         except BaseException as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
+            return await self._broken_off(error)
+
+    async def _broken_off(self, error: BaseException) -> wire.VisitOutcome:
+        if _run_asked_to_stop():
+            # Whatever its code makes of that: a library may raise an error of its own.
+            return self._stopped()
+        if not isinstance(error, asyncio.CancelledError):
             return await self._failed(described(error), error)
+        if not _somebody_stops_it():
+            return await self._failed("the code cancelled the task that it runs in", error)
+        # A worker that shuts down, or an operator who paused or reset the activity: not the node's
+        # fault, and the visit goes on elsewhere.
+        return await self._excused(_why_it_is_stopped(), FailureCode.NODE_FAILED)
+
+    def _stopped(self) -> wire.Stopped:
+        journal = self._notebook.steps or self._order.journal
+        return wire.Stopped(journal=journal, patch=self._notebook.partial)
 
     async def _run_in_time(self, graph: Graph) -> wire.VisitOutcome:
         order = self._order
@@ -176,25 +183,40 @@ class Attempt:
                 message=message,
                 journal=self._notebook.steps or None,
             )
-        await self._remember(failures=failures)
-        raise ApplicationError(message, type=FailureCode.NODE_FAILED) from error
+        if await self._remember(failures=failures):
+            return self._stopped()
+        raise self._again(message, FailureCode.NODE_FAILED) from error
 
     async def _excused(
         self, message: str, code: FailureCode, retry_after: float | None = None
-    ) -> ApplicationError:
-        await self._remember(excused=self._pulse.journal.excused + 1)
-        delay = None if retry_after is None else timedelta(seconds=retry_after)
-        return ApplicationError(message, type=code, next_retry_delay=delay)
+    ) -> wire.VisitOutcome:
+        if await self._remember(excused=self._pulse.journal.excused + 1):
+            return self._stopped()
+        # Without its cause: Temporal cuts a failure that is large, and then its code is hard to find.
+        raise self._again(message, code, retry_after) from None
 
-    async def _remember(self, **changes: int) -> None:
-        if not self._info.is_local:
-            try:
-                # With the steps: one may be done whose writing was cut short.
-                changed = {**changes, "steps": dict(self._notebook.steps)}
-                await self._pulse.write_last(self._pulse.journal.model_copy(update=changed))
-            except Superseded:
-                # Nobody counts the attempts of a visit that is over.
-                return
+    def _again(
+        self, message: str, code: FailureCode, retry_after: float | None = None
+    ) -> ApplicationError:
+        """What makes Temporal try again. If the run asks it to stop in this very moment it does not, and
+        the run reads here what was done.
+        """
+        journal = wire.Journal(steps=dict(self._notebook.steps)).model_dump(mode="json")
+        told = [journal] if size(journal) <= _LARGEST_TOLD else []
+        delay = None if retry_after is None else timedelta(seconds=retry_after)
+        return ApplicationError(message, *told, type=code, next_retry_delay=delay)
+
+    async def _remember(self, **changes: int) -> bool:
+        """Write down what was counted. True if the run wants the visit to stop."""
+        if self._info.is_local:
+            return False
+        # With the steps: one may be done whose writing was cut short.
+        changed = {**changes, "steps": dict(self._notebook.steps)}
+        try:
+            return await self._pulse.write_last(self._pulse.journal.model_copy(update=changed))
+        except Superseded:
+            # Nobody counts the attempts of a visit that is over.
+            return False
 
     async def _keep(self, steps: Mapping[str, Json]) -> None:
         await self._pulse.write(self._pulse.journal.model_copy(update={"steps": dict(steps)}))
@@ -240,6 +262,13 @@ async def _kept(report: wire.VisitReport) -> None:
     # Encrypted it is a little larger.
     if 2 * payload.ByteSize() >= storage.payload_size_threshold:
         await encoded(report)
+
+
+def _why_it_is_stopped() -> str:
+    details = activity.cancellation_details()
+    if details is not None and (details.paused or details.reset):
+        return f"an operator {'paused' if details.paused else 'reset'} the activity"
+    return "the worker is shutting down"
 
 
 def _somebody_stops_it() -> bool:

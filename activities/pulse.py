@@ -72,8 +72,9 @@ class Pulse:
             self._say()
             await asyncio.sleep(_ON_THE_WAY)
 
-    async def write(self, journal: wire.Journal) -> None:
-        """Put a journal where the next attempt finds it; it is there when this returns.
+    async def write(self, journal: wire.Journal) -> bool:
+        """Put a journal where the next attempt finds it; it is there when this returns. True if the run
+        wants the visit to stop; the SDK hears that too, from the next sign of life.
 
         Where the server or the storage cannot be reached this is tried until it can. Raises Superseded
         if the server no longer waits for this attempt.
@@ -87,17 +88,19 @@ class Pulse:
             if (rest := kept.rest_of(journal)) is not None:
                 details.append(await encoded(rest.model_dump(mode="json")))
             async with self._lock:
-                await written(details)
+                is_to_stop = await written(details)
                 self.journal, self._kept = journal, kept
+        return is_to_stop
 
-    async def write_last(self, journal: wire.Journal) -> None:
+    async def write_last(self, journal: wire.Journal) -> bool:
         """The same, for an attempt that is about to fail.
 
         The SDK sends the last details that it knows of along with a failure, and so would put an older
         journal in the place of this one.
         """
-        await self.write(journal)
+        is_to_stop = await self.write(journal)
         self._say()
+        return is_to_stop
 
     def _say(self) -> None:
         kept = self._kept or Kept(payload=Payload(), journal=self.journal)

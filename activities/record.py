@@ -57,8 +57,8 @@ async def encoded(value: Any) -> Payload:
     raise AssertionError("patience has no end")
 
 
-async def written(details: Sequence[Payload]) -> None:
-    """Write details down. Waits for the server if it is away.
+async def written(details: Sequence[Payload]) -> bool:
+    """Write details down. Waits for the server if it is away. True if the run wants the visit to stop.
 
     Raises Superseded if it no longer waits for this attempt.
     """
@@ -71,8 +71,7 @@ async def written(details: Sequence[Payload]) -> None:
     )
     async for _ in _patiently():
         try:
-            # Its answer may say that the visit should stop; the next sign of life hears that as well.
-            await client.workflow_service.record_activity_task_heartbeat(
+            told = await client.workflow_service.record_activity_task_heartbeat(
                 request, retry=True, timeout=_RPC_TIMEOUT
             )
         except RPCError as error:
@@ -82,7 +81,8 @@ async def written(details: Sequence[Payload]) -> None:
                 raise
             _say("a step could not be written down yet", error)
         else:
-            return
+            return told.cancel_requested
+    raise AssertionError("patience has no end")
 
 
 async def unread(given: Given, fault: Exception) -> ApplicationError:

@@ -66,7 +66,9 @@ class LimitsBody(wire.Request):
         default=(), max_length=100, description="Actions that messages may have; none means all."
     )
     allowed_media_hosts: tuple[Name, ...] = Field(
-        default=(), max_length=100, description="Hosts whose media a message may name by a url."
+        default=(),
+        max_length=100,
+        description="Hosts whose media a message, or the input of an agent, may name by a url.",
     )
     max_visits: int = Field(default=1000, ge=1, strict=True)
     max_guard_turns: int = Field(default=10, ge=0, strict=True)

@@ -69,7 +69,6 @@ async def edit_values(
         Code.UNKNOWN_NODE,
         Code.ALREADY_ANSWERED,
         Code.WITHDRAWN,
-        Code.EXPIRED,
     ),
 )
 async def edit_deadline(

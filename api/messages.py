@@ -214,7 +214,7 @@ async def _patch(run_id: str, body: wire.MessageBody, behind: Backend, runs: Cli
             {**fault, "pointer": f"/params/patch{fault['pointer']}"} for fault in error.errors
         ]
         raise Refusal(
-            Code.INVALID_MESSAGE, f"The patch does not fit the state: {error}.", errors=faults
+            Code.INVALID_MESSAGE, f"update_state cannot be carried out: {error}.", errors=faults
         ) from error
 
 

@@ -21,7 +21,7 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from abeyance import arrivals, views, wire
     from abeyance.core import effects, events, eviction, ledger, machine, messages, recall, snapshot
-    from abeyance.core.model import GraphSpec
+    from abeyance.core.model import FunctionNode, GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.outcome import visit_ended
@@ -129,9 +129,8 @@ class AgentRun:
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
     def steer(self, message: RawValue = signals.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
-        if signals.can_be_read(message) or workflow.patched(signals.TOLD):
-            given, made_id = signals.whatever(message), str(workflow.uuid4())
-            self._feed(arrivals.message_signalled(given, workflow.now(), made_id))
+        if (event := signals.message(message)) is not None:
+            self._feed(event)
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
@@ -306,14 +305,13 @@ class AgentRun:
             raise closing.error_of(refusal) from None
 
     def _feed_signal(self, name: events.Control, brought: RawValue) -> None:
-        now = workflow.now()
         try:
-            self._feed(signals.event_of(name, brought, now))
+            self._feed(signals.event_of(name, brought))
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
             if workflow.patched(signals.TOLD):
-                self._feed(signals.refused(name, refusal, now))
+                self._feed(signals.refused(name, refusal))
 
     def _native_cancel(self) -> None:
         reason = workflow.cancellation_reason() or "cancelled through Temporal"
@@ -333,10 +331,10 @@ class AgentRun:
             case effects.RunNode():
                 handle = visits.start_node(effect, self._start.run_id, root)
                 self._running[effect.visit] = handle
-                self._spawn(self._follow(effect.visit, handle, now, is_local=effect.node.local))
+                self._spawn(self._follow(effect.visit, handle, now, effect.node))
             case effects.DecideRoutes():
                 handle = visits.start_routes(effect, self._start.run_id, root)
-                self._spawn(self._follow(effect.visit, handle, now, is_local=True))
+                self._spawn(self._follow(effect.visit, handle, now, None))
             case effects.StopNode():
                 if (running := self._running.get(effect.visit)) is not None:
                     running.cancel()
@@ -362,12 +360,13 @@ class AgentRun:
             self._crash = error
 
     async def _follow(
-        self, visit: str, handle: visits.VisitHandle, ordered: datetime, *, is_local: bool
+        self, visit: str, handle: visits.VisitHandle, ordered: datetime, node: FunctionNode | None
     ) -> None:
-        report = await visits.report_of(handle)
+        report = await visits.report_of(handle, node)
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = visits.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
+        is_local = node is None or node.local
         self._feed(visit_ended(visit, report.outcome, now), is_local=is_local)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:

@@ -7,7 +7,6 @@ carry out.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -31,8 +30,9 @@ TOLD: Final = "refused-signals-are-told"
 _SHOWN_CHARS: Final = 200
 
 
-def event_of(name: Control, brought: RawValue, now: datetime) -> events.Event:
+def event_of(name: Control, brought: RawValue) -> events.Event:
     """The event that a control signal means. Raises the Refusal of what cannot be read."""
+    now = workflow.now()
     match name:
         case "pause":
             return arrivals.paused(_order(name, brought, wire.Pause), now)
@@ -42,28 +42,25 @@ def event_of(name: Control, brought: RawValue, now: datetime) -> events.Event:
             return arrivals.cancel_requested(_order(name, brought, wire.Cancel), now)
 
 
-def refused(name: Control, refusal: Refusal, now: datetime) -> events.SignalRefused:
+def refused(name: Control, refusal: Refusal) -> events.SignalRefused:
     """The event that tells of a signal that was refused."""
     return events.SignalRefused(
-        now=now, signal=name, code=str(refusal.code), reason=refusal.message
+        now=workflow.now(), signal=name, code=str(refusal.code), reason=refusal.message
     )
 
 
-def can_be_read(brought: RawValue) -> bool:
-    """Whether a signal brings a value at all."""
-    try:
-        _value(brought, object)
-    except Refusal:
-        return False
-    return True
+def message(brought: RawValue) -> events.MessageSent | None:
+    """The message that a signal brings, whatever it is: what is none is told as rejected.
 
-
-def whatever(brought: RawValue) -> Any:
-    """What a signal brings; where it is no value, its bytes as text."""
+    None for what an older run has dropped.
+    """
     try:
-        return _value(brought, object)
+        given = _value(brought, object)
     except Refusal:
-        return brought.payload.data.decode(errors="replace")
+        if not workflow.patched(TOLD):
+            return None
+        given = brought.payload.data.decode(errors="replace")
+    return arrivals.message_signalled(given, workflow.now(), str(workflow.uuid4()))
 
 
 def _order(name: Control, brought: RawValue, kind: type[T]) -> T:

@@ -12,13 +12,20 @@ from typing import Final, TypeAlias
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    RetryState,
+    TimeoutError,  # noqa: A004  (Temporal's own)
+    TimeoutType,
+    is_cancelled_exception,
+)
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
     from abeyance.core import effects
     from abeyance.core.address import Address
-    from abeyance.core.model import GraphSpec, Rule
+    from abeyance.core.model import FunctionNode, GraphSpec, Rule
     from abeyance.errors import FailureCode
 
 VisitHandle: TypeAlias = workflow.ActivityHandle[wire.VisitReport]
@@ -104,14 +111,16 @@ def start_routes(effect: effects.DecideRoutes, run_id: str, root: str) -> VisitH
     return _start_locally(f"{graph.name}.{effect.node.id}.route", order)
 
 
-async def report_of(handle: VisitHandle) -> wire.VisitReport:
-    """How a visit ended, once it has."""
+async def report_of(handle: VisitHandle, node: FunctionNode | None = None) -> wire.VisitReport:
+    """How a visit of a node ended, once it has; without one, how the asking of its routes did."""
     try:
         return await handle
     except (ActivityError, asyncio.CancelledError) as error:
         if is_cancelled_exception(error):
             return wire.VisitReport(outcome=wire.Stopped())
         cause = error.__cause__ or error
+        if node is not None and (journal := _left_when_stopped(error, node)) is not None:
+            return wire.VisitReport(outcome=wire.Stopped(journal=journal.steps or None))
         message = f"{type(cause).__name__}: {cause}"
         failed = wire.Failed(code=FailureCode.NODE_FAILED, message=message)
         return wire.VisitReport(outcome=failed)
@@ -129,6 +138,26 @@ def ended_at(
     if report.took is None:
         return now
     return max(latest, ordered + timedelta(seconds=report.took))
+
+
+def _left_when_stopped(error: BaseException, node: FunctionNode) -> wire.Journal | None:
+    """What an attempt had done that ended in the moment in which the run asked it to stop.
+
+    Temporal does not try again what is to stop. So another attempt would have followed, and does when the
+    run goes on. None if that was not so: the visit failed.
+    """
+    if not isinstance(error, ActivityError) or error.retry_state is not RetryState.CANCEL_REQUESTED:
+        return None
+    match error.__cause__:
+        case ApplicationError(details=[written, *_]):
+            return wire.Journal.model_validate(written)
+        case TimeoutError(type=TimeoutType.HEARTBEAT) as lost if node.retries > 0:
+            # Its worker died.
+            found = map(wire.Journal.model_validate, lost.last_heartbeat_details)
+            steps = {name: result for each in found for name, result in each.steps.items()}
+            return wire.Journal(steps=steps)
+        case _:
+            return None
 
 
 def _routes(spec: GraphSpec, node: str) -> tuple[str, ...]:

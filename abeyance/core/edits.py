@@ -136,9 +136,8 @@ def open_interrupt(ledger: Ledger, id_: str) -> Interrupt:
             f"There is no interrupt {id_!r} in this run; list its interrupts to see their ids.",
             interrupt_id=id_,
         )
-    codes = {"answered": Code.ALREADY_ANSWERED, "expired": Code.EXPIRED}
     raise Refusal(
-        codes.get(settled.status, Code.WITHDRAWN),
+        Code.ALREADY_ANSWERED if settled.status == "answered" else Code.WITHDRAWN,
         f"{settled.name!r} is {settled.status} since {rfc3339(settled.settled_at)}, so its deadline "
         "means nothing any more.",
         interrupt_id=id_,

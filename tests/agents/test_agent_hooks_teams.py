@@ -310,3 +310,23 @@ async def test_cancelled_agents_at_the_end_of_a_sequence_are_asked_about_too() -
         "c1": ("denied", "seen 0"),
         "c2": ("denied", "seen 1"),
     }
+
+
+async def test_an_after_hook_sees_large_tasks_and_what_large_ones_came_to() -> None:
+    class OnlyOne:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            event.cancel_tool = event.call_id != "c1" and "one is enough"
+
+    watching, large = Watching(), "long " * 1_000
+    calls = [call("helper", id_, task=f"{id_} {large}") for id_ in ("c1", "c2")]
+    team = Team(*calls, helped=large, hooks=[OnlyOne(), Looking(), watching])
+    run = await started(team.clerk)
+    assert [each.reason["result"] for each in run.interrupts] == ["one is enough", large]
+    for entry in run.interrupts:
+        await run.respond(entry.id, f"{entry.reason['result']}, seen")
+
+    assert team.script.told() == {
+        "c1": ("success", f"{large}, seen"),
+        "c2": ("denied", "one is enough, seen"),
+    }
+    assert {each[1]["task"] for each in watching.seen} == {f"c1 {large}", f"c2 {large}"}

@@ -102,6 +102,16 @@ async def test_a_deadline_of_a_settled_interrupt_means_nothing(api: Api) -> None
     assert problem(response, 409, "already_answered")["interrupt_status"] == "answered"
 
 
+async def test_a_deadline_that_has_passed_is_moved_no_more(api: Api) -> None:
+    run_id = await api.start("brief", {})
+    await api.until(run_id, "halted")
+    (gate,) = (await api.http.get(f"/runs/{run_id}/interrupts?status=expired")).json()["items"]
+
+    response = await api.http.patch(f"/interrupts/{gate['id']}", json={"timeout": "1h"})
+    found = problem(response, 409, "withdrawn")
+    assert (found["interrupt_status"], found["run_status"]) == ("expired", "halted")
+
+
 @pytest.mark.parametrize(
     ("body", "pointer"),
     [

@@ -70,6 +70,8 @@ def test_an_attribute_may_be_a_graph_or_several(attribute: str, names: list[str]
         ("shop..of:one", "does not name graphs"),
         ("my shop:one", "does not name graphs"),
         ("graphs.py/x:one", "does not name graphs"),
+        ("./shop/graphs.py:one", ". Of that file: shop.graphs:one"),
+        ("graphs.py", ". Of that file: graphs:graph"),
         ("no_such_module_anywhere:one", "the module 'no_such_module_anywhere' cannot be imported"),
         ("lame_shop_of_a_test:one", "No module named 'no_such_module_anywhere'"),
         ("shop_of_a_test:missing", "has no attribute 'missing'"),

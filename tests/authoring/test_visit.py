@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -343,63 +342,3 @@ async def test_a_time_bound_around_a_visit_is_a_time_out() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
             await run_visit(graph_of(hold), order(), context())
-
-
-# Rules with CLIPS text
-
-
-def ruled(ran: list[str]) -> Graph:
-    graph = graph_of(lambda: ran.append("a") or {"amount": 7})  # type: ignore[func-returns-value]
-    high = {"kind": "assert", "fact": "high"}
-    graph.rule("seven", when='(amount (value "7"))', then=[high])
-    graph.rule("mapped", when={"node": "a", "amount": 7}, then=[high, {"kind": "halt"}])
-    graph.rule("then", when="(high)", then=[{"kind": "goto", "node": "b"}])
-    graph.rule("elsewhere", when="(node-id (id b))(high)", then=[{"kind": "halt"}])
-    return graph
-
-
-@pytest.mark.parametrize(("kind", "amount"), [("visit", 0), ("routes", 7)])
-async def test_the_rules_that_fire_on_the_merged_values_are_told(kind: str, amount: int) -> None:
-    ran: list[str] = []
-    graph = ruled(ran)
-    rules = graph.build().rules_on("a")
-    outcome = await visit(graph, {"amount": amount}, kind=kind, rules=rules)
-
-    assert outcome.fired == ("seven", "then")
-    assert ran == ["a"] * (kind == "visit")
-
-
-@pytest.mark.parametrize("kind", ["visit", "routes"])
-async def test_a_worker_that_cannot_evaluate_rules_runs_nothing(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    ran: list[str] = []
-    graph = ruled(ran)
-    rules = graph.build().rules_on("a")
-    monkeypatch.setitem(sys.modules, "clips", None)
-
-    with pytest.raises(CodeMissing, match=r"rule 'seven' has CLIPS text .* abeyance\[rules\]"):
-        await visit(graph, {}, kind=kind, rules=rules)
-    assert ran == []
-
-
-async def test_a_visit_without_such_rules_needs_no_library(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    graph = graph_of(lambda: {"amount": 7})
-    monkeypatch.setitem(sys.modules, "clips", None)
-
-    assert (await visit(graph)).fired == ()
-
-
-@pytest.mark.parametrize("kind", ["visit", "routes"])
-async def test_rules_that_cannot_be_evaluated_fail_for_good(kind: str) -> None:
-    graph = graph_of(lambda: {"log": ["a"]})
-    graph.rule("sum", when="(log (value ?l&:(> ?l 1)))", then=[{"kind": "halt"}])
-    rules = graph.build().rules_on("a")
-    outcome = await visit(graph, {"log": ["x"]}, kind=kind, rules=rules)
-
-    assert (outcome.kind, outcome.code) == ("failed", "node_failed")
-    assert outcome.message.startswith(
-        "the rules cannot be evaluated after 'a': the rule 'sum' cannot be evaluated on these values"
-    )

@@ -394,12 +394,3 @@ def test_an_empty_ledger_knows_nothing() -> None:
 
     with pytest.raises(Refusal, match=r"no interrupt 'r\.1' in this run"):
         judge(Ledger(), event)
-
-
-def test_a_refusal_is_equal_to_another_of_the_same_content_only() -> None:
-    refusal = Refusal(Code.STALE, "old", a=1)
-
-    assert refusal == Refusal(Code.STALE, "old", a=1)
-    assert refusal != Refusal(Code.STALE, "old", a=2)
-    assert refusal != Refusal(Code.GONE, "old", a=1)
-    assert refusal != "old"

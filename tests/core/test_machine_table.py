@@ -237,20 +237,21 @@ TABLE: dict[str, Row] = {
         events.ValuesEdited, edit({"x": 2}, principal=ADA), edited("capability_required"),
     ),
     "a deadline comes near": Row(
-        events.DeadlineEdited, moved(60), "+ + + withdrawn already_answered withdrawn withdrawn expired",
+        events.DeadlineEdited, moved(60),
+        "+ + + withdrawn already_answered withdrawn withdrawn withdrawn",
     ),
     "it comes too near":     Row(
         events.DeadlineEdited, moved(0),
-        "invalid_body invalid_body invalid_body withdrawn already_answered withdrawn withdrawn expired",
+        "invalid_body invalid_body invalid_body withdrawn already_answered withdrawn withdrawn withdrawn",
     ),
     "anybody moves it near": Row(
         events.DeadlineEdited, moved(60, principal=ADA),
         "capability_required capability_required capability_required withdrawn already_answered "
-        "withdrawn withdrawn expired",
+        "withdrawn withdrawn withdrawn",
     ),
     "anybody moves it away": Row(
         events.DeadlineEdited, moved(9_000, principal=ADA),
-        "+ + + withdrawn already_answered withdrawn withdrawn expired",
+        "+ + + withdrawn already_answered withdrawn withdrawn withdrawn",
     ),
 }
 # fmt: on

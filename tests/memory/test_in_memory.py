@@ -146,11 +146,14 @@ async def test_several_answers_are_all_accepted_or_none_of_them() -> None:
         await trial.respond_all({"gate0": 1, "nope": 2})
     with pytest.raises(Refusal) as stale:
         await trial.respond_all({"gate0": 1, "gate1": 2}, digests={"gate0": "sha256:00"})
+    with pytest.raises(Refusal) as stray:
+        await trial.respond_all({"gate1": 2}, digests={"gate0": first.digest})
     assert len(trial.interrupts) == 3
     await trial.respond_all({"gate0": 1, "gate1": 2}, digests={"gate0": first.digest})
     await trial.respond("gate2", 3, digest=trial.interrupts[0].digest)
 
     assert (unknown.value.code, stale.value.code) == (Code.UNKNOWN_INTERRUPT, Code.STALE)
+    assert stray.value.code == Code.STALE
     assert trial.status == "completed"
 
 

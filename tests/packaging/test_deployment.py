@@ -154,10 +154,10 @@ def test_traces_go_to_the_collector_and_the_image_can_send_them(name: str) -> No
 
 def test_a_worker_is_not_killed_while_it_lets_its_nodes_go_on() -> None:
     worker = SERVICES["worker"]
+    grace = seconds(worker["environment"]["ABEYANCE_SHUTDOWN_GRACE"])
 
-    assert seconds(worker["stop_grace_period"]) > seconds(
-        worker["environment"]["ABEYANCE_SHUTDOWN_GRACE"]
-    )
+    # What docs/production.md promises of a worker that stops.
+    assert seconds(worker["stop_grace_period"]) >= grace + 15
 
 
 def test_what_an_operator_adds_is_told_to_all_that_have_to_agree() -> None:

@@ -112,4 +112,29 @@ async def read(state: Points, ctx: Context) -> dict[str, Any]:
 
 
 reading.edge(START, "read")
-graphs = [patient, once, stepping, reading]
+
+lingering = Graph("lingering", state=Files)
+
+
+@lingering.node(heartbeat="3s", retries=3)
+async def linger(state: Files, ctx: Context) -> dict[str, Any]:
+    """Take a step and stay, until the file `release` is there; it raises where that is empty."""
+
+    def note(line: str) -> str:
+        with Path(state.journal).open("a", encoding="utf-8") as journal:
+            journal.write(f"{line}\n")
+        return line
+
+    done = await ctx.step("step", note, "step")
+    note("lingers")
+    release = Path(state.release)
+    while not release.exists():
+        await asyncio.sleep(0.01)
+    if not release.read_text(encoding="utf-8"):
+        release.unlink()
+        raise RuntimeError("the line is dead")
+    return {"log": [done, "lingered"]}
+
+
+lingering.edge(START, "linger")
+graphs = [patient, once, stepping, reading, lingering]

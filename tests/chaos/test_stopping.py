@@ -1,0 +1,82 @@
+"""A worker that is told to stop ends, whatever its nodes do, and whether or not Temporal is there."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from killable import KillableServer, killable_server, worker_process
+from killed_graphs import patient
+from temporal_site import eventually
+
+from abeyance import START, Graph
+
+pytestmark = pytest.mark.chaos
+
+STUCK = """\
+from pathlib import Path
+from threading import Event
+
+from abeyance import START, Graph
+
+graph = Graph("stuck")
+
+
+@graph.node
+def wait() -> None:
+    Path("waits").touch()
+    Event().wait(300)
+
+
+graph.edge(START, "wait")
+"""
+SECONDS = 25
+"""Far longer than it takes, and far shorter than what it would wait for."""
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABEYANCE_SHUTDOWN_GRACE", "0.2s")
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[KillableServer]:
+    async with killable_server(tmp_path) as running:
+        yield running
+
+
+async def test_a_worker_whose_server_is_away_ends(server: KillableServer, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    client = await server.client()
+    log = tmp_path / "worker.log"
+    with worker_process(server, "killed_graphs:patient", log) as worker:
+        files = {"journal": str(journal), "release": str(tmp_path / "release")}
+        await client.start(patient, files, run_id="cut-off")
+        await eventually(journal.exists, seconds=40)
+        server.kill()
+
+        worker.send_signal(signal.SIGTERM)
+
+        assert await asyncio.to_thread(worker.wait, SECONDS) == 0
+    assert "started again by another worker" in log.read_text("utf-8")
+
+
+async def test_a_worker_with_a_function_that_cannot_be_stopped_ends(
+    server: KillableServer, tmp_path: Path
+) -> None:
+    (tmp_path / "stuck_app.py").write_text(STUCK)
+    stuck = Graph("stuck")
+    stuck.node(name="wait")(lambda: None)
+    stuck.edge(START, "wait")
+    client = await server.client()
+    with worker_process(server, "stuck_app:graph", tmp_path / "worker.log") as worker:
+        await client.start(stuck, {}, run_id="stuck")
+        await eventually((tmp_path / "waits").exists, seconds=40)
+
+        worker.send_signal(signal.SIGTERM)
+
+        assert await asyncio.to_thread(worker.wait, SECONDS) == 0

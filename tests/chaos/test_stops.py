@@ -1,0 +1,73 @@
+"""A visit is asked to stop, and something else happens to it in that moment: it goes on all the same."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from killable import KillableServer, killable_server, worker_process
+from killed_graphs import lingering
+from temporal_site import eventually
+from temporalio.api.enums.v1 import EventType
+
+from abeyance import wire
+
+pytestmark = [pytest.mark.chaos, pytest.mark.asyncio(loop_scope="module")]
+
+_APP = "killed_graphs:graphs"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KillableServer]:
+    async with killable_server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("ends", ["killed", "raises"])
+async def test_a_visit_that_ends_in_the_moment_it_is_paused_goes_on_with_its_steps(
+    server: KillableServer, tmp_path: Path, ends: str
+) -> None:
+    journal, release = tmp_path / "journal", tmp_path / "release"
+    client = await server.client()
+    files = {"journal": str(journal), "release": str(release)}
+    await client.start(lingering, files, run_id=ends)
+    handle = client.temporal.get_workflow_handle(ends)
+
+    def lines() -> list[str]:
+        return journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
+
+    async def is_to_stop() -> bool:
+        return any(
+            event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
+            for event in (await handle.fetch_history()).events
+        )
+
+    with worker_process(server, _APP, tmp_path / "first.log") as first:
+        await eventually(lambda: "lingers" in lines())
+        await handle.signal("pause", wire.Pause(mode="now"))
+        await eventually(is_to_stop)
+        if ends == "killed":
+            first.send_signal(signal.SIGKILL)
+        else:
+            release.touch()
+            await eventually(lambda: not release.exists())
+            await client.wait(ends, until=frozenset({"paused"}), timeout=30)
+    release.unlink(missing_ok=True)
+    with worker_process(server, _APP, tmp_path / "second.log"):
+
+        async def is_still() -> bool:
+            view = await client.view(ends)
+            return view.status != "paused" or not view.running
+
+        await eventually(is_still, seconds=30)
+        release.write_text("done", encoding="utf-8")
+        await client.resume(ends)
+        ended = await client.wait(ends, timeout=30)
+
+    assert ended.status == "completed", ended.error
+    assert Counter(lines())["step"] == 1
+    assert ended.values["log"] == ["step", "lingered"]
