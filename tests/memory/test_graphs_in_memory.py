@@ -62,7 +62,7 @@ async def test_a_send_to_what_was_not_declared_fails_the_visit() -> None:
     assert ended.status == "failed"
     assert error
     assert error.code == "unknown_node"
-    assert "the node 'work' chose to go to 'elsewhere'" in error.message
+    assert "chose to go to 'elsewhere'; it may go to nowhere: declare" in error.message
 
 
 def test_a_nested_graph_with_faults_is_told_with_its_name() -> None:
