@@ -103,6 +103,7 @@ class Launch:
                 digest=sha256([spec.version, _as_given(input, values)]),
                 graph_version=version,
                 request=request,
+                shell=wire.SHELL,
             ),
         )
 
