@@ -95,6 +95,10 @@ EMPTY = "queue_empty"
 STILL_ACTIVE = "still_active"
 """The type of the error by which `evict` is turned away from a run that stays."""
 
+SHELL = 1
+"""The version of the rules that a history begins with today. From 1 on a hand-over owes Temporal a word,
+and timers are taken back with patience."""
+
 RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
 
 
@@ -104,7 +108,7 @@ class StartRun(Record):
     `request` is a hash of the whole call that started it, where its id was made from the caller's key.
     `claim` is the token by which its conversation knows it.
     `generation` grows from each history of the run to the next, so that events of later ones can be told
-    from earlier ones. `owes_word`: the first task of this history has to write something into it.
+    from earlier ones. `shell` is the version of the workflow's own rules that this history began with.
     """
 
     run_id: str
@@ -118,7 +122,7 @@ class StartRun(Record):
     request: str | None = None
     claim: str | None = None
     generation: int = 0
-    owes_word: bool = False
+    shell: int = 0
 
 
 class VisitOrder(Record):

@@ -26,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.errors import Refusal
     from abeyance.outcome import visit_ended
     from abeyance.workflows import closing, handover, signals, surface, visits
+    from abeyance.workflows.alarm import Alarm
     from abeyance.workflows.history import History
     from abeyance.workflows.leaving import leave_conversation
     from abeyance.workflows.metered import Metered
@@ -54,8 +55,10 @@ class AgentRun:
         self._facts: list[effects.Publish] = []
         self._is_dirty = True
         self._crash: BaseException | None = None
-        self._timer: asyncio.Task[None] | None = None
-        self._timer_due: datetime | None = None
+        self._alarm = Alarm(self._start_timer, is_patient=start.shell >= 1)
+        # Whether only results of local activities have come since the last look.
+        self._is_local = False
+        self._tasks_begun = 0
         self._history = History()
         self._metered = Metered(start, spec.name, is_carried=carried is not None)
         event: events.Event
@@ -75,7 +78,7 @@ class AgentRun:
             event = events.Started(now=now)
         else:
             self._state = snapshot.joined(carried, spec, values)
-            self._notice = Notice(self._state, now, owes_word=start.owes_word)
+            self._notice = Notice(self._state, now, owes_word=start.shell >= 1)
             event = events.Restored(now=now)
         self._advance(event)
 
@@ -99,7 +102,7 @@ class AgentRun:
                 # A bug of ours: the workflow task fails and is tried until a worker has the remedy.
                 raise self._crash
             self._is_dirty = False
-            self._arm_timer()
+            self._set_alarm()
             facts, self._facts = self._facts, []
             self._notice.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
@@ -278,7 +281,9 @@ class AgentRun:
         return views.message_check(self._state, event)
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
+        self._is_local &= is_local
         if self._history.grew(is_local=is_local):
+            self._tasks_begun += 1
             self._advance(events.TaskBegan(now=event.now))
         due = self._history.due(self._state.limits.continue_as_new_after)
         # Before the event: what it makes ready then waits for the hand-over, if nothing else runs.
@@ -373,13 +378,10 @@ class AgentRun:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)
         self._feed(events.Ticked(now=workflow.now()))
 
-    def _arm_timer(self) -> None:
+    def _start_timer(self, moment: datetime, summary: str) -> asyncio.Task[None]:
+        return self._spawn(self._tick_at(moment, summary))
+
+    def _set_alarm(self) -> None:
         moment = None if self._state.finished else self._state.next_deadline()
-        if moment == self._timer_due:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due, self._timer = moment, None
-        if moment is not None:
-            summary = surface.timer_summary(self._state)
-            self._timer = self._spawn(self._tick_at(moment, summary))
+        tasks, is_local, self._is_local = self._tasks_begun, self._is_local, True
+        self._alarm.set(moment, surface.timer_summary(self._state), tasks=tasks, is_local=is_local)

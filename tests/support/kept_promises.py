@@ -1,0 +1,224 @@
+"""What is true of every run that has ended, whatever was done to it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from temporal_site import Site, replay
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
+
+from abeyance import wire
+from abeyance.closed import describe
+from abeyance.core.canonical import sha256, why_not_json
+from abeyance.errors import Code
+from abeyance.feed import Feed
+from abeyance.line import RPC
+
+if TYPE_CHECKING:
+    from any_order import Program
+
+_HARMLESS: Final = frozenset(
+    {
+        # The run would have ended, and something came in that moment: it looks at that first.
+        WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+        # An operator paused the run in Temporal itself, before a worker had the task.
+        WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_PAUSE_REQUESTED_BEFORE_TASK_STARTED,
+    }
+)
+_TURNED_AWAY: Final = frozenset(
+    {
+        Code.QUEUE_FULL,
+        Code.INVALID_MESSAGE,
+        Code.MESSAGE_CONFLICT,
+        Code.UNKNOWN_NODE,
+        Code.ACTION_NOT_ALLOWED,
+        Code.NOT_RUNNING,
+    }
+)
+"""Why a message may not come in; any other code is that of a directive that came in, and to nothing."""
+_SETTLED: Final = {
+    "interrupt.answered": ("answered",),
+    "interrupt.expired": ("expired",),
+    "interrupt.cancelled": ("cancelled", "superseded"),
+}
+
+
+async def histories(site: Site, run_id: str) -> list[WorkflowHistory]:
+    """All histories of a run, the oldest first."""
+    found: list[WorkflowHistory] = []
+    handle = site.temporal.get_workflow_handle(run_id)
+    while True:
+        history = await handle.fetch_history()
+        found.insert(0, history)
+        began = history.events[0].workflow_execution_started_event_attributes
+        if not began.continued_execution_run_id:
+            return found
+        handle = site.temporal.get_workflow_handle(run_id, run_id=began.continued_execution_run_id)
+
+
+async def kept(program: Program, view: wire.RunView) -> None:
+    """Hold an ended run against everything that is promised of runs."""
+    site, run_id = program.site, program.run_id
+    every = await histories(site, run_id)
+    for history in every:
+        no_task_failed(history)
+    for history in every:
+        await replay(history)
+    if program.conversation is not None:
+        await site.replays_conversation(program.conversation)
+    events, cursor = await Feed(site.temporal).page(run_id, None, 1_000_000)
+    assert cursor is None, "the feed of an ended run has an end"
+    assert all(a.id < b.id for a, b in pairwise(events))
+    messages_are_delivered_or_reported(program, view, events)
+    answers_had_one_effect(program, events, await site.client.interrupts(run_id, status="all"))
+    controls_alternate(events)
+    visits_end(events)
+    described = await site.temporal.get_workflow_handle(run_id).describe()
+    memo = (await describe(site.temporal, run_id, RPC)).memo
+    statuses_agree(view, events, described, memo)
+
+
+def no_task_failed(history: WorkflowHistory) -> None:
+    for event in history.events:
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+            failed = event.workflow_task_failed_event_attributes
+            assert failed.cause in _HARMLESS, f"a workflow task failed: {failed}"
+
+
+def messages_are_delivered_or_reported(
+    program: Program, view: wire.RunView, events: list[wire.Event]
+) -> None:
+    fates: dict[str, Counter[str]] = defaultdict(Counter)
+    addresses: dict[str, list[str | None]] = defaultdict(list)
+    for event in events:
+        id_ = str(event.data.get("message_id"))
+        match event.type:
+            case "message.rejected" if event.data["code"] in _TURNED_AWAY:
+                continue
+            case "message.rejected":
+                fates[id_]["rejected"] += 1
+            case "message.queued" | "message.delivered" | "message.returned":
+                fates[id_][event.type.partition(".")[2]] += 1
+                if event.type == "message.delivered" and "action" not in event.data:
+                    addresses[id_].append(event.address)
+            case "message.undelivered":
+                fates[id_]["undelivered"] += 1
+            case _:
+                pass
+    for id_, fate in fates.items():
+        assert fate["queued"] == 1, f"{id_!r} came in {fate['queued']} times: {fate}"
+        ends = fate["delivered"] - fate["returned"] + fate["undelivered"] + fate["rejected"]
+        assert ends == 1, f"{id_!r} has {ends} ends: {fate}"
+    assert program.admitted <= fates.keys(), "a receipt was given, and nothing was told"
+    assert fates.keys() <= program.sent, "a message that nobody sent"
+    undelivered = [each.message_id for each in view.undelivered]
+    assert Counter(undelivered) == Counter({id_: 1 for id_, f in fates.items() if f["undelivered"]})
+    assert view.queue_depth == 0
+    assert view.metrics is not None
+    assert view.metrics.messages_queued == len(fates)
+    net = sum(f["delivered"] - f["returned"] for f in fates.values())
+    assert view.metrics.messages_delivered == net
+    assert not program.witness.repeated, f"a model was told twice: {program.witness.repeated}"
+    for id_, heard in program.witness.heard.items():
+        assert fates[id_]["delivered"], f"{id_!r} was heard and not delivered"
+        most = 1 + fates[id_]["returned"]
+        assert len(heard) <= most, f"{id_!r} was heard at {heard}: {fates[id_]}"
+    if view.status == "completed" and view.rejected is not None:
+        for id_, where in addresses.items():
+            if fates[id_]["delivered"] > fates[id_]["returned"]:
+                ok = program.witness.heard.get(id_) or program.taken_by_hand
+                assert ok, f"{id_!r} was delivered to {where}, whose code never had it"
+
+
+def answers_had_one_effect(
+    program: Program, events: list[wire.Event], interrupts: list[wire.InterruptView]
+) -> None:
+    opened = Counter(e.data["id"] for e in events if e.type == "interrupt.opened")
+    assert all(count == 1 for count in opened.values()), f"opened twice: {opened}"
+    ends: dict[str, list[str]] = defaultdict(list)
+    for event in events:
+        if event.type in _SETTLED:
+            ends[event.data["id"]].append(event.type)
+    assert ends.keys() == opened.keys(), "every question is settled, and none that was not asked"
+    assert all(len(types) == 1 for types in ends.values()), f"settled twice: {ends}"
+    known = {entry.id: entry for entry in interrupts}
+    assert known.keys() == opened.keys()
+    for id_, (type_,) in ends.items():
+        assert known[id_].status in _SETTLED[type_]
+    for id_, answer in program.accepted.items():
+        entry = known[id_]
+        assert entry.status == "answered", f"{id_} was accepted, and is {entry.status}"
+        assert entry.answer_sha256 == sha256(answer), f"{id_}: not the answer that was accepted"
+    told = {(each.address, each.name): each for each in interrupts if each.status == "answered"}
+    for (address, name), answers in program.witness.told.items():
+        assert len({sha256(each) for each in answers}) == 1, f"{address} {name}: {answers}"
+        entry = told[address, name]
+        assert entry.answer_sha256 == sha256(answers[0])
+        assert why_not_json(answers[0]) is None
+    for key, count in program.witness.paid.items():
+        assert count == 1, f"an approved call was made {count} times: {key}"
+
+
+def controls_alternate(events: list[wire.Event]) -> None:
+    is_paused = False
+    for event in events:
+        if event.type in ("run.paused", "run.resumed"):
+            assert is_paused == (event.type == "run.resumed"), f"{event} while paused={is_paused}"
+            is_paused = not is_paused
+
+
+def visits_end(events: list[wire.Event]) -> None:
+    """What ends has begun. It may begin again before: what asks ends by its questions alone."""
+    open_: set[str | None] = set()
+    for event in events:
+        kind, _, what = event.type.partition(".")
+        if kind in ("node", "tool") and what == "started":
+            open_.add(event.address)
+        elif kind in ("node", "tool"):
+            assert event.address in open_, f"{event.type} of {event.address}, which does not run"
+            open_.discard(event.address)
+
+
+def statuses_agree(
+    view: wire.RunView,
+    events: list[wire.Event],
+    described: WorkflowExecutionDescription,
+    memo: Mapping[str, Any],
+) -> None:
+    assert events[0].type == "run.started"
+    last = [event.type for event in events if event.type in wire.TERMINAL_EVENTS]
+    assert last == [events[-1].type] == [f"run.{view.status}"], f"{last}, {view.status}"
+    assert described.search_attributes[wire.STATUS] == [view.status]
+    assert not described.search_attributes.get(wire.CAPABILITY)
+    assert not described.search_attributes.get(wire.DEADLINE)
+    assert not rows_of(memo), "what is open in the memo of an ended run"
+    if view.status != "completed":
+        assert memo[wire.MEMO_SUMMARY]["status"] == view.status
+    assert view.interrupts == []
+    assert view.running == []
+
+
+def rows_of(memo: Mapping[str, Any]) -> set[str]:
+    """The ids of the interrupts that a memo tells of."""
+    return {row["id"] for key, row in memo.items() if key.startswith(wire.MEMO_INTERRUPT) and row}
+
+
+def temporal_knows(
+    view: wire.RunView, attributes: Mapping[str, Any], memo: Mapping[str, Any]
+) -> None:
+    """What Temporal can tell of a run by itself is what the run says, if it is at rest."""
+    summary = memo[wire.MEMO_SUMMARY]
+    shown = (view.status, view.paused, len(view.interrupts), view.queue_depth)
+    known = (summary["status"], summary["paused"], summary["open"], summary["queue_depth"])
+    assert known == shown, f"the memo says {known}, the run {shown}"
+    assert rows_of(memo) == {entry.id for entry in view.interrupts}
+    asked = {entry.requested_capability for entry in view.interrupts} - {None}
+    assert attributes[wire.STATUS] == [view.status]
+    assert set(attributes.get(wire.CAPABILITY) or []) == asked
+    nearest = min((e.deadline for e in view.interrupts if e.deadline), default=None)
+    (told,) = attributes.get(wire.DEADLINE) or [None]
+    assert told == nearest, f"the deadline is {nearest}, Temporal knows of {told}"
