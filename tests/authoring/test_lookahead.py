@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from temporalio.bridge.proto.activity_result import ActivityResolution
+from temporalio.bridge.proto.activity_result import ActivityResolution, Cancellation, Success
 from temporalio.bridge.proto.workflow_activation import (
     CancelWorkflow,
     DoUpdate,
@@ -35,7 +35,12 @@ SIGNAL = WorkflowActivationJob(signal_workflow=SignalWorkflow(signal_name="steer
 UPDATE = WorkflowActivationJob(do_update=DoUpdate(id="u"))
 TIMER = WorkflowActivationJob(fire_timer=FireTimer(seq=1))
 CANCEL = WorkflowActivationJob(cancel_workflow=CancelWorkflow())
-RESULT = WorkflowActivationJob(resolve_activity=ResolveActivity(seq=1, result=ActivityResolution()))
+RESULT = WorkflowActivationJob(
+    resolve_activity=ResolveActivity(seq=1, result=ActivityResolution(completed=Success()))
+)
+STOPPED = WorkflowActivationJob(
+    resolve_activity=ResolveActivity(seq=1, result=ActivityResolution(cancelled=Cancellation()))
+)
 LOCAL_RESULT = WorkflowActivationJob(resolve_activity=ResolveActivity(seq=1, is_local=True))
 QUERY = WorkflowActivationJob(query_workflow=QueryWorkflow(query_id="q"))
 PATCH = WorkflowActivationJob(notify_has_patch=NotifyHasPatch(patch_id="p"))
@@ -46,8 +51,9 @@ EVICT = WorkflowActivationJob(remove_from_cache=RemoveFromCache())
 class Recording(WorkflowInstance):
     """An instance of the SDK's that only notes what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, writes: int = 0) -> None:
         self.told: list[str | None] = []
+        self.writes = writes
         self.info = Info.__new__(Info)
         object.__setattr__(self.info, "workflow_id", "r")
 
@@ -55,6 +61,8 @@ class Recording(WorkflowInstance):
         self.told.extend(job.WhichOneof("variant") for job in act.jobs)
         completion = WorkflowActivationCompletion()
         completion.successful.SetInParent()
+        for _ in range(self.writes):
+            completion.successful.commands.add().modify_workflow_properties.SetInParent()
         return completion
 
     def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
@@ -82,9 +90,12 @@ def activation(
     return made
 
 
-def told(*activations: WorkflowActivation) -> tuple[list[str | None], str]:
-    """What a run gets to know of these, one after another, and with what the last of them failed."""
-    inner = Recording()
+def told(*activations: WorkflowActivation, writes: int = 0) -> tuple[list[str | None], str]:
+    """What a run gets to know of these, one after another, and with what the last of them failed.
+
+    It writes to its memo that many times whenever it is told something.
+    """
+    inner = Recording(writes=writes)
     run = InOrderInstance(inner)
     completions = [run.activate(each) for each in activations]
     return inner.told, completions[-1].failed.failure.message
@@ -158,3 +169,60 @@ def test_a_look_ahead_is_known_behind_results_and_questions() -> None:
 
     assert "fire_timer" not in known
     assert failure == LOOKED_AHEAD
+
+
+@pytest.mark.parametrize(
+    ("jobs", "came"),
+    [((SIGNAL,), 1), ((SIGNAL, TIMER), 2), ((RESULT,), 2), ((STOPPED,), 1), ((UPDATE,), 0)],
+    ids=["a signal", "a signal and a timer", "a result", "a visit that is stopped", "an update"],
+)
+@pytest.mark.parametrize("writes", [1, 2])
+def test_a_task_is_done_anew_if_the_history_has_no_room_for_what_was_done_before_it(
+    jobs: tuple[WorkflowActivationJob, ...], came: int, writes: int
+) -> None:
+    begun = activation(SIGNAL, length=9, seconds=1, size=5000)
+    # The task before ended, the next was scheduled and began.
+    length = 9 + 3 + came
+    lost = activation(*jobs, length=length, seconds=2, size=6000)
+    kept = activation(*jobs, length=length + writes, seconds=2, size=6000)
+
+    known, failure = told(begun, lost, writes=writes)
+    known_if_kept, failure_if_kept = told(begun, kept, writes=writes)
+
+    assert known == ["signal_workflow"]
+    assert "is done again, from the history" in failure
+    assert known_if_kept == ["signal_workflow", *(job.WhichOneof("variant") for job in jobs)]
+    assert failure_if_kept == ""
+
+
+def test_what_is_done_in_several_goes_of_a_task_is_counted_together() -> None:
+    _, failure = told(
+        activation(SIGNAL, length=9, seconds=1, size=5000),
+        activation(LOCAL_RESULT, length=9, seconds=1.5, size=5000),
+        activation(QUERY, length=9, seconds=1.5, size=5000, replaying=True),
+        activation(SIGNAL, length=14, seconds=2, size=6000),
+        writes=1,
+    )
+
+    assert "is done again, from the history" in failure
+
+
+def test_what_was_done_in_earlier_tasks_is_not_counted_again() -> None:
+    tasks = [
+        activation(SIGNAL, length=9 + number * 5, seconds=number, size=5000 + number)
+        for number in range(20)
+    ]
+
+    known, failure = told(*tasks, writes=1)
+
+    assert (len(known), failure) == (20, "")
+
+
+def test_a_replay_is_never_done_anew() -> None:
+    _, failure = told(
+        activation(SIGNAL, length=9, seconds=1, replaying=True),
+        activation(SIGNAL, length=10, seconds=2, replaying=True),
+        writes=1,
+    )
+
+    assert failure == ""

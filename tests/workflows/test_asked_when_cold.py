@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import timedelta
 
 import pytest
 from mishaps import Mishaps
@@ -11,6 +12,11 @@ from rpc_counter import counted
 from sample_graphs import gates
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    PollWorkflowTaskQueueRequest,
+    RespondWorkflowTaskFailedRequest,
+)
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -101,7 +107,7 @@ async def test_a_question_that_comes_before_what_came_after_it_leaves_a_history_
         for run_id in run_ids:
             await site.replays(run_id)
             assert failed not in [event.event_type for event in (await site.history(run_id)).events]
-        if any("not looked ahead" in record.getMessage() for record in caplog.records):
+        if any("is dropped from memory" in record.getMessage() for record in caplog.records):
             break
     else:
         pytest.fail("no question came before its task, so nothing was tried")
@@ -112,3 +118,54 @@ async def test_a_question_that_comes_before_what_came_after_it_leaves_a_history_
             for entry in (await site.client.view(run_id)).interrupts:
                 await site.client.respond(run_id, {entry.id: 1}, principal=ANYBODY)
             assert (await site.ended(run_id)).status == "completed"
+
+
+async def _begun_elsewhere(site: Site, run_id: str) -> bytes | None:
+    """Ask the run how it is, leave it a message, and let a worker of another kind begin with that.
+
+    Returns the token of its task, or None where the server gave it the question instead.
+    """
+    temporal, counter = counted(site.temporal)
+    handle = temporal.get_workflow_handle(run_id)
+    asking = asyncio.create_task(handle.query("view", rpc_timeout=timedelta(seconds=30)))
+    await eventually(lambda: counter.calls["query_workflow"] > 0)
+    await handle.signal("steer", _said("first"))
+    polled = await temporal.workflow_service.poll_workflow_task_queue(
+        PollWorkflowTaskQueueRequest(
+            namespace=temporal.namespace, task_queue=TaskQueue(name=site.settings.task_queue)
+        )
+    )
+    if polled.HasField("query") or not polled.task_token:
+        asking.cancel()
+        return None
+    async with site.worker():
+        await asking
+        await handle.signal("steer", _said("second"))
+        # The other worker is lost, and this one has its task.
+        await temporal.workflow_service.respond_workflow_task_failed(
+            RespondWorkflowTaskFailedRequest(
+                task_token=polled.task_token, namespace=temporal.namespace
+            )
+        )
+
+        async def is_read() -> bool:
+            return len(await site.client.messages(run_id)) == 2
+
+        await eventually(is_read, seconds=25)
+    return polled.task_token
+
+
+async def test_a_question_about_a_task_that_a_lost_worker_had_begun_leaves_a_history_that_replays(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    for _ in range(_ROUNDS * 2):
+        async with site.worker():
+            run_id = await site.start()
+            await site.until(run_id, "awaiting-input")
+        if await _begun_elsewhere(site, run_id) is not None:
+            break
+    else:
+        pytest.fail("the server gave every question to the other worker, so nothing was tried")
+
+    await site.replays(run_id)
