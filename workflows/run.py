@@ -275,6 +275,10 @@ class AgentRun:
     def transcripts(self) -> dict[str, str]:
         return recall.transcripts(self._state)
 
+    @workflow.query(description="Not for people: the keys of the last controls, as hashes.")
+    def controls(self) -> dict[str, str]:
+        return dict(self._state.controls)
+
     @workflow.query(description="What would become of a message that is sent now.")
     def check_message(self, message: wire.SteerMessage) -> wire.MessageCheck:
         event = arrivals.message_sent(message, workflow.now(), "-")
