@@ -129,6 +129,19 @@ async def test_each_run_of_a_batch_knows_the_key(api: Api) -> None:
     assert [await status(api, run_id) for run_id in runs] == ["awaiting-input"] * 2
 
 
+async def test_a_batch_with_the_key_of_another_call_is_told_as_an_event(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    await post(api, f"/runs/{run_id}/pause", "k1")
+    taken = await post(api, "/batch/cancel", "k1", run_ids=[run_id])
+    view = await api.until(run_id, "paused")
+    events = (await api.http.get(f"/runs/{run_id}/events")).json()["items"]
+
+    assert taken.json()["succeeded"] == 1
+    assert view["metrics"]["cancel_count"] == 0
+    (refused,) = (event["data"] for event in events if event["type"] == "signal.refused")
+    assert (refused["signal"], refused["code"]) == ("cancel", "idempotency_conflict")
+
+
 @pytest.mark.parametrize("named", ["key", "message_id"])
 async def test_to_pause_and_send_again_pauses_and_sends_once(api: Api, named: str) -> None:
     run_id, _ = await api.waiting("gated")
