@@ -75,6 +75,7 @@ class Stack:
 
     def __init__(self, group: Group, *, api_port: int, ui_port: int) -> None:
         self.api_url = f"http://{HOST}:{api_port}"
+        self.inbox_url = f"{self.api_url}/inbox"
         self.ui_url = f"http://{HOST}:{ui_port}"
         self._group = group
 

@@ -97,7 +97,7 @@ STILL_ACTIVE = "still_active"
 
 SHELL = 1
 """The version of the rules that a history begins with today. From 1 on a hand-over owes Temporal a word,
-and timers are taken back with patience."""
+timers are taken back with patience, and signals that are refused are told."""
 
 RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
 

@@ -29,6 +29,7 @@ from abeyance.api import (
     edits,
     events,
     health,
+    inbox,
     interrupts,
     lists,
     messages,
@@ -98,7 +99,7 @@ def create_app(
     )
     for part in (health, served, lists, runs, interrupts, control, messages, edits, events):
         app.include_router(part.router)
-    for part in (transcripts, conversations, batch, admin):
+    for part in (transcripts, conversations, batch, admin, inbox):
         app.include_router(part.router)
     if settings.keyring or settings.storage is not None:
         app.include_router(codec.router)

@@ -31,6 +31,8 @@ EMPTY_BODY_HEADER: Final = "X-Abeyance-Request"
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # Orchestrators ask by whatever name they know, and learn nothing but that we are up.
 _ANY_HOST: Final = frozenset({"/healthz", "/readyz"})
+# A link in a letter or a chat leads to these from another site; nothing of a run is in them.
+_PAGES: Final = frozenset({"/", "/inbox"})
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _DRAINED: Final = 16
 """How many times the largest body is read and thrown away, so that its sender sees our answer."""
@@ -117,6 +119,9 @@ class Guard:
                 raise _foreign(f"Pages of {origin[:200]!r} may not call this service.")
         site = headers.get("sec-fetch-site", "none").lower()
         if site == "same-site" and origins:
+            return
+        is_followed = headers.get("sec-fetch-mode", "").lower() == "navigate"
+        if is_followed and scope["method"] == "GET" and scope["path"] in _PAGES:
             return
         if site not in ("none", "same-origin"):
             raise _foreign(

@@ -50,6 +50,7 @@ class AgentRun:
         # Signals and updates may be handled before the first line of `run`, so all is ready here.
         now = workflow.now()
         self._start = start
+        self._tells_refusals = start.shell >= 1
         self._running: dict[str, visits.VisitHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
@@ -132,7 +133,7 @@ class AgentRun:
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
     def steer(self, message: RawValue = signals.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
-        if (event := signals.message(message)) is not None:
+        if (event := signals.message(message, is_told=self._tells_refusals)) is not None:
             self._feed(event)
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
@@ -315,7 +316,7 @@ class AgentRun:
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
-            if workflow.patched(signals.TOLD):
+            if self._tells_refusals:
                 self._feed(signals.refused(name, refusal))
 
     def _native_cancel(self) -> None:
