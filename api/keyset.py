@@ -169,8 +169,10 @@ async def _answered(url: str) -> bytes:
     }
     # A proxy of the environment knows nothing of this machine's loopback.
     trust_env = not is_loopback(urlsplit(url).hostname or "")
+    # Reading the certificates of all authorities takes a while.
+    context = await asyncio.to_thread(httpx.create_ssl_context, trust_env=trust_env)
     async with (
-        httpx.AsyncClient(trust_env=trust_env, follow_redirects=False) as http,
+        httpx.AsyncClient(trust_env=trust_env, verify=context, follow_redirects=False) as http,
         http.stream("GET", url, headers=headers) as response,
     ):
         if response.status_code != httpx.codes.OK:

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from issuing import Publisher, new_key, published, publishing
+from jwt.algorithms import ECAlgorithm
 
 from abeyance.api import keyset
 from abeyance.api.keyset import KeySet
 from abeyance.errors import SettingsError, Unavailable
 
+PRIVATE = ec.generate_private_key(ec.SECP256R1())
 KEY = published(new_key(), kid="a")
-CURVE = published(new_key("ES256"), "ES256", kid="a")
+CURVE = published(PRIVATE, "ES256", kid="a")
 
 
 class Clock:
@@ -168,7 +171,7 @@ async def test_an_issuer_that_does_not_answer_is_given_up(monkeypatch: pytest.Mo
         {**KEY, "alg": "none"},
         {**KEY, "alg": "HS256"},
         {**KEY, "alg": ["RS256"]},
-        {**KEY, "d": "AQAB"},
+        {**json.loads(ECAlgorithm.to_jwk(PRIVATE)), "kid": "a"},
         {**KEY, "kid": 7},
         {"kty": "AKP", "kid": "a"},
         "no key",
@@ -179,9 +182,11 @@ async def test_a_key_that_is_of_no_use_here_is_passed_over(
     publisher: Publisher, other: Any
 ) -> None:
     publisher.keys = [other, KEY]
-    found = await KeySet(publisher.url).key("a", "RS256")
+    keys = KeySet(publisher.url)
+    found = await keys.key("a", "RS256")
     assert found is not None
     assert (found.key_id, found.key_type) == ("a", "RSA")
+    assert await keys.key("a", "ES256") is None
 
     publisher.keys = [other]
     with pytest.raises(Unavailable):
