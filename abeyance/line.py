@@ -27,7 +27,7 @@ from abeyance import wire
 from abeyance.accepted import check_same, other_call
 from abeyance.closed import PAUSED_NATIVELY, Described, closing_record, describe
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.patience import Again, NotFound, patiently, worth_repeating
+from abeyance.patience import LOOKED_AHEAD, Again, NotFound, patiently, worth_repeating
 from abeyance.turnstile import SharedReads, Turn, Turnstile
 
 T = TypeVar("T")
@@ -143,6 +143,8 @@ class Line:
                     raise
                 raise Unavailable(f"the run {run_id!r} is paused through Temporal") from error
             except WorkflowQueryFailedError as error:
+                if LOOKED_AHEAD in error.message:
+                    raise Again(error.message) from error
                 raise Unavailable(
                     f"the worker that has the run {run_id!r} could not tell of it: {error.message}"
                 ) from error

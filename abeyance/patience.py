@@ -13,6 +13,9 @@ from abeyance.errors import SettingsError, Unavailable
 
 T = TypeVar("T")
 
+LOOKED_AHEAD: Final = "abeyance: something has come that the run has not been told of; ask it again"
+"""What a query fails with that came to a worker before the task that has to be done first."""
+
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 _AGAIN: Final = frozenset(

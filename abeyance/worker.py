@@ -29,6 +29,7 @@ from abeyance.connection import connect_temporal
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
 from abeyance.exit import leave
 from abeyance.graph import Graph
+from abeyance.lookahead import InOrder
 from abeyance.mcpserver import close_servers
 from abeyance.settings import Settings, load_settings
 from abeyance.storage import ConfiguredBlobs
@@ -86,9 +87,11 @@ def make_worker(
             EvictionActivities(client).evict,
         ],
         interceptors=[] if settings.enable_metrics else [Unmetered()],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions)
-        if strict_sandbox
-        else UnsandboxedWorkflowRunner(),
+        workflow_runner=InOrder(
+            SandboxedWorkflowRunner(restrictions=restrictions)
+            if strict_sandbox
+            else UnsandboxedWorkflowRunner()
+        ),
         # After a kill -9 the server waits this long for the dead worker before it asks another.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         # A cancel reaches an activity on its heartbeat, so heartbeats may not be saved up for long.

@@ -1,0 +1,160 @@
+"""What the worker does where the SDK would tell a run of something before its task."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio.bridge.proto.activity_result import ActivityResolution
+from temporalio.bridge.proto.workflow_activation import (
+    CancelWorkflow,
+    DoUpdate,
+    FireTimer,
+    InitializeWorkflow,
+    NotifyHasPatch,
+    QueryWorkflow,
+    RemoveFromCache,
+    ResolveActivity,
+    SignalWorkflow,
+    UpdateRandomSeed,
+    WorkflowActivation,
+    WorkflowActivationJob,
+)
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.converter import SerializationContext
+from temporalio.worker import WorkflowInstance
+from temporalio.workflow import Info
+
+from abeyance.lookahead import InOrderInstance
+from abeyance.patience import LOOKED_AHEAD
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+BEGIN = WorkflowActivationJob(initialize_workflow=InitializeWorkflow(workflow_id="r"))
+SIGNAL = WorkflowActivationJob(signal_workflow=SignalWorkflow(signal_name="steer"))
+UPDATE = WorkflowActivationJob(do_update=DoUpdate(id="u"))
+TIMER = WorkflowActivationJob(fire_timer=FireTimer(seq=1))
+CANCEL = WorkflowActivationJob(cancel_workflow=CancelWorkflow())
+RESULT = WorkflowActivationJob(resolve_activity=ResolveActivity(seq=1, result=ActivityResolution()))
+LOCAL_RESULT = WorkflowActivationJob(resolve_activity=ResolveActivity(seq=1, is_local=True))
+QUERY = WorkflowActivationJob(query_workflow=QueryWorkflow(query_id="q"))
+PATCH = WorkflowActivationJob(notify_has_patch=NotifyHasPatch(patch_id="p"))
+SEED = WorkflowActivationJob(update_random_seed=UpdateRandomSeed(randomness_seed=1))
+EVICT = WorkflowActivationJob(remove_from_cache=RemoveFromCache())
+
+
+class Recording(WorkflowInstance):
+    """An instance of the SDK's that only notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str | None] = []
+        self.info = Info.__new__(Info)
+        object.__setattr__(self.info, "workflow_id", "r")
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        self.told.extend(job.WhichOneof("variant") for job in act.jobs)
+        completion = WorkflowActivationCompletion()
+        completion.successful.SetInParent()
+        return completion
+
+    def get_serialization_context(self, command_info: Any) -> SerializationContext | None:
+        return None
+
+    def get_external_store_context(self, command_info: Any) -> Any:
+        return None
+
+    def get_info(self) -> Info:
+        return self.info
+
+
+def activation(
+    *jobs: WorkflowActivationJob,
+    length: int,
+    seconds: float = 0,
+    size: int = 3000,
+    replaying: bool = False,
+) -> WorkflowActivation:
+    """Told so many seconds after noon, of a history of that many events and bytes."""
+    made = WorkflowActivation(
+        jobs=jobs, history_length=length, history_size_bytes=size, is_replaying=replaying
+    )
+    made.timestamp.FromDatetime(NOON + timedelta(seconds=seconds))
+    return made
+
+
+def told(*activations: WorkflowActivation) -> tuple[list[str | None], str]:
+    """What a run gets to know of these, one after another, and with what the last of them failed."""
+    inner = Recording()
+    run = InOrderInstance(inner)
+    completions = [run.activate(each) for each in activations]
+    return inner.told, completions[-1].failed.failure.message
+
+
+@pytest.mark.parametrize(
+    "job", [SIGNAL, TIMER, CANCEL, RESULT, UPDATE], ids=lambda job: job.WhichOneof("variant")
+)
+def test_what_stands_behind_the_last_task_is_kept_from_the_run_until_its_task(
+    job: WorkflowActivationJob,
+) -> None:
+    first = activation(BEGIN, length=3, replaying=True)
+
+    known, failure = told(first, activation(job, length=8))
+
+    assert known == ["initialize_workflow"]
+    assert failure == LOOKED_AHEAD
+
+
+def test_a_run_that_was_not_told_can_be_dropped_from_memory() -> None:
+    known, failure = told(
+        activation(BEGIN, length=3, replaying=True),
+        activation(SIGNAL, length=8),
+        activation(EVICT, length=8),
+    )
+
+    assert (known, failure) == (["initialize_workflow", "remove_from_cache"], "")
+
+
+@pytest.mark.parametrize(
+    ("second", "what"),
+    [
+        (activation(SIGNAL, UPDATE, length=9, seconds=0.1, size=5000), "the next task"),
+        (activation(SIGNAL, length=9, seconds=0.1), "a task of a server that knows no sizes"),
+        (activation(SIGNAL, length=9, size=5000), "a task of a server whose clock went back"),
+        (activation(SIGNAL, length=9, replaying=True), "a replay of such a task"),
+        (activation(LOCAL_RESULT, length=3), "a result within the task"),
+        (activation(RESULT, length=3), "a visit that is stopped within the task"),
+        (activation(QUERY, length=8), "a question"),
+        (activation(PATCH, length=8), "a mark of the code's version"),
+        (activation(SEED, length=8), "a seed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_everything_else_is_told_to_the_run(second: WorkflowActivation, what: str) -> None:
+    known, failure = told(activation(BEGIN, length=3), second)
+
+    assert known == [BEGIN.WhichOneof("variant"), *(j.WhichOneof("variant") for j in second.jobs)]
+    assert failure == "", what
+
+
+def test_what_came_later_in_a_task_does_not_make_the_next_one_look_ahead() -> None:
+    known, failure = told(
+        activation(BEGIN, length=3, replaying=True),
+        activation(LOCAL_RESULT, length=3),
+        activation(QUERY, length=8),
+        activation(SIGNAL, length=9, seconds=0.1, size=5000),
+    )
+
+    assert known[-1] == "signal_workflow"
+    assert failure == ""
+
+
+def test_a_look_ahead_is_known_behind_results_and_questions() -> None:
+    known, failure = told(
+        activation(BEGIN, length=3, replaying=True),
+        activation(LOCAL_RESULT, length=3, replaying=True),
+        activation(QUERY, length=5, replaying=True),
+        activation(TIMER, length=8),
+    )
+
+    assert "fire_timer" not in known
+    assert failure == LOOKED_AHEAD

@@ -1,0 +1,114 @@
+"""Questions to runs that no worker has in memory, while something else comes to them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from mishaps import Mishaps
+from rpc_counter import counted
+from sample_graphs import gates
+from temporal_site import ANYBODY, Site, eventually
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError, RPCStatusCode
+
+from abeyance import wire
+from abeyance.client import Client
+from abeyance.errors import Unavailable
+from abeyance.patience import LOOKED_AHEAD
+
+_RUNS = 8
+_ROUNDS = 5
+
+
+def _said(id_: str) -> wire.SteerMessage:
+    return wire.SteerMessage(message_id=id_, text="hello")
+
+
+async def _cold(site: Site) -> list[str]:
+    """Runs that wait for an answer, and that no worker has in memory."""
+    async with site.worker():
+        run_ids = [await site.start() for _ in range(_RUNS)]
+        for run_id in run_ids:
+            await site.until(run_id, "awaiting-input")
+    return run_ids
+
+
+async def _asked_and_told(site: Site, run_ids: list[str]) -> list[wire.RunView]:
+    """Ask each run how it is; before a worker is there for that, leave it two messages."""
+    temporal, counter = counted(site.temporal)
+    client = Client(temporal, task_queue=site.settings.task_queue, patience=15)
+    views = [asyncio.create_task(client.view(run_id)) for run_id in run_ids]
+    await eventually(lambda: counter.calls["query_workflow"] >= len(run_ids))
+    for run_id in run_ids:
+        await temporal.get_workflow_handle(run_id).signal("steer", _said("signalled"))
+    sent = [asyncio.create_task(client.send_message(run_id, _said("sent"))) for run_id in run_ids]
+    await eventually(lambda: counter.calls["update_workflow_execution"] >= len(run_ids))
+    async with site.worker():
+        await asyncio.gather(*sent)
+        return await asyncio.gather(*views)
+
+
+async def test_a_question_that_came_too_early_is_asked_again(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(2))
+    mishaps = Mishaps(temporal)
+    client = Client(mishaps.client, task_queue=site.settings.task_queue)
+    too_early = RPCError(LOOKED_AHEAD, RPCStatusCode.INVALID_ARGUMENT, b"")
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        mishaps.come("query_workflow", too_early, too_early)
+        view = await client.view(run_id)
+        mishaps.come("query_workflow", too_early, None, too_early)
+        receipt = await client.steer(run_id, _said("m1"))
+
+    assert (view.degraded, len(view.interrupts)) == (False, 2)
+    assert (receipt.duplicate, receipt.queue_depth) == (False, 1)
+
+
+async def test_a_run_that_is_always_asked_too_early_is_shown_as_temporal_knows_it(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gates(2))
+    mishaps = Mishaps(temporal)
+    client = Client(mishaps.client, task_queue=site.settings.task_queue, patience=0.3)
+    too_early = RPCError(LOOKED_AHEAD, RPCStatusCode.INVALID_ARGUMENT, b"")
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        mishaps.come("query_workflow", *[too_early] * 100)
+        view = await client.view(run_id)
+        with pytest.raises(Unavailable, match="ask it again"):
+            await client.messages(run_id)
+
+    assert (view.degraded, view.status) == (True, "awaiting-input")
+
+
+async def test_a_question_that_comes_before_what_came_after_it_leaves_a_history_that_replays(
+    temporal: TemporalClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "abeyance.lookahead")
+    failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    # Whether the question or the task comes to the worker first is the server's choice.
+    for _ in range(_ROUNDS):
+        site = Site(temporal, gates(2))
+        run_ids = await _cold(site)
+        views = await _asked_and_told(site, run_ids)
+
+        assert {(view.status, view.degraded) for view in views} == {("awaiting-input", False)}
+        for run_id in run_ids:
+            await site.replays(run_id)
+            assert failed not in [event.event_type for event in (await site.history(run_id)).events]
+        if any("not looked ahead" in record.getMessage() for record in caplog.records):
+            break
+    else:
+        pytest.fail("no question came before its task, so nothing was tried")
+    async with site.worker():
+        for run_id in run_ids:
+            unread = await site.client.messages(run_id)
+            assert [message.message_id for message in unread] == ["signalled", "sent"]
+            for entry in (await site.client.view(run_id)).interrupts:
+                await site.client.respond(run_id, {entry.id: 1}, principal=ANYBODY)
+            assert (await site.ended(run_id)).status == "completed"
