@@ -148,7 +148,7 @@ class Guard:
         server = scope.get("server")
         if server is None or port != server[1]:
             return False
-        return name == server[0] or _is_loopback(name)
+        return name == server[0] or is_loopback(name)
 
 
 async def _body(headers: Headers, receive: Receive, limit: int) -> bytes | None:
@@ -245,7 +245,8 @@ def _closed_to_others(send: Send, ui: str | None) -> Send:
     return with_headers
 
 
-def _is_loopback(name: str) -> bool:
+def is_loopback(name: str) -> bool:
+    """Whether a host name is this machine's own."""
     if name == "localhost":
         return True
     try:
