@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test bench chaos clean
+.PHONY: help venv demo dev check test bench browser chaos clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ check: venv  ## lint, format, types, imports
 
 test: venv  ## every test that needs no browser
 	$(BIN)/pytest -m "not browser"
+
+browser: venv  ## only the tests that need Chromium and its driver
+	$(PIP) -e ".[agents,browser,dev,test]"
+	$(BIN)/pytest -m browser
 
 chaos: venv  ## only the tests that kill processes
 	$(BIN)/pytest -m chaos

@@ -52,18 +52,24 @@ def paused(order: wire.Pause, now: datetime) -> events.Paused:
         mode=order.mode,
         timeout=order.timeout,
         on_timeout=_on_pause_timeout(order.on_timeout),
+        key=order.key,
     )
 
 
 def resumed(order: wire.Resume, now: datetime) -> events.Resumed:
     """The end of a pause."""
-    return events.Resumed(now=now, actor=order.actor, reason=order.reason)
+    return events.Resumed(now=now, actor=order.actor, reason=order.reason, key=order.key)
 
 
 def cancel_requested(order: wire.Cancel, now: datetime) -> events.CancelRequested:
     """A cancel."""
     return events.CancelRequested(
-        now=now, actor=order.actor, reason=order.reason, mode=order.mode, grace=order.grace
+        now=now,
+        actor=order.actor,
+        reason=order.reason,
+        mode=order.mode,
+        grace=order.grace,
+        key=order.key,
     )
 
 

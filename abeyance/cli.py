@@ -119,7 +119,10 @@ def dev(
             typer.echo(json.dumps(told))
         else:
             data = f"data in {kept}" if kept else "nothing is kept"
-            typer.echo(f"abeyance is up: API {stack.api_url}, Temporal's UI {stack.ui_url}, {data}")
+            typer.echo(
+                f"abeyance is up: API {stack.api_url}, inbox {stack.inbox_url}, "
+                f"Temporal's UI {stack.ui_url}, {data}"
+            )
         await asyncio.get_running_loop().create_future()
 
     asyncio.run(with_stack(plan, stay_up, announce=complain))

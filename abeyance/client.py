@@ -21,6 +21,7 @@ from abeyance.closed import (
     edit_after_the_end,
     respond_after_the_end,
 )
+from abeyance.controlled import Order, was_done
 from abeyance.core import ledger
 from abeyance.core.events import Message
 from abeyance.core.policy import Principal
@@ -84,12 +85,20 @@ class Client(Sessions):
         await self._line.refuse_natively_paused(run_id)
 
     async def pause(self, run_id: str, order: wire.Pause | None = None) -> wire.RunView:
-        """Start no new work. Raises `unknown_run`, `not_running`, or `unknown_node` for its goto."""
+        """Start no new work. Raises `unknown_run`, `not_running`, or `unknown_node` for its goto.
+
+        With the `key` of an order again, this and the other controls have no further effect, and raise
+        `idempotency_conflict` if it came with anything else.
+        """
         order = order or wire.Pause()
         view = await self._control(run_id, "pause", order)
         # Only a goto can be refused. A run that is not paused now may also have been resumed since.
         is_goto = order.on_timeout.startswith("goto:")
-        if is_goto and not (view.paused or view.degraded or view.outcome):
+        if (
+            is_goto
+            and not (view.paused or view.degraded or view.outcome)
+            and not await was_done(self._line, run_id, order)
+        ):
             raise Refusal(
                 Code.UNKNOWN_NODE,
                 f"The pause was not applied: on_timeout={order.on_timeout!r} names no node of the "
@@ -279,12 +288,17 @@ class Client(Sessions):
         await self.pause(run_id, pause)
         return await self._signalled(run_id, message, before)
 
-    async def _control(self, run_id: str, signal: str, order: wire.Control) -> wire.RunView:
+    async def _control(self, run_id: str, signal: str, order: Order) -> wire.RunView:
         try:
             await self._line.signal(run_id, signal, order)
         except RunEnded as ended:
-            raise ended.described.not_running() from ended
-        return await self.view(run_id)
+            if not await was_done(self._line, run_id, order):
+                raise ended.described.not_running() from ended
+        view = await self.view(run_id)
+        # Where nobody could be asked just now, nobody is asked again: the caller would only wait.
+        if not (view.degraded or view.outcome):
+            await was_done(self._line, run_id, order)
+        return view
 
 
 def _named(message: wire.SteerMessage) -> wire.SteerMessage:

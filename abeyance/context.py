@@ -234,7 +234,7 @@ class Context:
 
         `user.` may be written or left out.
         """
-        self.notebook.emit(event.removeprefix("user."), data)
+        self.notebook.emit(event, data)
 
 
 async def _settled(process: Awaitable[Any]) -> tuple[Any, BaseException | None]:

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from temporalio.client import Client as TemporalClient
@@ -22,11 +23,12 @@ from temporalio.common import WorkflowIDConflictPolicy
 from abeyance import wire
 from abeyance.blobs import Blobs
 from abeyance.core.conversation import EXCLUSIVE, Claim, Conversation
-from abeyance.errors import Code, Refusal
+from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.line import RPC, refusal_of
 from abeyance.parallel import each
 from abeyance.patience import NotFound, patiently
 from abeyance.reading import Reading
+from abeyance.roster import roster
 from abeyance.runid import conversation_workflow_id
 from abeyance.turnstile import Turn, Turnstile
 
@@ -80,7 +82,7 @@ class Conversations(Reading, ABC):
     ) -> list[str]:
         """The ids of a conversation's active runs, oldest first, of one type of session or of all.
 
-        Runs that were started a moment ago are among them. Raises Unavailable where no worker is up.
+        Runs that were started a moment ago are among them. No worker has to be up.
         """
         claims = [
             claim
@@ -210,6 +212,15 @@ class Conversations(Reading, ABC):
         except Refusal as refusal:
             if refusal.code is not Code.UNKNOWN_RUN:
                 raise
+            return []
+        except Unavailable:
+            return await self._claims_in_history(conversation_id)
+
+    async def _claims_in_history(self, conversation_id: str) -> list[Claim]:
+        read = partial(roster, self.temporal, conversation_id, RPC)
+        try:
+            return list(await patiently(conversation_id, read, seconds=self.patience))
+        except NotFound:
             return []
 
     async def _alive(

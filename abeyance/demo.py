@@ -104,7 +104,8 @@ class _Demo:
     async def run(self, answer: str | None) -> bool:
         """Tell the whole story. Returns whether it ended as it was answered."""
         stack = self._stack
-        say("", f"they are up: API {stack.api_url}, Temporal's UI {stack.ui_url}", gap=True)
+        say("", f"they are up: API {stack.api_url}, Temporal's UI {stack.ui_url},")
+        say("", f"and what is asked stands in the inbox, {stack.inbox_url}", gap=True)
         await self._start()
         asked = await self._asked()
         await self._kill_the_worker(asked)

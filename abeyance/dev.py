@@ -45,7 +45,7 @@ _START_SECONDS: Final = 60.0
 _PATIENCE: Final = 5.0
 _PATIENCE_WITH_TEMPORAL: Final = 2.0
 _SHUTDOWN_GRACE: Final = "4s"
-_TOKENS: Final = "ABEYANCE_TOKENS_FILE"
+_AUTHENTICATION: Final = ("ABEYANCE_TOKENS_FILE", "ABEYANCE_JWT_ISSUER")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,7 @@ class Stack:
 
     def __init__(self, group: Group, *, api_port: int, ui_port: int) -> None:
         self.api_url = f"http://{HOST}:{api_port}"
+        self.inbox_url = f"{self.api_url}/inbox"
         self.ui_url = f"http://{HOST}:{ui_port}"
         self._group = group
 
@@ -108,7 +109,8 @@ async def with_stack(
         stack = Stack(group, api_port=api_port, ui_port=ui_port)
         database = None if plan.in_memory else data_dir / "temporal.db"
         # Its pages have no token to show.
-        codec = None if plan.environment.get(_TOKENS) else f"{stack.api_url}/codec"
+        is_open = not any(map(plan.environment.get, _AUTHENTICATION))
+        codec = f"{stack.api_url}/codec" if is_open else None
         command = devserver.command(
             server, port=temporal_port, ui_port=ui_port, database=database, codec=codec
         )

@@ -121,7 +121,8 @@ class Notebook:
             raise Fatal(message)
 
     def emit(self, name: str, data: Json) -> None:
-        """Note an event of the author's own; it is told when the visit ends."""
+        """Note an event of the author's own; it is told when the visit ends, as `user.<name>`."""
+        name = name.removeprefix("user.") if isinstance(name, str) else name
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
             message = (
                 f"an event is named {str(name)[:_LONGEST_NAME]!r}; a name is a text of 1 to "

@@ -48,7 +48,9 @@ Words: TypeAlias = Annotated[
 class Settings(BaseSettings):
     """What a worker, an API or a command may be told from outside.
 
-    `app` names the graphs: `package.module:attribute`. `tokens_file` turns authentication on.
+    `app` names the graphs: `package.module:attribute`. `tokens_file` turns authentication on,
+    and so do `jwt_issuer`, `jwt_audience` and `jwt_jwks` (where its keys are), for JSON Web Tokens whose
+    claim `jwt_capabilities` holds what their owners may do.
     `allowed_hosts` are further names, or `name:port`, by which the API is reached, such as that of a
     proxy before it (separated by commas). `metrics_address` is where a worker serves Prometheus metrics;
     `enable_metrics` is whether ours are recorded at all, `open_metrics` whether an API with
@@ -77,6 +79,10 @@ class Settings(BaseSettings):
     url: str = "http://127.0.0.1:8000"
     token: str | None = Field(default=None, repr=False)
     tokens_file: Path | None = None
+    jwt_issuer: str | None = Field(default=None, min_length=1)
+    jwt_audience: str | None = Field(default=None, min_length=1)
+    jwt_jwks: str | None = Field(default=None, min_length=1)
+    jwt_capabilities: str = Field(default="capabilities", min_length=1)
     allowed_hosts: Hosts = ()
     ui_origin: Hosts = ()
     storage: str | None = Field(default=None, min_length=1)
@@ -137,6 +143,12 @@ class Settings(BaseSettings):
             ):
                 raise ValueError(f"{origin!r} is no origin; write http://host:port, with no path")
         return given
+
+    @property
+    def has_authentication(self) -> bool:
+        """Whether those who call the API have to say who they are."""
+        given = (self.tokens_file, self.jwt_issuer, self.jwt_audience, self.jwt_jwks)
+        return any(value is not None for value in given)
 
     @property
     def keyring(self) -> Keyring:

@@ -18,6 +18,14 @@ from pydantic import (
     model_validator,
 )
 
+from abeyance.controls import Cancel as Cancel
+from abeyance.controls import CancelBody as CancelBody
+from abeyance.controls import Control as Control
+from abeyance.controls import ControlBody as ControlBody
+from abeyance.controls import Evict as Evict
+from abeyance.controls import Pause as Pause
+from abeyance.controls import PauseBody as PauseBody
+from abeyance.controls import Resume as Resume
 from abeyance.core.events import Asked, Call, Message, Send
 from abeyance.core.ledger import Receipt
 from abeyance.core.model import Rule
@@ -97,7 +105,7 @@ STILL_ACTIVE = "still_active"
 
 SHELL = 1
 """The version of the rules that a history begins with today. From 1 on a hand-over owes Temporal a word,
-and timers are taken back with patience."""
+timers are taken back with patience, and signals that are refused are told."""
 
 RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
 
@@ -246,52 +254,6 @@ class Journal(Record):
     steps: dict[str, Any] = Field(default_factory=dict)
     failures: int = 0
     excused: int = 0
-
-
-class ControlBody(Request):
-    """What a caller may say with a control operation. `reason` is recorded with it."""
-
-    reason: str | None = Field(default=None, max_length=2_000)
-
-
-class PauseBody(ControlBody):
-    """`timeout` as any duration; `on_timeout` is `resume`, `halt` or `goto:<node>`."""
-
-    mode: Literal["after-node", "now"] = "after-node"
-    timeout: OptionalSeconds = Field(default=None, gt=0)
-    on_timeout: str = Field(default="resume", pattern=r"^(resume|halt|goto:.+)$")
-
-
-class CancelBody(ControlBody):
-    """`grace` as any duration; None takes the run's own."""
-
-    mode: Literal["graceful", "now"] = "graceful"
-    grace: OptionalSeconds = Field(default=None, ge=0)
-
-
-class Control(ControlBody):
-    """A control operation as the run gets it: also by whom, as its sender claims."""
-
-    actor: str = Field(default="temporal", max_length=256)
-
-
-class Pause(PauseBody, Control):
-    """Start no new work."""
-
-
-class Resume(Control):
-    """Go on."""
-
-
-class Cancel(CancelBody, Control):
-    """End in good order."""
-
-
-class Evict(Request):
-    """Halt the run, with `inactive_since` only if it was not active after that."""
-
-    inactive_since: Moment | None = None
-    actor: str = Field(default="temporal", max_length=256)
 
 
 class EvictInactive(Record):

@@ -11,6 +11,7 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import ADMIN, Who
 from abeyance.api.backend import Behind, Runs
+from abeyance.api.ids import TAKES_KEY
 from abeyance.api.problems import invalid
 from abeyance.duration import OptionalSeconds
 
@@ -38,7 +39,9 @@ class Evicted(BaseModel):
 
 
 @router.post(
-    "/evict", responses=document.change(200, "The runs that were halted.", examples.EVICTED)
+    "/evict",
+    dependencies=[TAKES_KEY],
+    responses=document.change(200, "The runs that were halted.", examples.EVICTED),
 )
 async def evict(
     who: Who,

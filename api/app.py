@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import signal
 import socket
 import threading
@@ -30,6 +29,7 @@ from abeyance.api import (
     edits,
     events,
     health,
+    inbox,
     interrupts,
     lists,
     messages,
@@ -40,7 +40,8 @@ from abeyance.api import (
 from abeyance.api import graphs as served
 from abeyance.api.auth import Tokens
 from abeyance.api.backend import Backend, Link
-from abeyance.api.guard import Guard
+from abeyance.api.guard import Guard, is_loopback
+from abeyance.api.issuer import Issuer
 from abeyance.api.metered import measure
 from abeyance.app import load_graphs
 from abeyance.client import Client
@@ -63,12 +64,12 @@ def create_app(
     """The application for these graphs.
 
     Without a `client` it reaches Temporal by itself, as the environment says, and answers 503 until it
-    has. Raises SettingsError if the file of tokens cannot be used.
+    has. Raises SettingsError if the file of tokens, or the issuer of others, cannot be used.
     """
     backend = Backend(
         settings=settings,
         graphs=graphs,
-        tokens=Tokens.read(settings.tokens_file),
+        tokens=Tokens.read(settings.tokens_file, Issuer.read(settings)),
         link=Link(client),
     )
 
@@ -98,7 +99,7 @@ def create_app(
     )
     for part in (health, served, lists, runs, interrupts, control, messages, edits, events):
         app.include_router(part.router)
-    for part in (transcripts, conversations, batch, admin):
+    for part in (transcripts, conversations, batch, admin, inbox):
         app.include_router(part.router)
     if settings.keyring or settings.storage is not None:
         app.include_router(codec.router)
@@ -116,12 +117,13 @@ async def serve(settings: Settings, host: str, port: int) -> None:
     graphs = load_graphs(settings.app)
     check_reach(settings)
     traces.begin("abeyance-api")
-    if settings.tokens_file is None and not _is_loopback(host):
+    if not settings.has_authentication and not is_loopback(host):
         raise SettingsError(
             f"without authentication the API listens on loopback only, and {host!r} is not: listen on "
-            "127.0.0.1, or set ABEYANCE_TOKENS_FILE to a file of hashed tokens"
+            "127.0.0.1, or set ABEYANCE_TOKENS_FILE to a file of hashed tokens, or ABEYANCE_JWT_ISSUER "
+            "and what belongs to it"
         )
-    if settings.tokens_file is not None:
+    if settings.has_authentication:
         hosts = (*settings.allowed_hosts, f"{host}:{port}".lower())
         settings = settings.model_copy(update={"allowed_hosts": hosts})
     app = create_app(settings, graphs)
@@ -206,12 +208,3 @@ def _bound(host: str, port: int) -> socket.socket:
             "another port"
         ) from error
     return listener
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,8 +1,8 @@
 """Who is calling, and what they may do.
 
-With a file of tokens everybody needs one. Without it the service listens on loopback only, and a
-request may name its principal itself, so that rules about capabilities can be tried: who reaches a
-loopback port can do as they like on that machine anyway.
+With a file of tokens, or an issuer of them, everybody needs one. Without both the service listens on
+loopback only, and a request may name its principal itself, so that rules about capabilities can be tried:
+who reaches a loopback port can do as they like on that machine anyway.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
 from fastapi.params import Depends as Dependency
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from abeyance.api.issuer import Issuer, unfit
 from abeyance.api.problems import invalid
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
 from abeyance.errors import Code, Refusal, SettingsError
@@ -29,7 +31,7 @@ SUBJECT_HEADER: Final = "X-Abeyance-Principal"
 CAPABILITIES_HEADER: Final = "X-Abeyance-Capabilities"
 
 _RESERVED: Final = frozenset({TEMPORAL.subject, TIMEOUT})
-_MOST_SUBJECT_CHARS: Final = 256
+_MOST_CHARS: Final = 256
 _MOST_CAPABILITIES: Final = 200
 
 
@@ -38,25 +40,29 @@ class Grant(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    subject: str = Field(min_length=1, max_length=_MOST_SUBJECT_CHARS)
+    subject: str = Field(min_length=1, max_length=_MOST_CHARS)
     sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
-    capabilities: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...]
+    capabilities: tuple[Annotated[str, Field(min_length=1, max_length=_MOST_CHARS)], ...]
 
 
 _GRANTS: Final = TypeAdapter(tuple[Grant, ...])
 
 
 class Tokens:
-    """The tokens that are accepted. `grants` None is no authentication."""
+    """The tokens that are accepted: those of `grants`, and those that `issuer` has signed.
 
-    def __init__(self, grants: tuple[Grant, ...] | None) -> None:
+    Where both are None there is no authentication.
+    """
+
+    def __init__(self, grants: tuple[Grant, ...] | None, issuer: Issuer | None = None) -> None:
         self._grants = grants
+        self._issuer = issuer
 
     @classmethod
-    def read(cls, path: Path | None) -> Tokens:
+    def read(cls, path: Path | None, issuer: Issuer | None = None) -> Tokens:
         """The tokens of a file. Raises SettingsError saying what is wrong with it, and where."""
         if path is None:
-            return cls(None)
+            return cls(None, issuer)
         told = f"ABEYANCE_TOKENS_FILE={path}"
         try:
             grants = _GRANTS.validate_json(path.read_bytes())
@@ -78,16 +84,20 @@ class Tokens:
         counted = Counter(grant.sha256.lower() for grant in grants)
         if twice := [digest for digest, times in counted.items() if times > 1]:
             raise SettingsError(f"{told} holds the token with the hash {twice[0][:12]}... twice")
-        return cls(grants)
+        return cls(grants, issuer)
 
     @property
     def are_required(self) -> bool:
         """Whether a request needs a token."""
-        return self._grants is not None
+        return self._grants is not None or self._issuer is not None
 
-    def principal(self, request: Request) -> Principal:
-        """Who is calling. Raises `unauthenticated`, or `invalid_body` for a header that names nobody."""
-        if self._grants is None:
+    async def principal(self, request: Request) -> Principal:
+        """Who is calling.
+
+        Raises `unauthenticated`, `invalid_body` for a header that names nobody, and Unavailable where an
+        issuer's token cannot be checked now.
+        """
+        if not self.are_required:
             return _as_claimed(request)
         for header in (SUBJECT_HEADER, CAPABILITIES_HEADER):
             if header in request.headers:
@@ -99,13 +109,34 @@ class Tokens:
             raise _unknown("Send a token: Authorization: Bearer <token>.")
         digest = hashlib.sha256(token.strip().encode("latin-1")).hexdigest()
         found: Grant | None = None
-        for grant in self._grants:
+        for grant in self._grants or ():
             # All are looked at, so that the time taken tells nothing.
             if hmac.compare_digest(grant.sha256.lower(), digest):
                 found = grant
-        if found is None:
+        if found is not None:
+            return Principal(subject=found.subject, capabilities=found.capabilities)
+        if self._issuer is None:
             raise _unknown("The token is not one of ours, or no longer.")
-        return Principal(subject=found.subject, capabilities=found.capabilities)
+        return _vouched_for(await self._issuer.claims(token.strip()), self._issuer.claim)
+
+
+def _vouched_for(claims: Mapping[str, Any], claim: str) -> Principal:
+    """The principal of a token that was checked; `claim` is what holds its capabilities."""
+    subject = claims["sub"]
+    if (fault := _subject_fault(subject)) is not None:
+        raise unfit(f"names nobody (sub): {fault}")
+    listed = claims.get(claim)
+    capabilities = listed.split() if isinstance(listed, str) else [] if listed is None else listed
+    if (
+        not isinstance(capabilities, list)
+        or len(capabilities) > _MOST_CAPABILITIES
+        or not all(isinstance(name, str) and _is_name(name) for name in capabilities)
+    ):
+        raise unfit(
+            f"does not say what its owner may do: {claim} takes at most {_MOST_CAPABILITIES} names "
+            f"of 1 to {_MOST_CHARS} characters, as a list or with spaces between them"
+        )
+    return Principal(subject=subject, capabilities=tuple(capabilities))
 
 
 def _as_claimed(request: Request) -> Principal:
@@ -129,14 +160,21 @@ def _claimed_subject(given: str) -> str:
         subject = given.encode("latin-1").decode().strip()
     except UnicodeDecodeError:
         raise _unusable(SUBJECT_HEADER, f"{given!r} is not UTF-8") from None
-    if not subject or len(subject) > _MOST_SUBJECT_CHARS or not subject.isprintable():
-        told = (
-            f"{subject[:100]!r} names nobody: a subject has 1 to {_MOST_SUBJECT_CHARS} characters"
-        )
-        raise _unusable(SUBJECT_HEADER, told)
-    if subject in _RESERVED:
-        raise _unusable(SUBJECT_HEADER, f"the subject {subject!r} is reserved; name another")
+    if (fault := _subject_fault(subject)) is not None:
+        raise _unusable(SUBJECT_HEADER, fault)
     return subject
+
+
+def _subject_fault(subject: str) -> str | None:
+    if not _is_name(subject):
+        return f"{subject[:100]!r} names nobody: a subject has 1 to {_MOST_CHARS} characters"
+    if subject in _RESERVED:
+        return f"the subject {subject!r} is reserved; name another"
+    return None
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _MOST_CHARS and text == text.strip() and text.isprintable()
 
 
 def _unusable(header: str, message: str) -> Refusal:
@@ -149,7 +187,7 @@ def _unknown(message: str) -> Refusal:
 
 async def _principal(request: Request) -> Principal:
     tokens: Tokens = request.app.state.backend.tokens
-    return tokens.principal(request)
+    return await tokens.principal(request)
 
 
 Who = Annotated[Principal, Depends(_principal)]

@@ -154,9 +154,11 @@ _DONE: Final = document.change(200, "What became of each run.", examples.DONE_TO
 
 
 @router.post("/pause", dependencies=[CONTROL], responses=_DONE)
-async def pause_many(body: PauseBatch, who: Who, behind: Behind, runs: Runs) -> BatchOutcome:
+async def pause_many(
+    body: PauseBatch, who: Who, behind: Behind, runs: Runs, key: Key
+) -> BatchOutcome:
     """Pause many runs. Each result tells whether the run was told; it may be about to be paused."""
-    order = wire.Pause(**_given(body.body), actor=who.subject)
+    order = wire.Pause(**_given(body.body), actor=who.subject, key=key)
 
     async def pause(run_id: str) -> None:
         if leads_on(body.body):
@@ -169,16 +171,16 @@ async def pause_many(body: PauseBatch, who: Who, behind: Behind, runs: Runs) -> 
 
 
 @router.post("/resume", dependencies=[CONTROL], responses=_DONE)
-async def resume_many(body: ResumeBatch, who: Who, runs: Runs) -> BatchOutcome:
+async def resume_many(body: ResumeBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
     """Let many runs go on."""
-    order = wire.Resume(**_given(body.body), actor=who.subject)
+    order = wire.Resume(**_given(body.body), actor=who.subject, key=key)
     return await _done(runs, body, lambda run_id: runs.tell(run_id, "resume", order))
 
 
 @router.post("/cancel", dependencies=[CONTROL], responses=_DONE)
-async def cancel_many(body: CancelBatch, who: Who, runs: Runs) -> BatchOutcome:
+async def cancel_many(body: CancelBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
     """Cancel many runs. Each result tells whether the run was told; it may be about to end."""
-    order = wire.Cancel(**_given(body.body), actor=who.subject)
+    order = wire.Cancel(**_given(body.body), actor=who.subject, key=key)
     return await _done(runs, body, lambda run_id: runs.tell(run_id, "cancel", order))
 
 

@@ -1,7 +1,8 @@
 """Pausing, resuming and cancelling runs.
 
 The operations are signals: they are accepted also when no worker is up, and take effect when one is.
-The answer is the run as it is after the signal.
+The answer is the run as it is after the signal. The run knows each by its `Idempotency-Key`, so that a
+repeat has no further effect, whatever came in between.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, Who, demand
 from abeyance.api.backend import Backend, Behind, Runs
-from abeyance.api.ids import RunId
+from abeyance.api.ids import Key, RunId
 from abeyance.client import Client
 from abeyance.core.policy import Principal
 from abeyance.errors import Code
@@ -26,18 +27,18 @@ ResumeBody: TypeAlias = Annotated[wire.ControlBody | None, Body(examples=[exampl
 CancelBody: TypeAlias = Annotated[wire.CancelBody | None, Body(examples=[examples.CANCEL])]
 
 _GOTO: Final = "goto:"
-_ENDED: Final = (Code.UNKNOWN_RUN, Code.NOT_RUNNING)
+_REFUSED: Final = (Code.UNKNOWN_RUN, Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT)
 
 
 @router.post(
     "/pause",
     status_code=202,
     responses=document.change(
-        202, "The run, paused.", examples.PAUSED_RUN, *_ENDED, Code.UNKNOWN_NODE
+        202, "The run, paused.", examples.PAUSED_RUN, *_REFUSED, Code.UNKNOWN_NODE
     ),
 )
 async def pause(
-    run_id: RunId, who: Who, behind: Behind, runs: Runs, body: PauseBody = None
+    *, run_id: RunId, who: Who, behind: Behind, runs: Runs, key: Key, body: PauseBody = None
 ) -> wire.RunView:
     """Start no new work: running nodes finish, or with `mode: now` are stopped until the run resumes.
 
@@ -48,33 +49,37 @@ async def pause(
     body = body or wire.PauseBody()
     if leads_on(body):
         await demand_gates(run_id, who, behind, runs)
-    return await runs.pause(run_id, wire.Pause(**_given(body), actor=who.subject))
+    return await runs.pause(run_id, wire.Pause(**_given(body), actor=who.subject, key=key))
 
 
 @router.post(
     "/resume",
     status_code=202,
-    responses=document.change(202, "The run, going on.", examples.RUN, *_ENDED),
+    responses=document.change(202, "The run, going on.", examples.RUN, *_REFUSED),
 )
-async def resume(run_id: RunId, who: Who, runs: Runs, body: ResumeBody = None) -> wire.RunView:
+async def resume(
+    run_id: RunId, who: Who, runs: Runs, key: Key, body: ResumeBody = None
+) -> wire.RunView:
     """Go on after a pause. To resume a run that is not paused changes nothing."""
     body = body or wire.ControlBody()
-    return await runs.resume(run_id, wire.Resume(**_given(body), actor=who.subject))
+    return await runs.resume(run_id, wire.Resume(**_given(body), actor=who.subject, key=key))
 
 
-_CANCELLED: Final = document.change(202, "The run, ending.", examples.ENDING_RUN, *_ENDED)
+_CANCELLED: Final = document.change(202, "The run, ending.", examples.ENDING_RUN, *_REFUSED)
 
 
 @router.post("/cancel", status_code=202, responses=_CANCELLED)
 @router.post("/interrupt", status_code=202, responses=_CANCELLED)
-async def cancel(run_id: RunId, who: Who, runs: Runs, body: CancelBody = None) -> wire.RunView:
+async def cancel(
+    run_id: RunId, who: Who, runs: Runs, key: Key, body: CancelBody = None
+) -> wire.RunView:
     """End the run in good order: its interrupts are withdrawn, its nodes get `grace` to stop, its
     `finally` nodes run, and what it has reached is its result.
 
     `mode: now` gives no grace, and makes an earlier cancel so.
     """
     body = body or wire.CancelBody()
-    return await runs.cancel(run_id, wire.Cancel(**_given(body), actor=who.subject))
+    return await runs.cancel(run_id, wire.Cancel(**_given(body), actor=who.subject, key=key))
 
 
 def _given(body: wire.ControlBody) -> dict[str, object]:

@@ -62,13 +62,15 @@ class Steered(Reached):
     "/interrupt",
     status_code=202,
     dependencies=[CONTROL],
-    responses=document.change(202, "The runs that end now.", examples.REACHED),
+    responses=document.change(
+        202, "The runs that end now.", examples.REACHED, Code.IDEMPOTENCY_CONFLICT
+    ),
 )
 async def interrupt(
-    conversation_id: ConversationId, who: Who, runs: Runs, body: CancelBody = None
+    conversation_id: ConversationId, who: Who, runs: Runs, key: Key, body: CancelBody = None
 ) -> Reached:
     """Cancel every active run of a conversation. That there is none is no error."""
-    order = wire.Cancel(**_given(body), actor=who.subject)
+    order = wire.Cancel(**_given(body), actor=who.subject, key=key)
     return Reached.of(await runs.conversation_interrupt(conversation_id, order))
 
 
@@ -77,17 +79,27 @@ async def interrupt(
     status_code=202,
     dependencies=[CONTROL],
     responses=document.change(
-        202, "The runs that are paused.", examples.REACHED, Code.UNKNOWN_NODE
+        202,
+        "The runs that are paused.",
+        examples.REACHED,
+        Code.UNKNOWN_NODE,
+        Code.IDEMPOTENCY_CONFLICT,
     ),
 )
 async def pause(
-    conversation_id: ConversationId, who: Who, behind: Behind, runs: Runs, body: PauseBody = None
+    *,
+    conversation_id: ConversationId,
+    who: Who,
+    behind: Behind,
+    runs: Runs,
+    key: Key,
+    body: PauseBody = None,
 ) -> Reached:
     """Pause every active run of a conversation, as a single one is paused."""
     if body is not None and leads_on(body):
         for run_id in await runs.conversation_runs(conversation_id):
             await demand_gates(run_id, who, behind, runs)
-    order = wire.Pause(**_given(body), actor=who.subject)
+    order = wire.Pause(**_given(body), actor=who.subject, key=key)
     return Reached.of(await runs.conversation_pause(conversation_id, order))
 
 
@@ -95,13 +107,15 @@ async def pause(
     "/resume",
     status_code=202,
     dependencies=[CONTROL],
-    responses=document.change(202, "The runs that go on.", examples.REACHED),
+    responses=document.change(
+        202, "The runs that go on.", examples.REACHED, Code.IDEMPOTENCY_CONFLICT
+    ),
 )
 async def resume(
-    conversation_id: ConversationId, who: Who, runs: Runs, body: ResumeBody = None
+    conversation_id: ConversationId, who: Who, runs: Runs, key: Key, body: ResumeBody = None
 ) -> Reached:
     """Let every active run of a conversation go on."""
-    order = wire.Resume(**_given(body), actor=who.subject)
+    order = wire.Resume(**_given(body), actor=who.subject, key=key)
     return Reached.of(await runs.conversation_resume(conversation_id, order))
 
 

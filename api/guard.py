@@ -31,6 +31,8 @@ EMPTY_BODY_HEADER: Final = "X-Abeyance-Request"
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # Orchestrators ask by whatever name they know, and learn nothing but that we are up.
 _ANY_HOST: Final = frozenset({"/healthz", "/readyz"})
+# A link in a letter or a chat leads to these from another site; nothing of a run is in them.
+_PAGES: Final = frozenset({"/", "/inbox"})
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _DRAINED: Final = 16
 """How many times the largest body is read and thrown away, so that its sender sees our answer."""
@@ -118,6 +120,9 @@ class Guard:
         site = headers.get("sec-fetch-site", "none").lower()
         if site == "same-site" and origins:
             return
+        is_followed = headers.get("sec-fetch-mode", "").lower() == "navigate"
+        if is_followed and scope["method"] == "GET" and scope["path"] in _PAGES:
+            return
         if site not in ("none", "same-origin"):
             raise _foreign(
                 f"A browser says that this request comes from another site (Sec-Fetch-Site: "
@@ -143,7 +148,7 @@ class Guard:
         server = scope.get("server")
         if server is None or port != server[1]:
             return False
-        return name == server[0] or _is_loopback(name)
+        return name == server[0] or is_loopback(name)
 
 
 async def _body(headers: Headers, receive: Receive, limit: int) -> bytes | None:
@@ -240,7 +245,8 @@ def _closed_to_others(send: Send, ui: str | None) -> Send:
     return with_headers
 
 
-def _is_loopback(name: str) -> bool:
+def is_loopback(name: str) -> bool:
+    """Whether a host name is this machine's own."""
     if name == "localhost":
         return True
     try:

@@ -91,6 +91,8 @@ async def _key(
 
 Key = Annotated[str | None, Depends(_key)]
 """The caller's own name for this call, if there is one."""
+TAKES_KEY: Final = Depends(_key)
+"""The same for a call that may be repeated anyway."""
 
 
 def run_id_of(subject: str, key: str) -> str:

@@ -167,17 +167,20 @@ async def clear_messages(run_id: RunId, who: Who, runs: Runs, key: Key) -> wire.
     "/pause-and-send",
     status_code=202,
     dependencies=[STEER, CONTROL],
-    responses=document.change(202, "The message is in.", examples.MESSAGE_RECEIPT, *_REFUSED),
+    responses=document.change(
+        202, "The message is in.", examples.MESSAGE_RECEIPT, *_REFUSED, Code.IDEMPOTENCY_CONFLICT
+    ),
 )
 async def pause_and_send(
     *, run_id: RunId, body: MessageBody, who: Who, behind: Behind, runs: Runs, key: Key
 ) -> wire.MessageReceipt:
     """Pause a run, and put a message into its mailbox, which is read when the run goes on.
 
-    A message that is refused pauses nothing.
+    A message that is refused pauses nothing, and the same again pauses once.
     """
     message = await _message(run_id, body, who=who, behind=behind, runs=runs, key=key)
-    return await runs.pause_and_send(run_id, message, wire.Pause(actor=who.subject))
+    order = wire.Pause(actor=who.subject, key=key or body.message_id)
+    return await runs.pause_and_send(run_id, message, order)
 
 
 async def _message(

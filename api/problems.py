@@ -56,7 +56,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.ACTION_NOT_ALLOWED: (422, "The action is not allowed"),
     Code.QUEUE_FULL: (429, "The run's mailbox is full"),
     Code.TOO_MANY_RUNS: (429, "Too many runs are active"),
-    Code.UNAVAILABLE: (503, "Temporal or a worker cannot be reached"),
+    Code.UNAVAILABLE: (503, "Something that this service needs cannot be reached"),
 }
 
 _MEMBERS: Final = frozenset({"type", "title", "status", "detail", "code"})

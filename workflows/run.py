@@ -50,6 +50,7 @@ class AgentRun:
         # Signals and updates may be handled before the first line of `run`, so all is ready here.
         now = workflow.now()
         self._start = start
+        self._tells_refusals = start.shell >= 1
         self._running: dict[str, visits.VisitHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
@@ -132,7 +133,7 @@ class AgentRun:
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
     def steer(self, message: RawValue = signals.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
-        if (event := signals.message(message)) is not None:
+        if (event := signals.message(message, is_told=self._tells_refusals)) is not None:
             self._feed(event)
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
@@ -275,6 +276,10 @@ class AgentRun:
     def transcripts(self) -> dict[str, str]:
         return recall.transcripts(self._state)
 
+    @workflow.query(description="Not for people: the keys of the last controls, as hashes.")
+    def controls(self) -> dict[str, str]:
+        return dict(self._state.controls)
+
     @workflow.query(description="What would become of a message that is sent now.")
     def check_message(self, message: wire.SteerMessage) -> wire.MessageCheck:
         event = arrivals.message_sent(message, workflow.now(), "-")
@@ -315,7 +320,7 @@ class AgentRun:
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
-            if workflow.patched(signals.TOLD):
+            if self._tells_refusals:
                 self._feed(signals.refused(name, refusal))
 
     def _native_cancel(self) -> None:

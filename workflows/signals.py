@@ -24,9 +24,6 @@ T = TypeVar("T", bound=wire.Request)
 NOTHING: Final = RawValue(Payload())
 """What a signal without an argument brings."""
 
-TOLD: Final = "refused-signals-are-told"
-"""The patch since which a run tells what it refused. Runs that began before pass it over."""
-
 _SHOWN_CHARS: Final = 200
 
 
@@ -49,15 +46,15 @@ def refused(name: Control, refusal: Refusal) -> events.SignalRefused:
     )
 
 
-def message(brought: RawValue) -> events.MessageSent | None:
+def message(brought: RawValue, *, is_told: bool) -> events.MessageSent | None:
     """The message that a signal brings, whatever it is: what is none is told as rejected.
 
-    None for what an older run has dropped.
+    None for what a history that began with older rules (not `is_told`) has dropped.
     """
     try:
         given = _value(brought, object)
     except Refusal:
-        if not workflow.patched(TOLD):
+        if not is_told:
             return None
         given = brought.payload.data.decode(errors="replace")
     return arrivals.message_signalled(given, workflow.now(), str(workflow.uuid4()))

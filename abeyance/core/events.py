@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from abeyance.core.canonical import Json
 from abeyance.core.model import Kind, OnPauseTimeout, OnTimeout, Question, ResumeRun
@@ -197,32 +197,41 @@ class Responded(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused(_Event):
-    """`timeout` is in seconds."""
+    """`timeout` is in seconds. With the same `key` again it is absorbed."""
 
     actor: str
     reason: str | None = None
     mode: PauseMode = "after-node"
     timeout: float | None = None
     on_timeout: OnPauseTimeout = field(default_factory=ResumeRun)
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(_Event):
-    """Somebody says: go on."""
+    """Somebody says: go on. With the same `key` again it is absorbed."""
 
     actor: str
     reason: str | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested(_Event):
-    """`grace` is in seconds; None takes the run's own. `native`: through Temporal's own request."""
+    """`grace` is in seconds; None takes the run's own. `native`: through Temporal's own request. With
+    the same `key` again it is absorbed.
+    """
 
     actor: str
     reason: str | None = None
     mode: CancelMode = "graceful"
     grace: float | None = None
     native: bool = False
+    key: str | None = None
+
+
+KEYED: Final = (Paused, Resumed, CancelRequested)
+"""The controls: what may come under a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

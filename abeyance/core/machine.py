@@ -36,6 +36,7 @@ from abeyance.core import (
     fanout,
     flow,
     gate,
+    keys,
     leaving,
     ledger,
     looks,
@@ -121,6 +122,7 @@ def may_rotate(state: RunState) -> bool:
 
 
 def _refuse(state: RunState, event: events.Event) -> None:
+    keys.is_repeat(state.controls, event)
     match event:
         case events.Responded():
             ledger.judge(state.ledger, event)
@@ -146,6 +148,9 @@ def _refuse(state: RunState, event: events.Event) -> None:
 
 
 def _apply(draft: Draft, event: events.Event) -> None:
+    if keys.is_repeat(draft.state.controls, event):
+        return
+    keys.remember(draft, event)
     match event:
         case events.Started():
             # A second one would walk the graph twice.

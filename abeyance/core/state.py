@@ -304,7 +304,8 @@ class RunState:
     """A run. `facts` counts what was published; `task_bytes` what this workflow task has sent.
 
     `transcripts` are the conversations of agents that are over, by their addresses; `remembered` is what
-    the next visit of an agent's node begins with.
+    the next visit of an agent's node begins with. `controls` maps the keys of the last controls to what
+    came with them, both as hashes.
     """
 
     format: int = FORMAT
@@ -326,6 +327,7 @@ class RunState:
     counters: Counters = field(default_factory=Counters)
     transcripts: Mapping[str, str] = field(default_factory=dict)
     remembered: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    controls: Mapping[str, str] = field(default_factory=dict)
     facts: int = 0
     task_bytes: int = 0
     yielding: bool = False

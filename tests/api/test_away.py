@@ -54,6 +54,56 @@ async def test_a_worker_away_leaves_reads_and_control_and_refuses_answers(
         assert later["pause"]["reason"] == "audit"
 
 
+async def test_a_conversation_is_controlled_while_its_workers_are_away(
+    temporal: TemporalClient,
+) -> None:
+    site = lonely(temporal)
+    talk, other = new_id("talk"), new_id("talk")
+
+    async with served(app_for(site)) as api:
+
+        async def say(operation: str, talk: str, **body: str) -> httpx.Response:
+            return await api.http.post(f"/conversations/{talk}/{operation}", json=body)
+
+        async with site.worker():
+            first, _ = await api.waiting("gated", conversation_id=talk)
+            await api.http.post(f"/runs/{first}/cancel", json={})
+            await api.until(first, "cancelled")
+            run_id, _ = await api.waiting("gated", conversation_id=talk)
+        paused = await say("pause", talk, reason="audit")
+        steered = await say("steer", talk, text="hello")
+        nobody = await say("interrupt", other)
+        unheard = await say("steer", other, text="hello")
+        async with site.worker():
+            view = await api.until(run_id, "paused")
+            later = await eventually(lambda: _with_message(api, run_id))
+        resumed = await say("resume", talk)
+        ended = await say("interrupt", talk)
+        async with site.worker():
+            await api.until(run_id, "cancelled")
+            gone = await say("interrupt", talk)
+
+    reached = {"count": 1, "runs": [run_id]}
+    assert (paused.status_code, paused.json()) == (202, reached)
+    assert steered.status_code == 202
+    assert steered.json() == {
+        **reached,
+        "message_id": steered.json()["message_id"],
+        "duplicate": False,
+        "queue_depth": None,
+    }
+    assert (nobody.status_code, nobody.json()) == (202, {"count": 0, "runs": []})
+    problem(unheard, 404, "no_active_run")
+    assert (view["pause"]["reason"], later["queue_depth"]) == ("audit", 1)
+    assert [(r.status_code, r.json()) for r in (resumed, ended)] == [(202, reached)] * 2
+    assert gone.json() == {"count": 0, "runs": []}
+
+
+async def _with_message(api: Api, run_id: str) -> dict[str, object] | None:
+    view: dict[str, object] = (await api.http.get(f"/runs/{run_id}")).json()
+    return view if view["queue_depth"] else None
+
+
 async def _ok(api: Api, gate: str) -> dict[str, list[object]] | None:
     response = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
     if response.status_code == 503:

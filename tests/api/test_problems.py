@@ -20,7 +20,7 @@ def test_every_code_has_its_status_and_its_title() -> None:
     assert len({title for _, title in PROBLEMS.values()}) == len(Code)
 
 
-@pytest.mark.parametrize("path", ["/", "/nope", "/runs/x/y/z", "/runs/", "/docs"])
+@pytest.mark.parametrize("path", ["/inboxes", "/nope", "/runs/x/y/z", "/runs/", "/docs"])
 async def test_a_path_that_there_is_not_is_a_problem(api: Api, path: str) -> None:
     found = problem(await api.http.get(path), 404, "unknown_path")
 

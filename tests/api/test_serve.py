@@ -97,6 +97,15 @@ async def test_without_authentication_it_listens_on_loopback_only(
         await serve(settings, host, 0)
 
 
+async def test_with_an_issuer_of_tokens_it_may_listen_anywhere(settings: Settings) -> None:
+    issuer = {"jwt_issuer": "us", "jwt_audience": "us", "jwt_jwks": "http://127.0.0.1:1/keys"}
+    # An address that no machine has: it got as far as to try.
+    with pytest.raises(SettingsError, match=r"cannot listen on 192\.0\.2\.1"):
+        await serve(settings.model_copy(update=issuer), "192.0.2.1", 0)
+    with pytest.raises(SettingsError, match="ABEYANCE_JWT_JWKS must be set too"):
+        await serve(settings.model_copy(update={**issuer, "jwt_jwks": None}), "192.0.2.1", 0)
+
+
 async def test_a_port_in_use_is_one_clear_line(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -32,6 +32,8 @@ def test_without_an_environment_the_defaults_hold() -> None:
     [
         ("APP", "shop:graphs", "app", "shop:graphs"),
         ("TOKENS_FILE", "/run/secrets/tokens", "tokens_file", Path("/run/secrets/tokens")),
+        ("JWT_ISSUER", "https://login.example/", "jwt_issuer", "https://login.example/"),
+        ("JWT_CAPABILITIES", "scope", "jwt_capabilities", "scope"),
         ("MAX_QUEUE_SIZE", "5", "max_queue_size", 5),
         ("MAX_ACTIVE_RUNS", "7", "max_active_runs", 7),
         ("MAX_ACTIVE_RUNS_POLICY", "reject", "max_active_runs_policy", "reject"),
@@ -63,6 +65,7 @@ def test_a_variable_sets_its_field(
     ("name", "value"),
     [
         ("TASK_QUEUE", ""),
+        ("JWT_AUDIENCE", ""),
         ("MAX_QUEUE_SIZE", "0"),
         ("MAX_QUEUE_SIZE", "many"),
         ("MAX_QUEUE_SIZE", ""),

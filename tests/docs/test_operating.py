@@ -54,6 +54,12 @@ def test_every_search_attribute_of_the_page_exists() -> None:
 
 def test_every_picture_is_shown_described_and_small() -> None:
     shown = {path: text for text, path in re.findall(r"!\[([^\]]+)\]\(pictures/(\S+)\)", _PAGE)}
+    shown |= {
+        path: text
+        for text, path in re.findall(
+            r"!\[([^\]]+)\]\(pictures/(\S+)\)", (_DOCS / "inbox.md").read_text("utf-8")
+        )
+    }
     taken = {picture.name: picture.stat().st_size for picture in _DOCS.glob("pictures/*.png")}
 
     assert set(shown) == set(taken)

@@ -37,19 +37,23 @@ def test_every_setting_is_listed_with_its_default() -> None:
     }
 
 
-def test_a_token_that_is_made_as_told_is_accepted_and_may_do_what_it_says(tmp_path: Path) -> None:
+def made_as_told(folder: Path) -> str:
     (recipe,) = re.findall(r"^ *```sh\n(.*?)^ *```", _PAGE, re.DOTALL | re.MULTILINE)
-
-    token = subprocess.run(
+    return subprocess.run(
         ["sh", "-euc", f'{recipe}\nprintf %s "$token"'],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=True,
         timeout=30,
     ).stdout
 
-    headers = [(b"authorization", f"Bearer {token}".encode())]
+
+async def test_a_token_that_is_made_as_told_is_accepted_and_may_do_what_it_says(
+    tmp_path: Path,
+) -> None:
+    headers = [(b"authorization", f"Bearer {made_as_told(tmp_path)}".encode())]
     request = Request({"type": "http", "headers": headers})
-    principal = Tokens.read(tmp_path / "tokens.json").principal(request)
+    principal = await Tokens.read(tmp_path / "tokens.json").principal(request)
+
     assert (principal.subject, principal.capabilities) == ("ada", ("runs:read", "runs:respond"))

@@ -40,6 +40,19 @@ async def handed_over_and_still_waiting(stage: Stage) -> None:
         await run.waiting()
 
 
+async def handed_over_with_the_key_of_a_pause(stage: Stage) -> None:
+    async with stage.run(gated(timeout="2d"), limits=SHORT) as run:
+        await run.waiting()
+        await run.pause(reason="audit", key="k1")
+        await run.resume()
+        await run.hand_over()
+        await run.pause(reason="audit", key="k1")
+        assert not (await run.waiting()).paused
+        await run.handle.signal("cancel", {"key": "k1"})
+        await run.answer(approve=YES)
+        await run.ended()
+
+
 async def handed_over_while_it_is_answered(stage: Stage) -> None:
     async with stage.run(gates(6), limits=SHORT) as run:
         asked = (await run.waiting()).interrupts
@@ -125,6 +138,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     handed_over_between_local_nodes,
     handed_over_while_it_waits,
     handed_over_and_still_waiting,
+    handed_over_with_the_key_of_a_pause,
     handed_over_while_it_is_answered,
     handed_over_while_it_is_steered,
     handed_over_while_it_is_paused,

@@ -67,7 +67,13 @@ async def kept(program: Program, view: wire.RunView) -> None:
     for history in every:
         no_task_failed(history)
     for history in every:
-        await replay(history)
+        # What has been handed over is never read again by a worker, and an update that was accepted in
+        # its last task may have left no trace in it: its caller was told to repeat it (tried).
+        if (
+            history.events[-1].event_type
+            != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
+        ):
+            await replay(history)
     if program.conversation is not None:
         await site.replays_conversation(program.conversation)
     events, cursor = await Feed(site.temporal).page(run_id, None, 1_000_000)

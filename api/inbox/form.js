@@ -1,0 +1,269 @@
+// A form of a JSON Schema, and the answer that a person puts into it. It only helps with writing: what is
+// right the run decides, by the whole schema. Nothing is chosen beforehand, so nobody approves by haste.
+
+const DEEPEST = 6;
+const MOST_RADIOS = 6;
+// Of what is no text: from here on a browser rounds.
+const INEXACT = /(?<![\w"])-?\d[\d.]{15,}/;
+
+let count = 0;
+
+/** What a person has to mend before the answer can be sent. */
+export class Fault extends Error {
+  constructor(message, element) {
+    super(message);
+    this.element = element;
+  }
+}
+
+/** An element of the page. Text is set as text, never as markup. */
+export function element(name, attributes = {}, ...children) {
+  const found = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === true) found.setAttribute(key, "");
+    else if (value !== false && value !== undefined && value !== null) found.setAttribute(key, value);
+  }
+  found.append(...children.filter((child) => child !== null && child !== undefined));
+  return found;
+}
+
+/**
+ * A form for answers to this schema. `shown` is what was asked about, to start from where it is edited.
+ * `read()` gives the answer, or throws a Fault.
+ */
+export function answerForm(schema, shown) {
+  const field = fieldOf(schema, {root: schema, label: "Answer", required: true, depth: 0, shown, path: ""});
+  return {element: field.element, fields: field.fields, read: () => field.read().value};
+}
+
+/** A field in which the answer is written as JSON, whatever its schema. */
+export function jsonForm(start) {
+  const field = jsonField({label: "Answer as JSON", required: true, path: ""}, start);
+  return {element: field.element, fields: field.fields, read: () => field.read().value};
+}
+
+function fieldOf(given, about) {
+  const {schema, nullable} = plain(given, about.root);
+  const inner = {
+    ...about,
+    nullable,
+    required: about.required && !nullable,
+    hint: schema.description ?? given?.description,
+    label: about.label,
+  };
+  if ("const" in schema) return constField(schema.const, inner);
+  if (Array.isArray(schema.enum) && schema.enum.length) return choiceField(schema.enum.map(option), inner);
+  switch (schema.type) {
+    case "boolean":
+      return choiceField([{label: "Yes", value: true}, {label: "No", value: false}], inner);
+    case "integer":
+    case "number":
+      return numberField(schema, inner);
+    case "string":
+      return textField(schema, inner);
+    case "object":
+      if (isPlainObject(schema) && about.depth < DEEPEST && (about.depth === 0 || inner.required)) {
+        return objectField(schema, inner);
+      }
+  }
+  return jsonField(inner, "default" in schema ? schema.default : undefined);
+}
+
+function isPlainObject(schema) {
+  return schema.properties && Object.keys(schema.properties).length > 0 && !schema.anyOf && !schema.oneOf;
+}
+
+function option(value) {
+  return {label: typeof value === "string" ? value : JSON.stringify(value), value};
+}
+
+// A schema without references, and without the alternative of null.
+function plain(schema, root) {
+  let found = schema && typeof schema === "object" ? schema : {};
+  let nullable = false;
+  for (let step = 0; step < DEEPEST; step += 1) {
+    const options = found.anyOf ?? found.oneOf;
+    if (typeof found.$ref === "string") {
+      found = {...resolved(found.$ref, root), ...without(found, "$ref")};
+    } else if (Array.isArray(options) && options.length === 2 && options.some(isNull)) {
+      nullable = true;
+      found = {...without(found, "anyOf", "oneOf"), ...options.find((each) => !isNull(each))};
+    } else if (Array.isArray(found.type) && found.type.length === 2 && found.type.includes("null")) {
+      nullable = true;
+      found = {...found, type: found.type.find((each) => each !== "null")};
+    } else {
+      break;
+    }
+  }
+  return {schema: found, nullable};
+}
+
+function isNull(schema) {
+  return schema?.type === "null" || (schema && "const" in schema && schema.const === null);
+}
+
+function without(found, ...names) {
+  return Object.fromEntries(Object.entries(found).filter(([name]) => !names.includes(name)));
+}
+
+function resolved(reference, root) {
+  let found = root;
+  for (const part of reference.replace(/^#\/?/, "").split("/").filter(Boolean)) {
+    const name = decodeURIComponent(part).replaceAll("~1", "/").replaceAll("~0", "~");
+    found = found && Object.hasOwn(found, name) ? found[name] : {};
+  }
+  return found && typeof found === "object" ? found : {};
+}
+
+// What an empty field stands for.
+function nothing(about, what) {
+  if (about.nullable) return {present: true, value: null};
+  if (!about.required) return {present: false};
+  throw new Fault(`${about.label}: ${what}`, about.element);
+}
+
+function framed(about, control, hint) {
+  const id = `field-${(count += 1)}`;
+  const told = [about.hint, hint, about.required ? null : "May be left empty."].filter(Boolean).join(" ");
+  control.id = id;
+  if (told) control.setAttribute("aria-describedby", `${id}-hint`);
+  about.element = control;
+  return element(
+    "div",
+    {class: "field"},
+    element("label", {for: id}, about.label),
+    told ? element("small", {id: `${id}-hint`}, told) : null,
+    control,
+  );
+}
+
+function constField(value, about) {
+  const shown = element("p", {}, `${about.label}: ${JSON.stringify(value)}`);
+  return {element: shown, fields: [], read: () => ({present: true, value})};
+}
+
+function choiceField(options, about) {
+  if (options.length > MOST_RADIOS) {
+    const select = element("select", {}, element("option", {value: ""}, "Choose"));
+    options.forEach((each, index) => select.append(element("option", {value: index}, each.label)));
+    const frame = framed(about, select);
+    const read = () =>
+      select.value === "" ? nothing(about, "choose one") : {present: true, value: options[select.value].value};
+    return {element: frame, fields: [{path: about.path, element: select}], read};
+  }
+  const name = `choice-${(count += 1)}`;
+  const inputs = options.map((each, index) => element("input", {type: "radio", name, value: index}));
+  const frame = element(
+    "fieldset",
+    {class: "choices"},
+    element("legend", {}, about.label),
+    about.hint ? element("small", {}, about.hint) : null,
+    element("div", {}, ...options.map((each, index) => element("label", {}, inputs[index], each.label))),
+  );
+  about.element = inputs[0];
+  const read = () => {
+    const index = inputs.findIndex((input) => input.checked);
+    return index < 0 ? nothing(about, "choose one") : {present: true, value: options[index].value};
+  };
+  return {element: frame, fields: [{path: about.path, element: inputs[0]}], read};
+}
+
+function numberField(schema, about) {
+  const input = element("input", {inputmode: "decimal", autocomplete: "off"});
+  const bounds = [
+    schema.minimum === undefined ? null : `At least ${schema.minimum}.`,
+    schema.maximum === undefined ? null : `At most ${schema.maximum}.`,
+  ];
+  const frame = framed(about, input, bounds.filter(Boolean).join(" "));
+  const read = () => {
+    const text = input.value.trim();
+    if (text === "") return nothing(about, "a number is needed");
+    const value = Number(text);
+    if (!Number.isFinite(value)) throw new Fault(`${about.label}: ${text} is not a number`, input);
+    demandExact(text, about, input);
+    if (schema.type === "integer" && !Number.isSafeInteger(value)) {
+      throw new Fault(`${about.label}: a whole number is needed`, input);
+    }
+    return {present: true, value};
+  };
+  return {element: frame, fields: [{path: about.path, element: input}], read};
+}
+
+function textField(schema, about) {
+  const area = element("textarea", {rows: about.depth === 0 ? 4 : 2, maxlength: schema.maxLength});
+  const frame = framed(about, area);
+  const read = () => {
+    // An empty text is an answer, where a text is needed.
+    if (area.value === "" && (about.nullable || !about.required)) return nothing(about, "");
+    return {present: true, value: area.value};
+  };
+  return {element: frame, fields: [{path: about.path, element: area}], read};
+}
+
+function objectField(schema, about) {
+  const needed = new Set(Array.isArray(schema.required) ? schema.required : []);
+  const parts = Object.entries(schema.properties).map(([name, part]) => [
+    name,
+    fieldOf(part, {
+      ...about,
+      label: name,
+      required: needed.has(name),
+      depth: about.depth + 1,
+      path: `${about.path}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`,
+      shown: about.shown && typeof about.shown === "object" ? about.shown[name] : undefined,
+    }),
+  ]);
+  const frame = element(
+    "fieldset",
+    {},
+    element("legend", {}, about.label),
+    ...parts.map(([, field]) => field.element),
+  );
+  const read = () => {
+    const value = {};
+    for (const [name, field] of parts) {
+      const found = field.read();
+      if (found.present) Object.defineProperty(value, name, {value: found.value, enumerable: true});
+    }
+    return {present: true, value};
+  };
+  return {element: frame, fields: parts.flatMap(([, field]) => field.fields), read};
+}
+
+function jsonField(about, start) {
+  const area = element("textarea", {class: "json", rows: about.depth > 0 ? 3 : 8, spellcheck: "false"});
+  if (start !== undefined) area.value = JSON.stringify(start, null, 2);
+  const frame = framed(about, area, "Written as JSON.");
+  if (about.shown !== undefined && about.depth > 0) {
+    const fill = element("button", {type: "button", class: "plain"}, `Start from what is asked`);
+    fill.addEventListener("click", () => {
+      area.value = JSON.stringify(about.shown, null, 2);
+      area.focus();
+    });
+    frame.append(fill);
+  }
+  const read = () => {
+    if (area.value.trim() === "") {
+      if (about.nullable || !about.required) return nothing({...about, nullable: false, required: false}, "");
+      throw new Fault(`${about.label}: JSON is needed; null is an answer too`, area);
+    }
+    let value;
+    try {
+      value = JSON.parse(area.value);
+    } catch (error) {
+      throw new Fault(`${about.label}: this is not JSON: ${error.message}`, area);
+    }
+    demandExact(area.value.replaceAll(/"(?:[^"\\]|\\.)*"/g, '""'), about, area);
+    return {present: true, value};
+  };
+  return {element: frame, fields: [{path: about.path, element: area}], read};
+}
+
+// Better no answer than a number that is another one.
+function demandExact(text, about, control) {
+  const found = text.match(INEXACT);
+  if (found) {
+    const told = "has too many digits for a browser; send it with the command line";
+    throw new Fault(`${about.label}: ${found[0]} ${told}`, control);
+  }
+}

@@ -1,0 +1,89 @@
+"""The inbox as a page: what is handed out, to whom, and by which rules. How it works: tests/browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from stack import Api, app_for, served
+from temporal_site import Site
+
+FOLDER = Path(__file__).parents[2] / "api" / "inbox"
+FROM_A_LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+
+
+async def test_the_root_leads_to_the_inbox(api: Api) -> None:
+    response = await api.http.get("/")
+
+    assert (response.status_code, response.headers["location"]) == (307, "/inbox")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/inbox", "text/html"),
+        ("/inbox/inbox.css", "text/css"),
+        ("/inbox/inbox.js", "text/javascript"),
+        ("/inbox/form.js", "text/javascript"),
+    ],
+)
+async def test_its_files_come_with_their_type_and_run_nothing_that_is_not_ours(
+    api: Api, path: str, kind: str
+) -> None:
+    response = await api.http.get(path)
+    policy = response.headers["content-security-policy"]
+
+    assert response.status_code == 200
+    assert response.headers["content-type"] == f"{kind}; charset=utf-8"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+
+
+async def test_the_page_needs_no_token_and_what_it_asks_for_does(
+    site: Site, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text(f'[{{"subject": "ada", "sha256": "{"0" * 64}", "capabilities": []}}]')
+    async with served(app_for(site, tokens_file=tokens)) as api:
+        page, listed = await api.http.get("/inbox"), await api.http.get("/interrupts")
+
+    assert (page.status_code, listed.status_code) == (200, 401)
+
+
+async def test_a_link_from_another_site_leads_to_the_page_and_to_nothing_else(api: Api) -> None:
+    async def status(path: str, headers: dict[str, str]) -> int:
+        return (await api.http.get(path, headers=headers)).status_code
+
+    assert await status("/inbox", FROM_A_LINK) == 200
+    assert await status("/", FROM_A_LINK) == 307
+    assert await status("/interrupts", FROM_A_LINK) == 403
+    assert await status("/inbox/inbox.js", FROM_A_LINK) == 403
+    assert await status("/inbox", {"Sec-Fetch-Site": "cross-site"}) == 403
+
+
+def test_nothing_that_a_run_says_is_ever_written_as_markup() -> None:
+    programs = [path.read_text("utf-8") for path in FOLDER.glob("*.js")]
+    page = (FOLDER / "page.html").read_text("utf-8")
+
+    assert len(programs) == 2
+    for program in programs:
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", program
+        )
+    # The policy lets neither run, so the page would not work with them.
+    assert not re.search(r"<script(?![^>]* src=)|\son\w+=|<style| style=", page)
+
+
+async def test_it_answers_to_the_names_of_the_service_alone(site: Site) -> None:
+    application = app_for(site, allowed_hosts=("approvals.example",))
+    async with served(application) as api, httpx.AsyncClient() as outside:
+        answers = [
+            (await outside.get(f"{api.url}/inbox", headers={"Host": host})).status_code
+            for host in ("approvals.example", "elsewhere.example")
+        ]
+
+    assert answers == [200, 403]

@@ -1,0 +1,331 @@
+"""JSON Web Tokens: who made them for us is let in, and everybody else is told what is wrong."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from issuing import (
+    AUDIENCE,
+    GONE,
+    ISSUER,
+    Publisher,
+    claims_of,
+    new_key,
+    published,
+    publishing,
+    signed,
+)
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site, eventually
+
+from abeyance import SettingsError
+from abeyance.api import keyset
+from abeyance.api.app import create_app
+from abeyance.api.issuer import LEEWAY_SECONDS
+from abeyance.settings import Settings
+
+ALGORITHMS = keyset.ALGORITHMS
+KEYS = {name: new_key(name) for name in ("RS256", "ES256", "ES384", "ES512", "EdDSA")}
+KEYS |= {name: KEYS["RS256"] for name in ALGORITHMS if name not in KEYS}
+KEY = KEYS["RS256"]
+SMALL = new_key(bits=1024)
+GRANT = {
+    "subject": "bob",
+    "sha256": hashlib.sha256(b"b-token").hexdigest(),
+    "capabilities": ["runs:read"],
+}
+
+
+def settings_of(publisher: Publisher, **more: Any) -> dict[str, Any]:
+    return {
+        "jwt_issuer": ISSUER,
+        "jwt_audience": AUDIENCE,
+        "jwt_jwks": publisher.url,
+        **more,
+    }
+
+
+def publish(publisher: Publisher) -> None:
+    publisher.keys = [
+        *(published(key, name, kid=name) for name, key in KEYS.items()),
+        published(SMALL, kid="small"),
+    ]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def guarded(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    file = tmp_path_factory.mktemp("issued") / "tokens.json"
+    file.write_text(json.dumps([GRANT]))
+    with publishing() as publisher:
+        publish(publisher)
+        settings = settings_of(publisher, tokens_file=file)
+        async with served(app_for(site, **settings)) as api:
+            yield api
+
+
+def made_by_hand(head: dict[str, Any], secret: bytes = b"", **changed: Any) -> dict[str, str]:
+    """A token as only an attacker writes it, signed by a text that is no secret."""
+    parts = [json.dumps(part).encode() for part in (head, claims_of(**changed))]
+    body = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+    seal = hmac.digest(secret, body, "sha256") if secret else b""
+    end = base64.urlsafe_b64encode(seal).rstrip(b"=")
+    return {"Authorization": f"Bearer {(body + b'.' + end).decode()}"}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+async def test_a_token_of_the_issuer_names_who_acts_and_what_they_may_do(
+    guarded: Api, algorithm: str
+) -> None:
+    body: dict[str, Any] = {"graph": "gated", "input": {}, "run_id": new_id()}
+    may_read = signed(KEYS[algorithm], algorithm, algorithm=algorithm)
+    may_start = signed(
+        KEYS[algorithm], algorithm, algorithm=algorithm, capabilities=["runs:start"], sub="Zoë"
+    )
+    refused = await guarded.http.post("/runs", json=body, headers=may_read)
+    started = await guarded.http.post("/runs", json=body, headers=may_start)
+
+    found = problem(refused, 403, "capability_required")
+    assert found["capability"] == "runs:start"
+    assert "'ada'" in found["detail"]
+    assert started.json()["started_by"] == "Zoë"
+    assert (await guarded.http.get("/graphs", headers=may_read)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [["runs:read"], ["a", "runs:read"], "runs:read", " openid  runs:read admin", ["*"], "*"],
+)
+async def test_capabilities_are_a_list_or_words(guarded: Api, listed: Any) -> None:
+    headers = signed(KEY, "RS256", capabilities=listed)
+
+    assert (await guarded.http.get("/graphs", headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize("listed", [[], "", "runs:start", ["runs:read runs:start"], None, GONE])
+async def test_who_is_given_no_capability_has_none(guarded: Api, listed: Any) -> None:
+    headers = signed(KEY, "RS256", capabilities=listed)
+
+    problem(await guarded.http.get("/graphs", headers=headers), 403, "capability_required")
+
+
+NOW = int(time.time())
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"exp": NOW - 3600}, "has expired (exp)"),
+        ({"exp": GONE}, "has no exp"),
+        ({"exp": None}, "has no exp"),
+        ({"exp": "soon"}, "cannot be read"),
+        ({"nbf": NOW + 3600}, "does not hold yet (nbf"),
+        ({"nbf": "soon"}, "cannot be read"),
+        ({"iat": NOW + 3600}, "does not hold yet (nbf, iat)"),
+        ({"iat": "soon"}, "its iat is no number"),
+        ({"iss": "https://other.example/"}, "another issuer (iss)"),
+        ({"iss": [ISSUER]}, "another issuer (iss)"),
+        ({"iss": GONE}, "has no iss"),
+        ({"aud": "others"}, "another audience (aud)"),
+        ({"aud": ["others"]}, "another audience (aud)"),
+        ({"aud": 7}, "another audience (aud)"),
+        ({"aud": GONE}, "has no aud"),
+        ({"aud": []}, "has no aud"),
+        ({"sub": GONE}, "has no sub"),
+        ({"sub": 7}, "its sub is no text"),
+        ({"sub": ""}, "(sub)"),
+        ({"sub": " ada"}, "(sub)"),
+        ({"sub": "a\nb"}, "(sub)"),
+        ({"sub": "a\ud800"}, "(sub)"),
+        ({"sub": "x" * 257}, "(sub)"),
+        ({"sub": "timeout"}, "reserved"),
+        ({"sub": "temporal"}, "reserved"),
+        ({"capabilities": 7}, "capabilities takes"),
+        ({"capabilities": {"*": True}}, "capabilities takes"),
+        ({"capabilities": ["runs:read", 7]}, "capabilities takes"),
+        ({"capabilities": ["a\ud800"]}, "capabilities takes"),
+        ({"capabilities": [f"c{n}" for n in range(201)]}, "capabilities takes"),
+        ({"capabilities": "x" * 257}, "capabilities takes"),
+    ],
+)
+async def test_a_wrong_claim_is_named(guarded: Api, changed: dict[str, Any], told: str) -> None:
+    headers = signed(KEY, "RS256", **changed)
+    refused = await guarded.http.get("/graphs", headers=headers)
+
+    found = problem(refused, 401, "unauthenticated")
+    assert told in found["detail"]
+    assert headers["Authorization"].split()[1] not in refused.text
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_clocks_may_be_a_little_apart(guarded: Api) -> None:
+    apart = LEEWAY_SECONDS - 5
+    now = int(time.time())
+    claims: list[dict[str, Any]] = [
+        {"exp": now - apart},
+        {"iat": now + apart},
+        {"nbf": now + apart},
+    ]
+    for changed in claims:
+        headers = signed(KEY, "RS256", **changed)
+        assert (await guarded.http.get("/graphs", headers=headers)).status_code == 200
+
+
+async def test_a_token_that_expires_while_the_service_is_up_is_refused_from_then_on(
+    guarded: Api,
+) -> None:
+    ends = int(time.time()) - LEEWAY_SECONDS + 3
+    headers = signed(KEY, "RS256", exp=ends)
+    assert (await guarded.http.get("/graphs", headers=headers)).status_code == 200
+
+    async def is_refused() -> bool:
+        return (await guarded.http.get("/graphs", headers=headers)).status_code == 401
+
+    await eventually(is_refused, seconds=10)
+    assert time.time() >= ends + LEEWAY_SECONDS
+
+
+async def test_a_token_that_anybody_could_make_is_refused(guarded: Api) -> None:
+    pem = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    pem_der = KEY.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    attempts = [
+        made_by_hand({"alg": "none"}),
+        made_by_hand({"alg": "None", "kid": "RS256"}),
+        made_by_hand({"alg": "", "kid": "RS256"}),
+        made_by_hand({"kid": "RS256"}),
+        made_by_hand({"alg": ["RS256"], "kid": "RS256"}),
+        made_by_hand({"alg": "HS256", "kid": "RS256"}, pem),
+        made_by_hand({"alg": "HS256", "kid": "RS256"}, pem_der),
+        made_by_hand({"alg": "RS256", "kid": "RS256"}, pem),
+        made_by_hand({"alg": "RS256", "kid": ["RS256"]}, pem),
+        made_by_hand({"alg": "RS256", "kid": "RS256", "b64": False, "crit": ["b64"]}, pem),
+        made_by_hand({"alg": "RS256", "kid": "RS256", "jwk": published(new_key())}, pem),
+        signed(new_key(), "RS256"),
+        signed(KEY, None),
+        signed(KEY, "ES256"),
+        signed(SMALL, "small"),
+    ]
+    for headers in attempts:
+        problem(await guarded.http.get("/graphs", headers=headers), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize(
+    "token", ["nobody's", "a.b", "a.b.c", "....", "é.é.é", "e30.e30.e30", "x" * 20_000]
+)
+async def test_what_is_no_token_at_all_is_refused(guarded: Api, token: str) -> None:
+    headers = {b"Authorization": b"Bearer " + token.encode("latin-1")}
+
+    problem(await guarded.http.get("/graphs", headers=headers), 401, "unauthenticated")
+
+
+async def test_a_hashed_token_is_accepted_beside_those_of_the_issuer(guarded: Api) -> None:
+    hashed = {"Authorization": "Bearer b-token"}
+
+    assert (await guarded.http.get("/graphs", headers=hashed)).status_code == 200
+    problem(await guarded.http.get("/graphs"), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize("header", ["X-Abeyance-Principal", "X-Abeyance-Capabilities"])
+async def test_who_brings_a_token_may_not_name_themselves(guarded: Api, header: str) -> None:
+    headers = {**signed(KEY, "RS256"), header: "*"}
+    refused = await guarded.http.get("/graphs", headers=headers)
+
+    assert header in problem(refused, 401, "unauthenticated")["detail"]
+
+
+async def test_a_token_of_the_issuer_alone_is_authentication_and_nothing_of_it_is_kept(
+    site: Site,
+) -> None:
+    with publishing() as publisher:
+        publisher.keys = [published(KEY, kid="k")]
+        settings = settings_of(publisher, jwt_capabilities="https://abeyance.example/may")
+        async with served(app_for(site, **settings)) as api:
+            may = {"https://abeyance.example/may": "runs:start runs:read", "nonce": "n0nce"}
+            headers = signed(KEY, "k", capabilities=["admin"], **may)
+            problem(await api.http.get("/graphs"), 401, "unauthenticated")
+            problem(await api.http.get("/metrics", headers=headers), 403, "capability_required")
+            body: dict[str, Any] = {"graph": "gated", "input": {}, "run_id": new_id()}
+            assert (await api.http.post("/runs", json=body, headers=headers)).status_code == 201
+
+    history = await site.client.temporal.get_workflow_handle(body["run_id"]).fetch_history()
+    kept = history.to_json() + b"".join(_payloads(history.to_json())).decode()
+    assert '"ada"' in kept
+    for secret in (*headers["Authorization"].split()[1].split("."), "n0nce"):
+        assert secret not in kept
+
+
+def _payloads(history: str) -> list[bytes]:
+    def walk(value: Any) -> list[bytes]:
+        match value:
+            case {"data": str(data), "metadata": _}:
+                return [base64.b64decode(data)]
+            case dict():
+                return [found for inner in value.values() for found in walk(inner)]
+            case list():
+                return [found for inner in value for found in walk(inner)]
+            case _:
+                return []
+
+    return walk(json.loads(history))
+
+
+async def test_a_rotated_key_is_found_without_a_restart(site: Site) -> None:
+    new = new_key()
+    with publishing() as publisher:
+        publisher.keys = [published(KEY, kid="old")]
+        async with served(app_for(site, **settings_of(publisher))) as api:
+
+            async def is_let_in() -> bool:
+                headers = signed(new, "new")
+                return (await api.http.get("/graphs", headers=headers)).status_code == 200
+
+            assert not await is_let_in()
+            publisher.keys = [published(KEY, kid="old"), published(new, kid="new")]
+            await eventually(is_let_in, seconds=keyset.REST_SECONDS + 5)
+            assert publisher.asked == 2
+            old = await api.http.get("/graphs", headers=signed(KEY, "old"))
+            assert old.status_code == 200
+
+
+async def test_while_keys_cannot_be_fetched_only_hashed_tokens_are_let_in(
+    site: Site, tmp_path: Path
+) -> None:
+    file = tmp_path / "tokens.json"
+    file.write_text(json.dumps([GRANT]))
+    with publishing() as publisher:
+        settings = settings_of(publisher, tokens_file=file)
+    # Nobody listens there now.
+    async with served(app_for(site, **settings)) as api:
+        refused = await api.http.get("/graphs", headers=signed(KEY, "k"))
+        hashed = await api.http.get("/graphs", headers={"Authorization": "Bearer b-token"})
+        unknown = await api.http.get("/graphs", headers={"Authorization": "Bearer other"})
+        unsigned = await api.http.get("/graphs", headers=made_by_hand({"alg": "none"}))
+
+    found = problem(refused, 503, "unavailable")
+    assert "keys" in found["detail"]
+    assert publisher.url not in refused.text
+    assert int(refused.headers["retry-after"]) >= 1
+    assert hashed.status_code == 200
+    problem(unknown, 401, "unauthenticated")
+    problem(unsigned, 401, "unauthenticated")
+
+
+@pytest.mark.parametrize("missing", ["jwt_issuer", "jwt_audience", "jwt_jwks"])
+def test_half_of_an_issuer_stops_the_start_and_says_what_is_missing(missing: str) -> None:
+    given = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks": "https://login.example/k"}
+    with pytest.raises(SettingsError) as caught:
+        create_app(Settings.model_validate({**given, missing: None}), {})
+
+    assert f"ABEYANCE_{missing.upper()} must be set too" in str(caught.value)
+    only = {name: value for name, value in given.items() if name == missing}
+    with pytest.raises(SettingsError, match=r"ABEYANCE_JWT_.* and ABEYANCE_JWT_.* must be set too"):
+        create_app(Settings.model_validate(only), {})

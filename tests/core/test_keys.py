@@ -1,0 +1,135 @@
+"""A control under a key: once, however often it comes, and whatever came in between."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from core_drive import SNAPSHOT, Drive, chain, gate, restored
+
+from abeyance.core import events, keys
+from abeyance.core.model import GoTo, Halt
+
+PAUSE: dict[str, Any] = {"actor": "ada", "reason": "audit", "key": "k1"}
+
+
+def waiting() -> Drive:
+    return Drive(chain(gate("ask"), "work"))
+
+
+def test_a_pause_that_comes_again_after_the_resume_does_not_pause_again() -> None:
+    run = waiting()
+    run.feed(events.Paused, **PAUSE)
+    run.feed(events.Resumed, actor="ada")
+    before = run.state
+    run.wait(5)
+    run.feed(events.Paused, **PAUSE)
+
+    assert run.state is before
+    assert (run.status, run.last, run.state.counters.pause_count) == ("awaiting-input", (), 1)
+
+
+def test_a_resume_that_comes_again_after_the_next_pause_does_not_resume() -> None:
+    run = waiting()
+    run.feed(events.Paused, actor="ada")
+    run.feed(events.Resumed, actor="ada", key="k1")
+    run.feed(events.Paused, actor="ada")
+    run.feed(events.Resumed, actor="ada", key="k1")
+
+    assert run.status == "paused"
+
+
+def test_a_cancel_that_comes_again_is_counted_once() -> None:
+    run = Drive(chain("work"))
+    for _ in "12":
+        run.feed(events.CancelRequested, actor="ada", key="k1")
+
+    assert (run.status, run.state.counters.cancel_count) == ("ending", 1)
+
+
+def test_without_a_key_or_under_another_each_counts() -> None:
+    run = waiting()
+    for key in (None, None, "k1", "k2"):
+        run.feed(events.Paused, actor="ada", key=key)
+        run.feed(events.Resumed, actor="ada")
+
+    assert run.state.counters.pause_count == 4
+    assert len(run.facts("run.paused")) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [
+        (events.Paused, {"reason": "another"}),
+        (events.Paused, {"actor": "bob"}),
+        (events.Paused, {"mode": "now"}),
+        (events.Paused, {"timeout": 5.0}),
+        (events.Paused, {"on_timeout": Halt()}),
+        (events.Paused, {"on_timeout": GoTo(node="work")}),
+        (events.Resumed, {}),
+        (events.CancelRequested, {}),
+    ],
+)
+def test_a_key_that_comes_with_something_else_is_refused(
+    kind: type[events.Event], other: dict[str, Any]
+) -> None:
+    run = waiting()
+    run.feed(events.Paused, **PAUSE)
+    refusal = run.refused(kind, **{**PAUSE, **other})
+
+    assert (refusal.code, "'k1'" in refusal.message) == ("idempotency_conflict", True)
+    assert run.status == "paused"
+
+
+def test_the_key_of_a_refused_pause_is_free_again() -> None:
+    run = waiting()
+    refusal = run.refused(events.Paused, **PAUSE, on_timeout=GoTo(node="nowhere"))
+    run.feed(events.Paused, **PAUSE)
+
+    assert (refusal.code, run.status) == ("unknown_node", "paused")
+
+
+def test_keys_are_known_after_a_hand_over() -> None:
+    run = waiting()
+    run.feed(events.Paused, **PAUSE)
+    run.feed(events.Resumed, actor="ada")
+    run.state = restored(run.state)
+    run.feed(events.Restored)
+    run.feed(events.Paused, **PAUSE)
+
+    assert run.status == "awaiting-input"
+
+
+def test_a_snapshot_from_before_there_were_keys_is_read() -> None:
+    run = waiting()
+    written = json.loads(SNAPSHOT.dump_json(run.state))
+    del written["controls"]
+    run.state = SNAPSHOT.validate_python(written)
+    run.feed(events.Paused, **PAUSE)
+
+    assert (run.status, len(run.state.controls)) == ("paused", 1)
+
+
+def test_the_last_hundred_keys_are_remembered() -> None:
+    run = waiting()
+    for number in range(101):
+        run.feed(events.Resumed, actor="ada", key=f"k{number}")
+    last = events.Resumed(now=run.now, actor="ada", key="k100")
+    second = events.Resumed(now=run.now, actor="ada", key="k1")
+    first = events.Resumed(now=run.now, actor="ada", key="k0")
+
+    assert len(run.state.controls) == 100
+    assert [keys.is_repeat(run.state.controls, event) for event in (last, second, first)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_run_that_is_over_takes_no_key_and_is_not_disturbed() -> None:
+    run = Drive(chain("work"))
+    run.finish("work")
+    run.feed(events.CancelRequested, actor="ada", key="k1")
+
+    assert (run.status, run.state.controls) == ("completed", {})

@@ -1,0 +1,109 @@
+"""An issuer of tokens, with keys of its own and a server on loopback that publishes them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, TypeAlias
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt import InsecureKeyLengthWarning
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+ISSUER = "https://login.example/"
+AUDIENCE = "abeyance"
+GONE = object()
+"""As the value of a claim: it is not there."""
+
+Private: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+_FAMILIES: dict[str, Any] = {"RS": RSAAlgorithm, "PS": RSAAlgorithm, "ES": ECAlgorithm}
+_CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
+
+
+def new_key(algorithm: str = "RS256", *, bits: int = 2048) -> Private:
+    """A key that can sign by this algorithm."""
+    if algorithm == "EdDSA":
+        return ed25519.Ed25519PrivateKey.generate()
+    if algorithm in _CURVES:
+        return ec.generate_private_key(_CURVES[algorithm])
+    return rsa.generate_private_key(public_exponent=65_537, key_size=bits)
+
+
+def published(key: Private, algorithm: str = "RS256", **fields: Any) -> dict[str, Any]:
+    """The public part, as a set of keys holds it."""
+    family = _FAMILIES.get(algorithm[:2], OKPAlgorithm)
+    return {**json.loads(family.to_jwk(key.public_key())), **fields}
+
+
+def claims_of(**changed: Any) -> dict[str, Any]:
+    """The claims of a good token, but for what is changed."""
+    now = int(time.time())
+    claims = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": "ada",
+        "iat": now,
+        "exp": now + 300,
+        "capabilities": ["runs:read"],
+        **changed,
+    }
+    return {name: value for name, value in claims.items() if value is not GONE}
+
+
+def signed(
+    key: Private, kid: str | None, *, algorithm: str = "RS256", **changed: Any
+) -> dict[str, str]:
+    """The header of a request with a token of these claims."""
+    headers = {} if kid is None else {"kid": kid}
+    # The library refuses to write some of what is wrong, and not what somebody else may have written.
+    body = json.dumps(claims_of(**changed)).encode()
+    with warnings.catch_warnings(category=InsecureKeyLengthWarning, action="ignore"):
+        token = jwt.PyJWS().encode(body, key, algorithm=algorithm, headers=headers)
+    return {"Authorization": f"Bearer {token}"}
+
+
+class Publisher:
+    """Publishes `keys`, if `status` is 200 and there is no other `body`; `asked` counts requests."""
+
+    def __init__(self) -> None:
+        self.keys: list[dict[str, Any]] = []
+        self.status = 200
+        self.body: bytes | None = None
+        self.asked = 0
+        self.url = ""
+
+
+@contextmanager
+def publishing() -> Iterator[Publisher]:
+    publisher = Publisher()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            publisher.asked += 1
+            body = publisher.body
+            content = json.dumps({"keys": publisher.keys}).encode() if body is None else body
+            self.send_response(publisher.status)
+            if publisher.status == 302:
+                self.send_header("Location", publisher.url)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing: what matters is asserted."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        publisher.url = f"http://127.0.0.1:{server.server_port}/keys"
+        serving = threading.Thread(target=server.serve_forever, args=(0.02,))
+        serving.start()
+        try:
+            yield publisher
+        finally:
+            server.shutdown()
+            serving.join()

@@ -1,0 +1,75 @@
+"""The history of a conversation tells the same of its runs as its workflow does."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from sample_graphs import chain, gated
+from temporal_site import Site
+from temporalio.client import Client as TemporalClient
+
+from abeyance.core.conversation import Claim
+from abeyance.errors import Refusal
+from abeyance.patience import NotFound
+from abeyance.roster import roster
+from abeyance.runid import conversation_workflow_id
+
+RPC = timedelta(seconds=5)
+
+
+async def test_history_and_workflow_agree_while_runs_come_and_go(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated(), chain(1))
+    talk = f"conversation {uuid.uuid4().hex[:12]}"
+    conversation = temporal.get_workflow_handle(conversation_workflow_id(talk))
+
+    async def both() -> tuple[list[str], list[str]]:
+        told = await conversation.query("active", result_type=list[Claim])
+        read = await roster(temporal, talk, RPC)
+        assert [claim.token for claim in read] == [claim.token for claim in told]
+        return [claim.run_id for claim in told], [claim.run_id for claim in read]
+
+    async with site.worker():
+        first = await site.start(conversation_id=talk)
+        with pytest.raises(Refusal, match="has an active run"):
+            await site.start(conversation_id=talk)
+        second = await site.start(conversation_id=talk, session_type="helper")
+        assert await both() == ([first, second], [first, second])
+
+        await site.client.cancel(first)
+        await site.ended(first)
+        assert await both() == ([second], [second])
+
+        await site.client.cancel(second)
+        await site.ended(second)
+        assert await both() == ([], [])
+
+
+async def test_a_run_that_ended_without_a_worker_of_its_conversation_is_not_reached(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(), patience=1.0)
+    talk = f"conversation {uuid.uuid4().hex[:12]}"
+    async with site.worker():
+        run_id = await site.start(conversation_id=talk)
+        await site.until(run_id, "awaiting-input")
+    await temporal.get_workflow_handle(run_id).terminate()
+
+    assert [claim.run_id for claim in await roster(temporal, talk, RPC)] == [run_id]
+    assert await site.client.conversation_interrupt(talk) == []
+    # What was found void was given back, though nobody has carried that out.
+    assert await roster(temporal, talk, RPC) == ()
+
+
+async def test_of_what_is_no_conversation_there_is_no_roster(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated(), patience=1.0)
+    stranger = f"conversation {uuid.uuid4().hex[:12]}"
+    await temporal.start_workflow(
+        "Stranger", id=conversation_workflow_id(stranger), task_queue=site.settings.task_queue
+    )
+
+    with pytest.raises(NotFound):
+        await roster(temporal, stranger, RPC)
+    assert await site.client.conversation_runs(stranger) == []
+    assert await site.client.conversation_runs(f"{stranger} none") == []
