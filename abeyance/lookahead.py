@@ -29,7 +29,7 @@ _WRITTEN: Final = frozenset({"modify_workflow_properties", "upsert_workflow_sear
 """The commands that leave one event each, whatever else is done. Each change of a run has such a one."""
 _AROUND: Final = 3
 """The events that lie between two tasks in any case: one ended, the other was scheduled and begun."""
-_UNWRITTEN: Final = (
+UNWRITTEN: Final = (
     "abeyance: what the run did in memory, for the sake of a question, is not in its history; this task "
     "is done again, from the history"
 )
@@ -73,7 +73,7 @@ class InOrderInstance(WorkflowInstance):
         if self._last is not None and looks_ahead(self._last, act):
             return self._refused(act, LOOKED_AHEAD)
         if self._last is not None and is_unwritten(self._last, act, self._owed):
-            return self._refused(act, _UNWRITTEN)
+            return self._refused(act, UNWRITTEN)
         if self._last is None or act.history_length > self._last.history_length:
             self._owed = 0
         self._last = WorkflowActivation(

@@ -10,11 +10,11 @@ from temporalio.client import Client as TemporalClient
 
 
 @pytest.mark.parametrize("graph", sorted(GRAPHS))
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize(("seed", "local"), [(2, False), (3, True)], ids=["2", "3-local"])
 async def test_a_run_keeps_its_promises_whatever_is_sent_to_it(
-    temporal: TemporalClient, seed: int, graph: str
+    temporal: TemporalClient, seed: int, graph: str, *, local: bool
 ) -> None:
-    program = Program(temporal, seed, graph)
+    program = Program(temporal, seed, graph, local=local)
     try:
         async with program.started():
             await program.play(steps=12)
