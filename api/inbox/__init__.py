@@ -1,6 +1,6 @@
 """The inbox: a page on which people see what is asked, and answer.
 
-The page is three files without a secret in them, so they are handed to everybody; what it shows it asks
+Its files have no secret in them, so they are handed to everybody; what the page shows it asks
 the API for, as whoever holds the token. Nothing is loaded from elsewhere and nothing is written into the
 page as markup: what a run says arrives as JSON and is set as text.
 """
