@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from abeyance.context import Context, Goto, Send
 from abeyance.core.model import END, START
 from abeyance.core.policy import Principal
 from abeyance.errors import (
@@ -17,25 +16,26 @@ from abeyance.errors import (
     SettingsError,
     Unavailable,
 )
-from abeyance.graph import Graph
-from abeyance.interrupts import CompositeInterrupt, Interrupt
-from abeyance.reducers import add, append, merge, union
+from abeyance.graphs.graph import Graph
+from abeyance.nodes.context import Context, Goto, Send
+from abeyance.nodes.interrupts import CompositeInterrupt, Interrupt
+from abeyance.values.reducers import add, append, merge, union
 
 if TYPE_CHECKING:
     from abeyance import testing
-    from abeyance.agent import Agent
-    from abeyance.client import Client
-    from abeyance.hooks import (
+    from abeyance.agents.agent import Agent
+    from abeyance.agents.hooks import (
         AfterModelCall,
         AfterToolCall,
         BeforeModelCall,
         BeforeNode,
         BeforeToolCall,
     )
-    from abeyance.mcpserver import McpServer
-    from abeyance.toolcall import Tool, ToolContext
-    from abeyance.toolform import tool
-    from abeyance.yaml import load
+    from abeyance.agents.toolcall import Tool, ToolContext
+    from abeyance.agents.toolform import tool
+    from abeyance.client import Client
+    from abeyance.mcp.server import McpServer
+    from abeyance.yaml.loading import load
 
 __all__ = [
     "END",
@@ -76,19 +76,19 @@ __all__ = [
 
 # Who only writes graphs, and the workflow sandbox, should not pay for these imports.
 _LATE = {
-    "AfterModelCall": "hooks",
-    "AfterToolCall": "hooks",
-    "Agent": "agent",
-    "BeforeModelCall": "hooks",
-    "BeforeNode": "hooks",
-    "BeforeToolCall": "hooks",
+    "AfterModelCall": "agents.hooks",
+    "AfterToolCall": "agents.hooks",
+    "Agent": "agents.agent",
+    "BeforeModelCall": "agents.hooks",
+    "BeforeNode": "agents.hooks",
+    "BeforeToolCall": "agents.hooks",
     "Client": "client",
-    "McpServer": "mcpserver",
-    "Tool": "toolcall",
-    "ToolContext": "toolcall",
-    "load": "yaml",
+    "McpServer": "mcp.server",
+    "Tool": "agents.toolcall",
+    "ToolContext": "agents.toolcall",
+    "load": "yaml.loading",
     "testing": "testing",
-    "tool": "toolform",
+    "tool": "agents.toolform",
 }
 
 

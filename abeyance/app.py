@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
-from abeyance.graph import Graph
+from abeyance.graphs.graph import Graph
 from abeyance.reference import NotFound, module_named
-from abeyance.yaml import load
+from abeyance.yaml.loading import load
 
 _HINT: Final = (
     "write package.module:attribute, where the attribute is a Graph, a path of a YAML file or a list of "

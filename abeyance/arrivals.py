@@ -7,11 +7,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from abeyance import schema, wire
+from abeyance import wire
 from abeyance.core import events, ledger
 from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.ledger import Ledger
 from abeyance.core.model import GoTo, Halt, OnPauseTimeout, ResumeRun
+from abeyance.values import schema
 
 _GOTO = "goto:"
 

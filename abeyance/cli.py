@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from abeyance.bulk import bulk
-from abeyance.calls import calls
-from abeyance.charts import charts
-from abeyance.clearing import clearing
-from abeyance.complaint import Told, complain
-from abeyance.conversing import conversing
+from abeyance.commands.bulk import bulk
+from abeyance.commands.calls import calls
+from abeyance.commands.charts import charts
+from abeyance.commands.clearing import clearing
+from abeyance.commands.complaint import Told, complain
+from abeyance.commands.conversing import conversing
+from abeyance.commands.exchange import PANEL
+from abeyance.commands.exit import ExitCode, leave
+from abeyance.commands.overview import overview
+from abeyance.commands.revision import revision
+from abeyance.commands.steering import steering
+from abeyance.commands.transcribe import transcribing
+from abeyance.commands.watch import watching
 from abeyance.errors import SettingsError
-from abeyance.exchange import PANEL
-from abeyance.exit import ExitCode, leave
-from abeyance.overview import overview
-from abeyance.revision import revision
-from abeyance.steering import steering
-from abeyance.transcribe import transcribing
-from abeyance.watch import watching
 
 if TYPE_CHECKING:
     from abeyance.settings import Settings
@@ -144,7 +144,7 @@ def demo(
     The worker is killed while the first question is open, so that you see what becomes of it. The exit
     code is 0 only if both runs completed as they were answered.
     """
-    from abeyance.demo import run_demo
+    from abeyance.demo.payment import run_demo
 
     ports = (api_port, temporal_port, ui_port)
     done = asyncio.run(run_demo(answer, ports=ports))
@@ -168,7 +168,7 @@ def worker(
     load_graphs(settings.app)
     if check:
         return
-    from abeyance.signals import stopped_by_signals
+    from abeyance.processes.signals import stopped_by_signals
     from abeyance.worker import serve
 
     async def work() -> None:
@@ -216,10 +216,10 @@ def setup(
     """
     from datetime import timedelta
 
-    from abeyance import namespace, rounds
-    from abeyance.connection import connect_temporal
     from abeyance.duration import seconds
     from abeyance.settings import load_settings
+    from abeyance.temporal import namespace, rounds
+    from abeyance.temporal.connection import connect_temporal
 
     try:
         length = None if retention is None else timedelta(seconds=seconds(retention))

@@ -15,23 +15,23 @@ from typing import Any
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
-from abeyance.answers import respond_order
-from abeyance.closed import (
-    earlier_receipts,
-    edit_after_the_end,
-    respond_after_the_end,
-)
-from abeyance.controlled import Order, was_done
 from abeyance.core import ledger
 from abeyance.core.events import Message
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.graph import Graph
-from abeyance.line import RPC, RunEnded
-from abeyance.patience import patiently
-from abeyance.sessions import Sessions
-from abeyance.statemodel import ValuesError
-from abeyance.turnstile import Turn
+from abeyance.graphs.graph import Graph
+from abeyance.histories.closed import (
+    earlier_receipts,
+    edit_after_the_end,
+    respond_after_the_end,
+)
+from abeyance.runs.controlled import Order, was_done
+from abeyance.runs.line import RPC, RunEnded
+from abeyance.runs.sessions import Sessions
+from abeyance.temporal.patience import patiently
+from abeyance.temporal.turnstile import Turn
+from abeyance.values.answers import respond_order
+from abeyance.values.statemodel import ValuesError
 
 
 class Client(Sessions):

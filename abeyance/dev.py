@@ -19,14 +19,14 @@ from urllib.parse import quote
 
 import httpx
 
-from abeyance import devserver
-from abeyance.claim import claimed, free_ports
-from abeyance.devserver import HOST
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.leash import STDIN, leashed
+from abeyance.processes import devserver
+from abeyance.processes.claim import claimed, free_ports
+from abeyance.processes.devserver import HOST
+from abeyance.processes.leash import STDIN, leashed
+from abeyance.processes.signals import cancelled_by_signals
+from abeyance.processes.supervise import Group, Program
 from abeyance.settings import Settings
-from abeyance.signals import cancelled_by_signals
-from abeyance.supervise import Group, Program
 
 T = TypeVar("T")
 

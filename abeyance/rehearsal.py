@@ -15,18 +15,18 @@ from typing import Any, Final, Literal, assert_never
 
 from pydantic import BaseModel
 
-from abeyance import limits as limits_
 from abeyance import wire
-from abeyance.blobs import MemoryBlobs
-from abeyance.callerror import described
+from abeyance.agents.callerror import described
 from abeyance.core import effects, events, machine
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.state import Limits
 from abeyance.errors import Blocked, FailureCode
-from abeyance.graph import Graph
-from abeyance.notebook import Notebook
-from abeyance.outcome import visit_ended
+from abeyance.graphs.graph import Graph
+from abeyance.nodes.notebook import Notebook
+from abeyance.nodes.outcome import visit_ended
+from abeyance.storage.blobs import MemoryBlobs
+from abeyance.values import limits as limits_
 from abeyance.visit import context_of, graph_for, run_visit
 
 BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)

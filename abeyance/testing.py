@@ -17,20 +17,21 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from abeyance import arrivals, transcript, wire
-from abeyance.answers import respond_order
+from abeyance import arrivals, wire
+from abeyance.agents import transcript
+from abeyance.agents.dialogue import TranscriptItem, shown
 from abeyance.core import events, ledger, recall
 from abeyance.core.canonical import Json
 from abeyance.core.ledger import Interrupt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState, Status
-from abeyance.dialogue import TranscriptItem, shown
-from abeyance.dialoguepage import chosen
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
-from abeyance.graph import Graph
+from abeyance.graphs.graph import Graph
+from abeyance.histories.dialogue import chosen
 from abeyance.rehearsal import BEGINNING, MOST_STEPS, Happened, Rehearsal
-from abeyance.statemodel import ValuesError
+from abeyance.values.answers import respond_order
+from abeyance.values.statemodel import ValuesError
 
 __all__ = ["Happened", "InMemoryRun", "run"]
 

@@ -19,22 +19,23 @@ from typing import Any, Final, TypeAlias
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
-from abeyance import clips, wire
-from abeyance.blobs import Blobs
-from abeyance.callerror import cut, described
-from abeyance.clipsengine import ClipsError, ClipsMissing, library
-from abeyance.context import Context, Goto, Mail, Send
+from abeyance import wire
+from abeyance.agents.callerror import cut, described
+from abeyance.clips import firing
+from abeyance.clips.engine import ClipsError, ClipsMissing, library
 from abeyance.core import events
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.model import END, Clips
 from abeyance.core.patch import PatchError, merged
 from abeyance.errors import AgentFailed, Blocked, FailureCode, Fatal
-from abeyance.graph import Graph
-from abeyance.interrupts import suspended_by
-from abeyance.nodecode import INBOX, call
-from abeyance.notebook import Notebook
-from abeyance.returned import Returned
-from abeyance.statemodel import ValuesError
+from abeyance.graphs.graph import Graph
+from abeyance.nodes.code import INBOX, call
+from abeyance.nodes.context import Context, Goto, Mail, Send
+from abeyance.nodes.interrupts import suspended_by
+from abeyance.nodes.notebook import Notebook
+from abeyance.nodes.returned import Returned
+from abeyance.storage.blobs import Blobs
+from abeyance.values.statemodel import ValuesError
 
 _LARGEST: Final = 1_500_000
 """In bytes: Temporal's server takes 2 MB in one payload, and answers travel with the values."""
@@ -316,8 +317,8 @@ async def _fired(order: wire.VisitOrder, values: Mapping[str, Json]) -> tuple[st
     """The rules with CLIPS text that fire on the values, as they fired."""
     if not order.rules:
         return ()
-    rules = clips.taking_part(order.rules, values)
-    fired = await call(partial(clips.evaluate, rules, node=order.node, values=values))
+    rules = firing.taking_part(order.rules, values)
+    fired = await call(partial(firing.evaluate, rules, node=order.node, values=values))
     texts = {rule.id for rule in order.rules if isinstance(rule.condition, Clips)}
     return tuple(id_ for id_ in fired if id_ in texts)
 

@@ -23,17 +23,17 @@ from abeyance.activities.given import giving
 from abeyance.activities.node import NodeActivities
 from abeyance.activities.pulse import THROTTLE_SECONDS
 from abeyance.app import load_graphs
-from abeyance.blobs import Blobs
 from abeyance.client import Client
-from abeyance.connection import connect_temporal
+from abeyance.commands.exit import leave
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
-from abeyance.exit import leave
-from abeyance.graph import Graph
-from abeyance.lookahead import InOrder
-from abeyance.mcpserver import close_servers
+from abeyance.graphs.graph import Graph
+from abeyance.mcp.server import close_servers
 from abeyance.settings import Settings, load_settings
-from abeyance.storage import ConfiguredBlobs
+from abeyance.storage.blobs import Blobs
+from abeyance.storage.location import ConfiguredBlobs
 from abeyance.telemetry import quiet_the_sdk
+from abeyance.temporal.connection import connect_temporal
+from abeyance.temporal.lookahead import InOrder
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.janitor import Janitor
 from abeyance.workflows.metered import Unmetered
@@ -127,7 +127,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             "told to stop, and after %g s something still runs: it is started again by another worker",
             settings.shutdown_grace + _LAST_SECONDS,
         )
-    if "abeyance.mcppool" in sys.modules:
+    if "abeyance.mcp.pool" in sys.modules:
         with suppress(TimeoutError):
             await asyncio.wait_for(close_servers(), _LAST_SECONDS)
     if is_left:

@@ -24,14 +24,14 @@ from abeyance.activities.given import Given
 from abeyance.activities.post import Post
 from abeyance.activities.pulse import Pulse
 from abeyance.activities.record import Superseded, encoded, unread
-from abeyance.blobs import Blobs
-from abeyance.callerror import described
+from abeyance.agents.callerror import described
 from abeyance.client import Client
-from abeyance.context import Context
 from abeyance.core.canonical import Json, size
 from abeyance.errors import Blocked, FailureCode
-from abeyance.graph import Graph
-from abeyance.notebook import Notebook
+from abeyance.graphs.graph import Graph
+from abeyance.nodes.context import Context
+from abeyance.nodes.notebook import Notebook
+from abeyance.storage.blobs import Blobs
 from abeyance.visit import context_of, graph_for, run_visit
 
 _LARGEST_TOLD: Final = 1_000

@@ -22,7 +22,7 @@ from abeyance import wire
 from abeyance.activities.checkpoint import Checkpoints
 from abeyance.activities.given import Given, Kept, journal_in, kept_in
 from abeyance.activities.record import encoded, written
-from abeyance.encryption import is_reference
+from abeyance.storage.encryption import is_reference
 
 BEAT_SECONDS: Final = 1.0
 """How often a visit says that it lives, and so how soon it hears that it should stop."""

@@ -46,9 +46,9 @@ from abeyance.api.metered import measure
 from abeyance.app import load_graphs
 from abeyance.client import Client
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.graph import Graph
+from abeyance.graphs.graph import Graph
 from abeyance.settings import Settings
-from abeyance.storage import check_reach
+from abeyance.storage.location import check_reach
 
 _CONTRACT: Final = "0.1"
 """The version of what is promised to callers; it changes when the promise does."""

@@ -22,7 +22,7 @@ from abeyance.api.issuer import Issuer, unfit
 from abeyance.api.problems import invalid
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
 from abeyance.errors import Code, Refusal, SettingsError
-from abeyance.statemodel import pointed
+from abeyance.values.statemodel import pointed
 
 LOCAL: Final = "local"
 """The subject of a request that names none, where there is no authentication."""

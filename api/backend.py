@@ -14,8 +14,8 @@ from fastapi import Depends, Request
 from abeyance.api.auth import Tokens
 from abeyance.client import Client
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.feed import Feed
-from abeyance.graph import Graph
+from abeyance.graphs.graph import Graph
+from abeyance.histories.feed import Feed
 from abeyance.settings import Settings
 
 _FIRST_SECONDS: Final = 1.0

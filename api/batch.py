@@ -19,12 +19,12 @@ from abeyance.api.ids import Key
 from abeyance.api.interrupts import receipts_of
 from abeyance.api.lists import Label, statuses_asked
 from abeyance.client import Client
-from abeyance.closed import ENDINGS
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.listing import RunFilter
+from abeyance.histories.closed import ENDINGS
 from abeyance.parallel import each
 from abeyance.runid import checked_run_id
+from abeyance.runs.listing import RunFilter
 
 router = APIRouter(prefix="/batch", tags=["batch"])
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
 
-from abeyance import payloads
 from abeyance.api.auth import ADMIN
 from abeyance.api.backend import Runs
 from abeyance.api.problems import invalid
+from abeyance.storage import payloads
 
 router = APIRouter(prefix="/codec", dependencies=[ADMIN], include_in_schema=False)
 

@@ -12,8 +12,8 @@ from abeyance.api import document, examples
 from abeyance.api.auth import READ
 from abeyance.api.backend import Behind
 from abeyance.api.bodies import GraphSummary, Listed
-from abeyance.diagram import mermaid
 from abeyance.errors import Code
+from abeyance.graphs.diagram import mermaid
 
 router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
 

@@ -13,8 +13,8 @@ from abeyance.api.auth import READ
 from abeyance.api.backend import Runs
 from abeyance.api.bodies import LabelName, LabelValue, Listed, Name
 from abeyance.core.state import Status
-from abeyance.inbox import InboxFilter
-from abeyance.listing import RunFilter
+from abeyance.runs.inbox import InboxFilter
+from abeyance.runs.listing import RunFilter
 
 router = APIRouter(tags=["lists"], dependencies=[READ])
 

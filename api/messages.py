@@ -24,7 +24,7 @@ from abeyance.api.waiting import Length, sleep_unless, while_asked
 from abeyance.client import Client
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
-from abeyance.statemodel import ValuesError
+from abeyance.values.statemodel import ValuesError
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["messages"])
 

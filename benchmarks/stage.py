@@ -18,9 +18,9 @@ from typing import Final
 
 import httpx
 
-from abeyance import devserver
-from abeyance.claim import free_ports
-from abeyance.leash import STDIN, leashed
+from abeyance.processes import devserver
+from abeyance.processes.claim import free_ports
+from abeyance.processes.leash import STDIN, leashed
 
 _HERE: Final = Path(__file__).parent
 _READY_SECONDS: Final = 30.0

@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.model import FunctionNode, GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
-    from abeyance.outcome import visit_ended
+    from abeyance.nodes.outcome import visit_ended
     from abeyance.workflows import closing, handover, signals, surface, visits
     from abeyance.workflows.alarm import Alarm
     from abeyance.workflows.history import History

@@ -23,9 +23,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from abeyance import transcript
-from abeyance.blobs import FolderBlobs
-from abeyance.converter import data_converter
+from abeyance.agents import transcript
+from abeyance.storage.blobs import FolderBlobs
+from abeyance.storage.converter import data_converter
 
 _QUEUE: Final = "by-hand"
 _SECONDS: Final = timedelta(seconds=30)

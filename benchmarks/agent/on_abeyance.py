@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from stage import Processes, temporal_server, worker
 
 from abeyance import START, Agent, Graph, tool
-from abeyance.blobs import FolderBlobs
 from abeyance.client import Client
-from abeyance.connection import connect_temporal
 from abeyance.settings import load_settings
+from abeyance.storage.blobs import FolderBlobs
+from abeyance.temporal.connection import connect_temporal
 from abeyance.worker import make_worker
 
 

@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo
 
-from abeyance.output import FINAL_RESULT
+from abeyance.agents.output import FINAL_RESULT
 
 VARIABLE: Final = "ABEYANCE_EXAMPLE_MODEL"
 

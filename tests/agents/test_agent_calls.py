@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
 from abeyance import Agent, BeforeModelCall, Fatal, ToolContext, tool
-from abeyance.agentgate import MOST_CALLS
+from abeyance.agents.gate import MOST_CALLS
 
 YES = {"approved": True}
 

@@ -20,7 +20,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from abeyance import START, Agent, Graph, McpServer, testing
 from abeyance.errors import Blocked, FailureCode
-from abeyance.mcpserver import close_servers
+from abeyance.mcp.server import close_servers
 
 
 @pytest.fixture(autouse=True)

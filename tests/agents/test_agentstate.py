@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from abeyance.agentstate import AgentState
+from abeyance.agents.state import AgentState
 
 
 def test_only_what_differs_is_a_change() -> None:

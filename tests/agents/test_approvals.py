@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel
 
-from abeyance.approvals import (
+from abeyance.agents.approvals import (
     Approve,
     DoAgain,
     Done,
@@ -23,9 +23,9 @@ from abeyance.approvals import (
     outcome_question,
     same_call,
 )
+from abeyance.agents.toolform import ArgumentsError, ResultError, Tool, tool
 from abeyance.core.model import Default
-from abeyance.schema import faults_of
-from abeyance.toolform import ArgumentsError, ResultError, Tool, tool
+from abeyance.values.schema import faults_of
 
 
 class Payee(BaseModel):

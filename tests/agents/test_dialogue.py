@@ -18,10 +18,10 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
+from abeyance.agents.dialogue import shown
+from abeyance.agents.injected import user_part
+from abeyance.agents.output import Correction, OutputType
 from abeyance.core.events import Message
-from abeyance.dialogue import shown
-from abeyance.injected import user_part
-from abeyance.output import Correction, OutputType
 
 
 def plain(messages: list[ModelMessage]) -> list[dict[str, Any]]:

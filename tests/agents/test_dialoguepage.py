@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from abeyance import Refusal, transcript
-from abeyance.blobs import Blobs, FolderBlobs, MemoryBlobs
-from abeyance.dialogue import TranscriptItem
-from abeyance.dialoguepage import chosen, page
+from abeyance import Refusal
+from abeyance.agents import transcript
+from abeyance.agents.dialogue import TranscriptItem
 from abeyance.errors import Code, Unavailable
+from abeyance.histories.dialogue import chosen, page
+from abeyance.storage.blobs import Blobs, FolderBlobs, MemoryBlobs
 
 AGENT = "graph:g;node:n;agent:a"
 

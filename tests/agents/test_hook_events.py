@@ -6,9 +6,9 @@ from typing import Any
 
 from hooked_calls import Named, call, keys, pay
 
-from abeyance.callerror import CallError
-from abeyance.hookrun import run_hooks
-from abeyance.hooks import (
+from abeyance.agents.callerror import CallError
+from abeyance.agents.hookrun import run_hooks
+from abeyance.agents.hooks import (
     AfterModelCall,
     AfterToolCall,
     BeforeModelCall,

@@ -19,8 +19,8 @@ from pydantic_ai.messages import (
     VideoUrl,
 )
 
+from abeyance.agents.injected import Injected, injected, user_part
 from abeyance.core.events import Message
-from abeyance.injected import Injected, injected, user_part
 
 
 def message(text: str = "Go on.", *, sender: str = "alice", **more: Any) -> Message:

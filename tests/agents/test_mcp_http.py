@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from mcp_site import YES, People, Site, deeds, site, started, until
 
-from abeyance.interrupts import Suspended
-from abeyance.mcppool import pool_of
-from abeyance.mcpserver import McpDown, McpServer, McpUnusable, close_servers
+from abeyance.mcp.pool import pool_of
+from abeyance.mcp.server import McpDown, McpServer, McpUnusable, close_servers
+from abeyance.nodes.interrupts import Suspended
 
 SEAT = {"action": "accept", "content": {"seat": "7A"}}
 MEAL = {"action": "accept", "content": {"meal": "soup"}}

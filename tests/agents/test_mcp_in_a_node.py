@@ -10,8 +10,8 @@ import pytest
 from mcp_site import deeds, started
 
 from abeyance import START, Context, Graph, testing
-from abeyance.mcpquestion import Answer, Elicitation, elicitation_question
-from abeyance.mcpserver import McpServer, close_servers
+from abeyance.mcp.question import Answer, Elicitation, elicitation_question
+from abeyance.mcp.server import McpServer, close_servers
 
 
 @pytest.fixture(autouse=True)

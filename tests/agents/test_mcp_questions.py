@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from abeyance.interrupts import lowered
-from abeyance.mcpfaults import McpToolError
-from abeyance.mcpquestion import Answer, Elicitation, Record, Round, Wanted, elicitation_question
-from abeyance.schema import faults_of
+from abeyance.mcp.faults import McpToolError
+from abeyance.mcp.question import Answer, Elicitation, Record, Round, Wanted, elicitation_question
+from abeyance.nodes.interrupts import lowered
+from abeyance.values.schema import faults_of
 
 CITY = {
     "type": "object",

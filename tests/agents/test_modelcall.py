@@ -33,9 +33,9 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from abeyance.mediaurl import kept_from_downloading
-from abeyance.modelcall import ToolSpec, request
-from abeyance.modelfailure import ModelRefused
+from abeyance.agents.mediaurl import kept_from_downloading
+from abeyance.agents.modelcall import ToolSpec, request
+from abeyance.agents.modelfailure import ModelRefused
 
 QUESTION = [ModelRequest(parts=[UserPromptPart("How are you?")])]
 ONCE = {"max_retries": 0}
@@ -321,13 +321,13 @@ async def test_a_url_in_the_result_of_a_tool_is_not_fetched_either() -> None:
 WITHOUT_THE_LIBRARY = """
 import asyncio, sys
 sys.modules["pydantic_ai"] = None
-import abeyance.dialogue, abeyance.injected, abeyance.output, abeyance.transcript
-from abeyance.mediaurl import kept_from_downloading
-from abeyance.modelcall import request
-abeyance.output.OutputType(list[int])
+import abeyance.agents.dialogue, abeyance.agents.injected, abeyance.agents.output, abeyance.agents.transcript
+from abeyance.agents.mediaurl import kept_from_downloading
+from abeyance.agents.modelcall import request
+abeyance.agents.output.OutputType(list[int])
 try:
     asyncio.run(request("openai:gpt-5", []))
-except abeyance.modelcall.ModelUnusable as error:
+except abeyance.agents.modelcall.ModelUnusable as error:
     print(error)
 """
 

@@ -21,9 +21,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo
 
-from abeyance.modelcall import request
-from abeyance.modelfailure import ModelRefused
-from abeyance.output import FINAL_RESULT, Calls, Correction, Output, OutputType
+from abeyance.agents.modelcall import request
+from abeyance.agents.modelfailure import ModelRefused
+from abeyance.agents.output import FINAL_RESULT, Calls, Correction, Output, OutputType
 
 
 class Report(BaseModel):

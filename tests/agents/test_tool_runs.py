@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from tool_calls import calling
 
 from abeyance import Fatal, Interrupt
-from abeyance.interrupts import Suspended
-from abeyance.toolform import ResultError, ToolContext, ToolFailed, tool
+from abeyance.agents.toolform import ResultError, ToolContext, ToolFailed, tool
+from abeyance.nodes.interrupts import Suspended
 
 
 class Payee(BaseModel):

@@ -16,8 +16,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from abeyance import transcript
-from abeyance.blobs import BlobMissing, MemoryBlobs
+from abeyance.agents import transcript
+from abeyance.storage.blobs import BlobMissing, MemoryBlobs
 
 
 class Counted(MemoryBlobs):

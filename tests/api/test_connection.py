@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from abeyance.connection import connect_temporal
 from abeyance.errors import SettingsError, Unavailable
+from abeyance.temporal.connection import connect_temporal
 
 
 @asynccontextmanager

@@ -22,9 +22,9 @@ from temporalio.client import Client as TemporalClient
 from abeyance import wire
 from abeyance.api.backend import Link
 from abeyance.api.stream import EventStream
-from abeyance.cursor import Cursor
 from abeyance.errors import Unavailable
-from abeyance.feed import Feed
+from abeyance.histories.cursor import Cursor
+from abeyance.histories.feed import Feed
 
 STREAM = {"Accept": "text/event-stream"}
 YES = {"approved": True}

@@ -22,7 +22,7 @@ from temporalio.api.workflowservice.v1 import (
     ListWorkflowExecutionsResponse,
 )
 
-from abeyance.listing import OPEN_RUNS, Listing, Place
+from abeyance.runs.listing import OPEN_RUNS, Listing, Place
 
 _MILLISECOND = timedelta(milliseconds=1)
 

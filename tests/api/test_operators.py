@@ -26,8 +26,8 @@ from temporalio.worker import Worker
 from abeyance import wire
 from abeyance.core.state import Limits
 from abeyance.errors import Unavailable
-from abeyance.launch import Launch
-from abeyance.line import Line
+from abeyance.runs.launch import Launch
+from abeyance.runs.line import Line
 
 YES = {"approved": True}
 

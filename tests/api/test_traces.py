@@ -13,8 +13,8 @@ from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import traces
-from abeyance.connection import connect_temporal
 from abeyance.errors import SettingsError
+from abeyance.temporal.connection import connect_temporal
 
 
 def of(spans: tuple[ReadableSpan, ...], name: str) -> list[ReadableSpan]:

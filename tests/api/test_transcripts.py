@@ -14,7 +14,7 @@ from stack import Api, app_for, problem, served
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance.blobs import MemoryBlobs
+from abeyance.storage.blobs import MemoryBlobs
 
 CLERK = "graph:payments;node:pay;agent:clerk"
 WRITER = "graph:writers;node:write;agent:writer"
@@ -204,7 +204,7 @@ async def test_what_is_kept_elsewhere_cannot_be_read_and_nothing_is_made_up(
     run_id, _ = await agents.waiting("payments", MUCH)
     kept, bank.client.blobs = bank.client.blobs, MemoryBlobs()
     try:
-        from abeyance import transcript
+        from abeyance.agents import transcript
 
         transcript.forget()
         found = await refused(agents, run_id, 503, "unavailable")

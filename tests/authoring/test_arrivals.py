@@ -12,7 +12,7 @@ from abeyance.core import machine
 from abeyance.core.ledger import Ledger
 from abeyance.core.model import END, START, GoTo, Halt, ResumeRun
 from abeyance.errors import Code, Refusal
-from abeyance.outcome import visit_ended
+from abeyance.nodes.outcome import visit_ended
 
 BOOL = {"type": "boolean"}
 

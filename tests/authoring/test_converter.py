@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from abeyance.converter import PayloadConverter, data_converter
+from abeyance.storage.converter import PayloadConverter, data_converter
 
 
 class Claim(BaseModel):

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 from abeyance import START, Agent, Graph, append
 from abeyance.core.canonical import Json
 from abeyance.errors import GraphError
-from abeyance.fitting import kinds, misfit, narrowed
-from abeyance.schema import faults_of, schema_of
+from abeyance.values.fitting import kinds, misfit, narrowed
+from abeyance.values.schema import faults_of, schema_of
 
 
 class Colour(Enum):

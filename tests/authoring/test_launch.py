@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from abeyance import START, Graph
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
-from abeyance.launch import Launch
+from abeyance.runs.launch import Launch
 
 numbers = count()
 

@@ -26,8 +26,8 @@ from temporalio.converter import SerializationContext
 from temporalio.worker import WorkflowInstance
 from temporalio.workflow import Info
 
-from abeyance.lookahead import InOrderInstance
-from abeyance.patience import LOOKED_AHEAD
+from abeyance.temporal.lookahead import InOrderInstance
+from abeyance.temporal.patience import LOOKED_AHEAD
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 BEGIN = WorkflowActivationJob(initialize_workflow=InitializeWorkflow(workflow_id="r"))

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue, condecimal
 
 from abeyance.core.canonical import Json
-from abeyance.schema import faults_of, schema_of
+from abeyance.values.schema import faults_of, schema_of
 
 LONG_ENOUGH_TO_WEDGE_A_RUN = 2.0
 

@@ -18,7 +18,7 @@ from sample_states import NAN, OPEN, ORDER, Colour, Line
 
 from abeyance import Refusal, add, append, merge, union
 from abeyance.errors import Code
-from abeyance.statemodel import StateModel, ValuesError
+from abeyance.values.statemodel import StateModel, ValuesError
 from abeyance.wire import DEEPEST
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from abeyance.turnstile import AT_ONCE, SharedReads, Turn, Turnstile
+from abeyance.temporal.turnstile import AT_ONCE, SharedReads, Turn, Turnstile
 
 
 async def settled() -> None:

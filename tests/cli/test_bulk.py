@@ -11,7 +11,7 @@ import pytest
 from command_line import Terminal
 from dev_stack import Place, Stack
 
-from abeyance import progress
+from abeyance.commands import progress
 
 
 def starts(terminal: Terminal, count: int, *options: str) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_filter_is_worked_through_to_its_end(
     runs = starts(terminal, 5, "--label", team)
     for run_id in runs:
         until_listed(terminal, run_id, team)
-    monkeypatch.setattr("abeyance.bulk._CHUNK", 2)
+    monkeypatch.setattr("abeyance.commands.bulk._CHUNK", 2)
     told = terminal.told("batch", "cancel", "--label", team, "--body", '{"reason": "over"}')
 
     assert sorted(result["run_id"] for result in told["results"]) == sorted(runs)

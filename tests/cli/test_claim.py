@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from abeyance import SettingsError
-from abeyance.claim import free_ports
+from abeyance.processes.claim import free_ports
 
 HOST = "127.0.0.1"
 

@@ -109,7 +109,7 @@ def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
 JANITORS = """\
 import asyncio
 import sys
-from abeyance.connection import connect_temporal
+from abeyance.temporal.connection import connect_temporal
 
 async def look() -> None:
     temporal = await connect_temporal(sys.argv[1])

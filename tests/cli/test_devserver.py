@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from abeyance import devserver
+from abeyance.processes import devserver
 from abeyance.wire import SEARCH_ATTRIBUTES
 
 LOOKS_UP_AT_EACH_USE = "system.forceSearchAttributesCacheRefreshOnRead=false"

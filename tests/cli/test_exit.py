@@ -11,7 +11,7 @@ from command_line import Terminal
 from dev_stack import ROOT, Place, command, until
 from ports import free_port
 
-from abeyance.exit import ExitCode
+from abeyance.commands.exit import ExitCode
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
 
@@ -90,7 +90,7 @@ def test_without_rich_a_table_is_plain_and_the_commands_work(place: Place) -> No
         "sys.modules['rich'] = None\n"
         "from abeyance.cli import run\n"
         "print(run(['graph', 'check', 'plain.yaml']), run(['--help']), run(['run']))\n"
-        "from abeyance.table import show_table\n"
+        "from abeyance.commands.table import show_table\n"
         "sys.stdout.isatty = lambda: True\n"
         "show_table(('RUN', 'STATUS'), [('a', 'x\\x1b'), ('\u6c34\u6c34', 'y')])\n"
     )

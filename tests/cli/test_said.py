@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from abeyance.dialogue import (
+from abeyance.agents.dialogue import (
     TranscriptCall,
     TranscriptItem,
     TranscriptMedia,
     TranscriptUsage,
 )
-from abeyance.said import item_lines
+from abeyance.commands.said import item_lines
 
 
 def lines(**about: Any) -> list[str]:

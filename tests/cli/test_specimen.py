@@ -8,10 +8,10 @@ import jsonschema_rs
 import pytest
 from pydantic import BaseModel
 
-from abeyance.mcpquestion import Elicitation, elicitation_question
-from abeyance.schema import schema_of
-from abeyance.specimen import specimen
-from abeyance.terminal import interrupt_lines
+from abeyance.commands.specimen import specimen
+from abeyance.commands.terminal import interrupt_lines
+from abeyance.mcp.question import Elicitation, elicitation_question
+from abeyance.values.schema import schema_of
 
 FORM = {
     "type": "object",

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from dev_stack import until, words_of
 
-from abeyance import leash
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.supervise import Group, Program
+from abeyance.processes import leash
+from abeyance.processes.supervise import Group, Program
 
 NAME = "clerk"
 PARENT = """\
 import os, subprocess, sys
-from abeyance.leash import leashed
+from abeyance.processes.leash import leashed
 SLEEP = ["/bin/sleep", "300"]
-WATCHED = f"import os; from abeyance.leash import watch; watch(); os.execv({SLEEP[0]!r}, {SLEEP})"
+WATCHED = f"import os; from abeyance.processes.leash import watch; watch(); os.execv({SLEEP[0]!r}, {SLEEP})"
 child = subprocess.Popen([%s], stdin=subprocess.PIPE)
 print(child.pid, flush=True)
 child.wait()

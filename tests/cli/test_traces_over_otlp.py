@@ -20,7 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 LEAVES = """\
 from opentelemetry import trace
 from abeyance import traces
-from abeyance.exit import leave
+from abeyance.commands.exit import leave
 
 traces.begin("leaving")
 with trace.get_tracer("test").start_as_current_span("the last"):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from abeyance.clips import Change, ClipsRule, evaluate, faults_of
-from abeyance.clipsengine import ClipsError
-from abeyance.clipstext import fact_text
+from abeyance.clips.engine import ClipsError
+from abeyance.clips.firing import Change, ClipsRule, evaluate, faults_of
+from abeyance.clips.source import fact_text
 from abeyance.core.model import Assert, Retract
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abeyance.clips import ClipsRule, evaluate, faults_of
-from abeyance.clipsengine import ClipsError
-from abeyance.clipstext import fact_text
+from abeyance.clips.engine import ClipsError
+from abeyance.clips.firing import ClipsRule, evaluate, faults_of
+from abeyance.clips.source import fact_text
 
 
 def holds(when: str, *, node: str = "work", **values: Any) -> bool:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from abeyance.clips import ClipsRule, evaluate
+from abeyance.clips.firing import ClipsRule, evaluate
 from abeyance.core.model import Assert, Retract
 
 RULES = [
@@ -22,8 +22,8 @@ RULES = [
 MISSING = """
 import sys
 sys.modules["clips"] = None
-from abeyance.clips import ClipsRule, evaluate, faults_of
-from abeyance.clipsengine import ClipsMissing
+from abeyance.clips.firing import ClipsRule, evaluate, faults_of
+from abeyance.clips.engine import ClipsMissing
 rules = [ClipsRule(id="r1", when="(a)")]
 assert evaluate([], node="work", values={}) == ()
 (fault,) = faults_of(rules)
@@ -36,15 +36,15 @@ except ClipsMissing as error:
 
 UNUSED = """
 import sys
-from abeyance.clips import evaluate
+from abeyance.clips.firing import evaluate
 evaluate([], node="work", values={})
 print("clips" in sys.modules)
 """
 
 MANY = """
 import resource
-from abeyance.clips import ClipsRule, evaluate
-from abeyance.clipsengine import ClipsError
+from abeyance.clips.firing import ClipsRule, evaluate
+from abeyance.clips.engine import ClipsError
 rules = [ClipsRule(id=str(n), when="(a (value ?v)) (test (numberp ?v))") for n in range(20)]
 wrong = [ClipsRule(id="wrong", when="(a (value ?v)) (test (> ?v 1))")]
 def peak():

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abeyance.clips import ClipsRule, evaluate, faults_of
-from abeyance.clipsengine import ClipsError
-from abeyance.clipstext import FUNCTIONS, condition
-from abeyance.clipstokens import TextError
+from abeyance.clips.engine import ClipsError
+from abeyance.clips.firing import ClipsRule, evaluate, faults_of
+from abeyance.clips.source import FUNCTIONS, condition
+from abeyance.clips.tokens import TextError
 from abeyance.core.model import Assert
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from abeyance import runlog, wire
+from abeyance import wire
+from abeyance.histories import runlog
 
 _ROOT = Path(__file__).parents[2]
 _PAGE = (_ROOT / "docs" / "events.md").read_text(encoding="utf-8")
@@ -58,7 +59,7 @@ def of_visits_and_starts() -> Mapping[tuple[str, str], set[str]]:
     """What a reader makes of a history, but for the end of the run."""
     told: dict[tuple[str, str], set[str]] = {}
     for name in ("runlog", "visitlog"):
-        for call in calls_of(_ROOT / "abeyance" / f"{name}.py", "Told"):
+        for call in calls_of(_ROOT / "abeyance" / "histories" / f"{name}.py", "Told"):
             given = {keyword.arg: keyword.value for keyword in call.keywords}
             data = given.get("data")
             for type_ in types_in(given["type"]):

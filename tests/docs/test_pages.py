@@ -20,10 +20,10 @@ from pages import DOCS, Block, anchors, blocks, links, prose
 
 import abeyance
 from abeyance import cli, testing
+from abeyance.agents.hooks import EVENTS
 from abeyance.api.app import create_app
 from abeyance.api.problems import PROBLEMS
-from abeyance.hooks import EVENTS
-from abeyance.mcpserver import close_servers
+from abeyance.mcp.server import close_servers
 from abeyance.settings import Settings
 
 PAGES = ["interrupts.md", "control.md", "agents.md", "coming-from.md"]

@@ -8,7 +8,7 @@ from temporal_site import BINARY, search_attributes
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
-from abeyance.converter import data_converter
+from abeyance.storage.converter import data_converter
 
 _DYNAMIC = (
     "history.transferProcessorMaxPollRPS=5000",

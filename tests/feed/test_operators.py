@@ -14,8 +14,8 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
 from abeyance.core.state import Limits
-from abeyance.feed import Feed
-from abeyance.launch import Launch
+from abeyance.histories.feed import Feed
+from abeyance.runs.launch import Launch
 
 
 async def followed(feed: Feed, run_id: str, after: str | None = None) -> list[wire.Event]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from abeyance.blobs import BlobMissing, Blobs, FolderBlobs, MemoryBlobs
 from abeyance.errors import Unavailable
+from abeyance.storage.blobs import BlobMissing, Blobs, FolderBlobs, MemoryBlobs
 
 FORGED = ["", "/etc/hostname", "../../etc/hostname", "a.0123456789abcdef/../../x", "x" * 500]
 

@@ -10,12 +10,12 @@ from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Graph
-from abeyance.blobs import FolderBlobs
 from abeyance.client import Client
-from abeyance.connection import connect_temporal
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, SettingsError
 from abeyance.settings import Settings
+from abeyance.storage.blobs import FolderBlobs
+from abeyance.temporal.connection import connect_temporal
 
 LARGE = "letter" * 5_000
 ANYBODY = Principal(subject="ada", capabilities=("*",))

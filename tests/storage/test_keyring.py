@@ -7,11 +7,11 @@ import os
 
 import pytest
 
-from abeyance.blobs import MemoryBlobs
-from abeyance.encryption import EncryptedBlobs
 from abeyance.errors import SettingsError
 from abeyance.keyring import Keyring, WrongKey
 from abeyance.settings import Settings, load_settings
+from abeyance.storage.blobs import MemoryBlobs
+from abeyance.storage.encryption import EncryptedBlobs
 
 KEYS = {name: os.urandom(32) for name in ("old", "new")}
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from abeyance.api.app import serve
-from abeyance.blobs import BlobMissing
 from abeyance.client import Client
-from abeyance.connection import connect_temporal
 from abeyance.errors import SettingsError
 from abeyance.settings import Settings, load_settings
-from abeyance.storage import DEFAULT_FOLDER, blobs_of, check_reach, is_loopback
+from abeyance.storage.blobs import BlobMissing
+from abeyance.storage.location import DEFAULT_FOLDER, blobs_of, check_reach, is_loopback
+from abeyance.temporal.connection import connect_temporal
 
 ELSEWHERE = "temporal.example:7233"
 

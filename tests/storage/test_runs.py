@@ -17,15 +17,15 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from abeyance import START, Context, Fatal, Graph, wire
-from abeyance.blobs import BlobMissing, FolderBlobs
 from abeyance.core.canonical import sha256
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
-from abeyance.feed import Feed
-from abeyance.inbox import InboxFilter
+from abeyance.histories.feed import Feed
 from abeyance.keyring import WrongKey
-from abeyance.listing import RunFilter
+from abeyance.runs.inbox import InboxFilter
+from abeyance.runs.listing import RunFilter
 from abeyance.settings import Settings
+from abeyance.storage.blobs import BlobMissing, FolderBlobs
 from abeyance.workflows.run import AgentRun
 
 SMALL = Limits(continue_as_new_after=14)

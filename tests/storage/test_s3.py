@@ -10,11 +10,11 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from abeyance.blobs import BlobMissing
-from abeyance.blobs_s3 import S3Blobs
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.settings import Settings
-from abeyance.storage import blobs_of
+from abeyance.storage.blobs import BlobMissing
+from abeyance.storage.location import blobs_of
+from abeyance.storage.s3 import S3Blobs
 
 BUCKET = "letters"
 

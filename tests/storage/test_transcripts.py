@@ -12,12 +12,12 @@ from stored import connected
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance import transcript
+from abeyance.agents import transcript
 from abeyance.client import Client
 from abeyance.core.state import Limits
 from abeyance.errors import Unavailable
 from abeyance.settings import Settings
-from abeyance.storage import ConfiguredBlobs
+from abeyance.storage.location import ConfiguredBlobs
 
 
 async def test_a_transcript_is_read_with_the_key_alone_also_where_no_worker_is_up(

@@ -27,9 +27,9 @@ from tried_calls import PATIENCE, Caller, Said
 from witness import Witness
 
 from abeyance import Principal, wire
-from abeyance.closed import describe
 from abeyance.core.canonical import Json
-from abeyance.line import RPC
+from abeyance.histories.closed import describe
+from abeyance.runs.line import RPC
 
 Operation: TypeAlias = Callable[[Random], Awaitable[Said]]
 

@@ -12,12 +12,12 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
 
 from abeyance import wire
-from abeyance.closed import describe
 from abeyance.core.canonical import sha256, why_not_json
 from abeyance.errors import Code
-from abeyance.feed import Feed
-from abeyance.line import RPC
-from abeyance.lookahead import UNWRITTEN
+from abeyance.histories.closed import describe
+from abeyance.histories.feed import Feed
+from abeyance.runs.line import RPC
+from abeyance.temporal.lookahead import UNWRITTEN
 
 if TYPE_CHECKING:
     from any_order import Program

@@ -15,8 +15,8 @@ from temporal_site import BINARY
 
 from abeyance import wire
 from abeyance.client import Client
-from abeyance.connection import connect_temporal
 from abeyance.errors import Unavailable
+from abeyance.temporal.connection import connect_temporal
 
 _ROOT = Path(__file__).parents[2]
 
@@ -80,8 +80,8 @@ _WORKER = "from abeyance.worker import main; main()"
 _KEEPING_WORKER = """
 import asyncio, sys
 from abeyance.app import load_graphs
-from abeyance.blobs import FolderBlobs
-from abeyance.connection import connect_temporal
+from abeyance.storage.blobs import FolderBlobs
+from abeyance.temporal.connection import connect_temporal
 from abeyance.settings import load_settings
 from abeyance.worker import make_worker
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from abeyance import Context, Graph, wire
-from abeyance.notebook import Notebook
+from abeyance.nodes.notebook import Notebook
 from abeyance.visit import run_visit
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abeyance.claim import free_ports
+from abeyance.processes.claim import free_ports
 
 
 def free_port() -> int:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from abeyance.statemodel import StateModel
+from abeyance.values.statemodel import StateModel
 
 NAN = float("nan")
 

@@ -18,12 +18,12 @@ from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from abeyance import Graph, Principal, wire
-from abeyance.blobs import Blobs, MemoryBlobs
 from abeyance.client import Client
-from abeyance.converter import data_converter
 from abeyance.core.state import Limits
 from abeyance.runid import conversation_workflow_id
 from abeyance.settings import Settings
+from abeyance.storage.blobs import Blobs, MemoryBlobs
+from abeyance.storage.converter import data_converter
 from abeyance.worker import make_worker
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.janitor import Janitor

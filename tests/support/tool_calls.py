@@ -7,8 +7,8 @@ from typing import Any
 
 from one_visit import context
 
-from abeyance.agentstate import AgentState
-from abeyance.toolform import ToolContext
+from abeyance.agents.state import AgentState
+from abeyance.agents.toolform import ToolContext
 
 
 def calling(state: dict[str, Any] | None = None, **about: Any) -> ToolContext:

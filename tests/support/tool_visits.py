@@ -12,10 +12,10 @@ from agent_scripts import with_agent
 from one_visit import NoMail
 
 from abeyance import Agent, Tool, wire
-from abeyance.approvals import call_digest
-from abeyance.blobs import MemoryBlobs
+from abeyance.agents.approvals import call_digest
 from abeyance.core.events import Call
-from abeyance.notebook import Notebook
+from abeyance.nodes.notebook import Notebook
+from abeyance.storage.blobs import MemoryBlobs
 from abeyance.visit import context_of, graph_for, run_visit
 
 

@@ -14,9 +14,9 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Agent, tool, wire
-from abeyance.blobs import MemoryBlobs
 from abeyance.errors import Unavailable
-from abeyance.feed import Feed
+from abeyance.histories.feed import Feed
+from abeyance.storage.blobs import MemoryBlobs
 
 
 def on(server: ModelServer) -> OpenAIChatModel:

@@ -12,9 +12,10 @@ from scripted_agents import desk, prompts, scripted, told
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Agent, Graph, ToolContext, tool, transcript, wire
+from abeyance import Agent, Graph, ToolContext, tool, wire
+from abeyance.agents import transcript
 from abeyance.core.state import Limits
-from abeyance.feed import Feed
+from abeyance.histories.feed import Feed
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
 

@@ -20,7 +20,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
 
-from abeyance import Agent, ToolContext, tool, transcript
+from abeyance import Agent, ToolContext, tool
+from abeyance.agents import transcript
 from abeyance.core.state import Limits
 
 TURNS = 100

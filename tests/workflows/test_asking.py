@@ -24,7 +24,7 @@ from abeyance import (
     wire,
 )
 from abeyance.errors import Code
-from abeyance.feed import Feed
+from abeyance.histories.feed import Feed
 
 
 class State(BaseModel):

@@ -13,7 +13,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, wire
 from abeyance.errors import StillPaused
-from abeyance.feed import Feed
+from abeyance.histories.feed import Feed
 
 
 class Patient:

@@ -13,10 +13,11 @@ from temporal_site import Site, eventually, replay
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
-from abeyance import conversations, wire
+from abeyance import wire
 from abeyance.core.conversation import Claim
 from abeyance.errors import Code, Refusal
 from abeyance.runid import conversation_workflow_id
+from abeyance.runs import conversations
 
 
 def new_conversation() -> str:

@@ -14,8 +14,8 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, Refusal, metrics, wire
-from abeyance.connection import connect_temporal
 from abeyance.core.state import Limits
+from abeyance.temporal.connection import connect_temporal
 
 
 class Measured(Site):

@@ -12,9 +12,9 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance.core.conversation import Claim
 from abeyance.errors import Refusal
-from abeyance.patience import NotFound
-from abeyance.roster import roster
+from abeyance.histories.roster import roster
 from abeyance.runid import conversation_workflow_id
+from abeyance.temporal.patience import NotFound
 
 RPC = timedelta(seconds=5)
 

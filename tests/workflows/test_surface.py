@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Graph, wire
-from abeyance.listing import RunFilter
+from abeyance.runs.listing import RunFilter
 
 _MEMO_BYTES = 64_000
 _ATTRIBUTE_BYTES = 2_048

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from abeyance import load, testing
-from abeyance.yamlschema import FunctionForm, GraphForm, NestedForm, QuestionForm
+from abeyance.yaml.schema import FunctionForm, GraphForm, NestedForm, QuestionForm
 
 PAGE = (Path(__file__).parents[2] / "docs" / "yaml.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"```\w+\n# ([\w.]+)\n(.*?)```", PAGE, re.DOTALL))

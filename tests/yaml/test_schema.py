@@ -13,9 +13,9 @@ import jsonschema_rs
 import pytest
 from yaml_documents import Faults, Load
 
-from abeyance import yamltext
-from abeyance.ruleform import ACTION_KEYS
-from abeyance.yamlschema import json_schema, published
+from abeyance.nodes.ruleform import ACTION_KEYS
+from abeyance.yaml import source
+from abeyance.yaml.schema import json_schema, published
 
 PUBLISHED = importlib.resources.files("abeyance").joinpath("yaml-schema.json").read_text()
 SCHEMA = jsonschema_rs.Draft202012Validator(json.loads(PUBLISHED))
@@ -61,7 +61,7 @@ SMALL = 'state: "triage_nodes:State"\nnodes: [{id: a, kind: "triage_nodes:nothin
 
 
 def read(text: str) -> dict[str, Any]:
-    document = yamltext.read(text)
+    document = source.read(text)
     assert document.faults == []
     assert isinstance(document.data, dict)
     return document.data
@@ -99,7 +99,7 @@ PLACES = list(forms(read(FULL)))
 
 def test_what_is_published_is_what_the_models_say() -> None:
     assert published() == PUBLISHED, (
-        "write abeyance/yaml-schema.json anew, with what abeyance.yamlschema.published() returns"
+        "write abeyance/yaml-schema.json anew, with what abeyance.yaml.schema.published() returns"
     )
 
 
@@ -157,4 +157,4 @@ def test_the_actions_of_rules_have_the_same_keys_in_yaml_and_in_python() -> None
 
 
 def test_the_schema_is_part_of_the_package() -> None:
-    assert (Path(yamltext.__file__).parent / "yaml-schema.json").is_file()
+    assert (Path(source.__file__).parents[1] / "yaml-schema.json").is_file()

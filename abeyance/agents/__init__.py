@@ -1,0 +1,1 @@
+"""Agents: turns of a model, its tools and hooks, approvals, transcripts."""

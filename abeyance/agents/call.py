@@ -1,0 +1,220 @@
+"""One call of a tool: hooks that asked, the approval, the tool itself, and what the model is told.
+
+An approval is for one attempt. Before an approved tool begins, that it begins is written down, and when
+it has ended, its result. An attempt that finds the one and not the other knows that a worker was lost in
+the middle, and asks a person what became of the call, unless the tool says otherwise (Strands and others
+run such a call again).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from abeyance.agents import callresults
+from abeyance.agents.admission import Admission
+from abeyance.agents.agent import Agent
+from abeyance.agents.approvals import (
+    OUTCOME,
+    DoAgain,
+    Done,
+    GiveUp,
+    outcome_of,
+    outcome_question,
+)
+from abeyance.agents.callerror import CallError, ToolFailed
+from abeyance.agents.hookrun import run_hooks
+from abeyance.agents.hooks import AfterToolCall
+from abeyance.agents.state import AgentState
+from abeyance.agents.toolcall import Tool, ToolContext
+from abeyance.agents.turn import blobs_of
+from abeyance.agents.values import AgentValues
+from abeyance.core.canonical import Json, size
+from abeyance.core.events import key_of
+from abeyance.errors import Blocked, FailureCode, Unavailable
+from abeyance.nodes.context import Context
+from abeyance.nodes.interrupts import Suspended, suspended_by
+from abeyance.nodes.returned import Returned
+
+_BEGUN: Final = "begun"
+_MADE: Final = "made"
+_OUTCOMES: Final = key_of("outcome", "")
+_RESULT: Final = "/result"
+_LARGEST_NOTE: Final = 200_000
+"""In bytes: a larger result is not written down before it is reported."""
+_logger = logging.getLogger("abeyance.agent")
+
+
+class ToolVisit:
+    """The visits of one tool of an agent."""
+
+    def __init__(self, agent: Agent, node: str) -> None:
+        self._agent = agent
+        self._node = node
+
+    async def run(self, state: AgentValues, ctx: Context) -> Returned:
+        """Make the call that a visit is about."""
+        name = str(ctx.item["tool"])
+        server = self._agent.servers.get(self._node)
+        tools = self._agent.tools if server is None else await server.offered()
+        if name not in tools:
+            return Returned(result=callresults.error(f"There is no tool {name!r} any more."))
+        return await _Call(self._agent, tools[name], state, ctx).make()
+
+
+class _Call:
+    def __init__(self, agent: Agent, tool: Tool, state: AgentValues, ctx: Context) -> None:
+        self._agent = agent
+        self._tool = tool
+        self._ctx = ctx
+        self._id = str(ctx.item["call_id"])
+        self._arguments: dict[str, Json] = dict(ctx.item["args"])
+        self._memory = AgentState(state.agent_state)
+
+    async def make(self) -> Returned:
+        """Make the call, and let the hooks look at what it came to."""
+        ctx, saved, made = self._ctx, self._ctx.saved_state, self._ctx.notebook.marked(_MADE)
+        result: dict[str, Json] | None = ctx.item.get("known")
+        try:
+            if isinstance(saved, Mapping) and _RESULT in saved:
+                # The tool has run, and a hook asked about what it gave.
+                self._recall(saved)
+                result = await callresults.opened(blobs_of(ctx), saved[_RESULT])
+            elif made is not None:
+                self._recall(made)
+                result = made["result"]
+            elif result is None:
+                result = await self._result()
+            return await self._after(result)
+        except Unavailable as error:
+            if result is not None:
+                await self._note(result)
+            message = f"the result of the tool {self._tool.name!r} cannot be read or kept: {error}"
+            raise Blocked(message, code=FailureCode.MODEL_UNAVAILABLE) from error
+
+    async def _note(self, result: dict[str, Json]) -> None:
+        """Write down what the tool has come to, so that it is not run again to be told."""
+        made = {"result": result, **self._known()}
+        if size(made) <= _LARGEST_NOTE:
+            await self._ctx.notebook.mark(_MADE, made)
+
+    def _known(self) -> dict[str, Json]:
+        return {"args": self._arguments, "state": self._memory.changes()}
+
+    def _recall(self, known: Mapping[str, Json]) -> None:
+        self._arguments = known["args"]
+        self._memory.update(known["state"])
+
+    async def _result(self) -> dict[str, Json]:
+        admission = Admission(self._agent, self._tool, self._ctx, self._memory)
+        refused = await admission.refused()
+        self._memory, self._arguments = admission.memory, admission.arguments
+        if refused is not None:
+            return refused
+        return await self._once() if admission.is_asked else await self._run()
+
+    async def _once(self) -> dict[str, Json]:
+        ctx, tool, book = self._ctx, self._tool, self._ctx.notebook
+        begun = int(book.marked(_BEGUN) or 0)
+        told = [answer for key, answer in ctx.targets.items() if key.startswith(_OUTCOMES)]
+        if begun > len(told):
+            match tool.on_unknown:
+                case "ask":
+                    asked = outcome_question(tool, self._arguments)
+                    name = OUTCOME if not told else f"{OUTCOME}.{len(told) + 1}"
+                    raise Suspended([replace(asked, question=replace(asked.question, name=name))])
+                case "retry":
+                    pass
+                case _:
+                    return callresults.error(
+                        f"The worker that ran {tool.name!r} was lost. The call may have been done."
+                    )
+        elif told:
+            try:
+                match outcome_of(tool, told[-1]):
+                    case Done(result=result):
+                        return callresults.content(result)
+                    case GiveUp(text=text):
+                        return callresults.error(text)
+                    case DoAgain():
+                        pass
+            except CallError as wrong:
+                return callresults.error(wrong.text)
+        await book.mark(_BEGUN, begun + 1)
+        try:
+            result = await self._run()
+        except BaseException as error:
+            if suspended_by(error) is not None:
+                # It waits for people in good order, and begins anew when they have answered.
+                book.leave(_BEGUN, begun)
+            raise
+        await self._note(result)
+        return result
+
+    async def _run(self) -> dict[str, Json]:
+        ctx, tool = self._ctx, self._tool
+        memory = self._memory.fork()
+        context = ToolContext.of(
+            ctx, tool=tool.name, call_id=self._id, agent=self._agent.name, agent_state=memory
+        )
+        try:
+            async with asyncio.timeout(tool.timeout) as bound:
+                found = await tool.run(context, self._arguments)
+        except ToolFailed as failed:
+            is_once = ctx.call is not None and ctx.call.once
+            if ctx.attempt - ctx.excused <= tool.retries and not is_once:
+                raise
+            # The model is told in a sentence; who has to mend the tool finds the rest here.
+            _logger.warning(
+                "run=%s address=%s | the tool failed, and the model is told so",
+                ctx.run_id,
+                ctx.address,
+                exc_info=failed.__cause__ or failed,
+            )
+            return callresults.error(failed.text)
+        except CallError as wrong:
+            _logger.warning(
+                "run=%s address=%s | the model is told: %s", ctx.run_id, ctx.address, wrong.text
+            )
+            return callresults.error(wrong.text)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            return callresults.error(
+                f"{tool.name!r} took longer than its timeout of {tool.timeout:g} s. The call may have "
+                "been done."
+            )
+        self._memory = memory
+        return callresults.content(found)
+
+    async def _after(self, result: dict[str, Json]) -> Returned:
+        ctx, tool = self._ctx, self._tool
+        is_error = "error" in result
+        event = AfterToolCall(
+            tool=tool.name,
+            args=self._arguments,
+            call_id=self._id,
+            agent_state=self._memory,
+            result=result.get("error") if is_error else result.get("content"),
+            error=is_error,
+            cancelled=bool(result.get("denied")),
+        )
+        outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.told)
+        blobs = blobs_of(ctx)
+        if outcome.asked:
+            kept = await callresults.kept(blobs, ctx.run_id, result)
+            ctx.notebook.leave(_MADE, None)
+            raise Suspended(outcome.asked, {_RESULT: kept, **self._known()})
+        if outcome.denied is not None:
+            result = callresults.error(outcome.denied, is_denied=True)
+        else:
+            after = outcome.event
+            self._memory = after.agent_state
+            result = callresults.after(after)
+        return Returned(
+            patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
+            result=await callresults.kept(blobs, ctx.run_id, result),
+        )

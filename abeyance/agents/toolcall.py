@@ -1,0 +1,129 @@
+"""A tool, and a call of it: who calls, how the function is run, and what the model is told.
+
+A call that gives no result raises a `CallError`, whose text is for the model; asking a person, `Fatal`
+and being stopped pass through, because they are not the model's to deal with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, TypeAlias
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_core import PydanticSerializationError
+
+from abeyance.agents.approvals import Approve
+from abeyance.agents.callerror import CallError, ResultError, ToolFailed, described
+from abeyance.agents.state import AgentState
+from abeyance.agents.toolargs import Arguments
+from abeyance.core.canonical import Json, size, why_not_json
+from abeyance.core.model import Question
+from abeyance.errors import Fatal
+from abeyance.nodes.code import call
+from abeyance.nodes.context import Context
+from abeyance.nodes.interrupts import suspended_by
+from abeyance.values.statemodel import ValuesError
+from abeyance.wire import refuse_too_deep
+
+OnUnknown: TypeAlias = Literal["ask", "retry", "fail"]
+
+_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext(Context):
+    """What the code of a tool may know and do: all that the code of a node may, and who calls it.
+
+    `call_id` tells the call from the others of its agent. `agent_state` is what the agent remembers
+    between calls: as it was when the model asked for this call, and this call's to change.
+    """
+
+    tool: str
+    call_id: str
+    agent: str
+    agent_state: AgentState
+
+    @classmethod
+    def of(
+        cls, context: Context, *, tool: str, call_id: str, agent: str, agent_state: AgentState
+    ) -> ToolContext:
+        """The context of a visit, as that of a call."""
+        known = {each.name: getattr(context, each.name) for each in fields(Context)}
+        return cls(**known, tool=tool, call_id=call_id, agent=agent, agent_state=agent_state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tool:
+    """A function that a model may call. It may also be called as the function that it is.
+
+    Times are in seconds, `max_result` is in bytes; `retries` counts the attempts after the first.
+    `question` is what the approvals of all its calls have in common.
+    """
+
+    name: str
+    description: str
+    function: Callable[..., Any]
+    arguments: Arguments
+    approve: Approve
+    prompt: str | None
+    question: Question
+    timeout: float | None
+    retries: int
+    heartbeat: float
+    on_unknown: OnUnknown
+    max_result: int
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    @property
+    def schema(self) -> Json:
+        """The JSON Schema of the arguments, for the model."""
+        return self.arguments.schema
+
+    def read(self, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
+        """What a model sent for a call, as JSON: with defaults, and in the form of the types.
+
+        Raises ArgumentsError, which says for each argument what is wrong with it.
+        """
+        return self.arguments.read(self.name, arguments)
+
+    async def run(self, context: ToolContext, arguments: Mapping[str, Json]) -> Json:
+        """Run a call: a coroutine function on the event loop, a plain one in a thread.
+
+        Raises ArgumentsError, ResultError, and ToolFailed for what the function raises; but Fatal,
+        what asks people and a cancellation come as they are.
+        """
+        work = self.arguments.bound(self.function, self.name, arguments, context)
+        try:
+            returned = await call(self.function, *work.args, **work.keywords)
+            # Something may have been put deep into it that could not be written back.
+            context.agent_state.changes()
+        except (Fatal, ValuesError, CallError):
+            raise
+        except Exception as error:
+            if suspended_by(error) is not None:
+                raise
+            raise ToolFailed(described(error)) from error
+        return self.told(returned)
+
+    def told(self, result: Any) -> Json:
+        """A result as the model is told it. Raises ResultError if it is no JSON, or too large."""
+        try:
+            found = json.loads(_ANY.dump_json(result))
+            refuse_too_deep(found)
+            fault = why_not_json(found)
+        except (PydanticSerializationError, ValueError, RecursionError) as error:
+            fault = str(error)
+        if fault is not None:
+            raise ResultError(
+                f"{self.name!r} has run, but its result, a {type(result).__name__}, is no JSON: {fault}"
+            )
+        if (actual := size(found)) > self.max_result:
+            raise ResultError(
+                f"{self.name!r} has run, but its result takes {actual} bytes, and may take "
+                f"{self.max_result}: ask for less, or for a part of it"
+            )
+        return found

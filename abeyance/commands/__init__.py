@@ -1,0 +1,1 @@
+"""The commands of `abeyance`, and what they are made of."""

@@ -1,0 +1,89 @@
+"""The commands about all active runs of a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from abeyance.commands.complaint import Told
+from abeyance.commands.exchange import AsJson, exchange
+from abeyance.errors import SettingsError
+
+if TYPE_CHECKING:
+    from abeyance.commands.terminal import Line
+
+conversing = typer.Typer(help="Control all active runs of a conversation.", no_args_is_help=True)
+
+Conversation = Annotated[
+    str,
+    typer.Argument(metavar="CONVERSATION", help="The id of a conversation.", show_default=False),
+]
+Reason = Annotated[str | None, typer.Option(help="Why, for the record.", show_default=False)]
+
+
+@conversing.command(cls=Told)
+def interrupt(
+    conversation: Conversation,
+    *,
+    now: Annotated[
+        bool, typer.Option("--now", help="Do not wait for running nodes, nor for finally nodes.")
+    ] = False,
+    reason: Reason = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel every active run."""
+    body = {"reason": reason, "mode": "now" if now else "graceful"}
+    _reach(conversation, "interrupt", body, as_json=as_json)
+
+
+@conversing.command(cls=Told)
+def steer(
+    conversation: Conversation,
+    text: Annotated[str, typer.Argument(help="What to tell the agent.", show_default=False)],
+    *,
+    message_id: Annotated[
+        str | None,
+        typer.Option(help="Its own id; to send the same again changes nothing."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell the one active run of an agent something, which it reads at its next turn."""
+    _reach(conversation, "steer", {"text": text, "message_id": message_id}, as_json=as_json)
+
+
+@conversing.command(cls=Told)
+def pause(
+    conversation: Conversation,
+    *,
+    reason: Reason = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="How long at most, as 30s, 5m, 2h, 2d or PT5M.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the active runs start nothing new until they are resumed."""
+    _reach(conversation, "pause", {"reason": reason, "timeout": timeout}, as_json=as_json)
+
+
+@conversing.command(cls=Told)
+def resume(conversation: Conversation, *, reason: Reason = None, as_json: AsJson = False) -> None:
+    """Let the active runs go on."""
+    _reach(conversation, "resume", {"reason": reason}, as_json=as_json)
+
+
+def _reach(conversation: str, operation: str, body: Mapping[str, Any], *, as_json: bool) -> None:
+    if not conversation.strip("."):
+        raise SettingsError(f"{conversation!r} is no id of a conversation that a path can hold")
+    path = f"/conversations/{quote(conversation, safe='')}/{operation}"
+    given = {name: value for name, value in body.items() if value is not None}
+
+    def lines(told: Any) -> list[Line]:
+        from abeyance.commands.terminal import Line
+
+        reached = [Line(operation, run_id) for run_id in told["runs"]]
+        return reached or [Line(operation, "no run of the conversation is active")]
+
+    exchange(lambda remote: remote.post(path, given), lines, as_json=as_json)

@@ -1,0 +1,148 @@
+"""The command that prints what an agent has said, and what it goes on to say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from abeyance.commands.complaint import Told, complain
+from abeyance.commands.exchange import PANEL, RunId, run_path, with_api
+from abeyance.errors import Unavailable
+
+if TYPE_CHECKING:
+    from abeyance.commands.remote import ProblemResponse, Remote
+
+transcribing = typer.Typer()
+
+_PAGE: Final = "500"
+_PAUSE: Final = 0.25
+"""In seconds: between two readings."""
+_READ_AGAIN: Final = 2.0
+"""The same where the last one was in vain."""
+_NEWS: Final = frozenset({"model.turn", "tool.finished", "node.stopped"})
+"""The events after which a transcript may be longer."""
+
+
+@transcribing.command(cls=Told, rich_help_panel=PANEL)
+def transcript(
+    run_id: RunId,
+    *,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the agent at this address, or around it. Without it, the only one that there is.",
+            show_default=False,
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="And what is said until the run has ended.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each item as one line of the API's own JSON.")
+    ] = False,
+) -> None:
+    """Print what an agent was told, what it said, and the calls of its tools with their results."""
+    reader = _Reader(run_path(run_id), address, as_json=as_json)
+    with_api(reader.follow if follow else reader.read)
+
+
+class _Reader:
+    """Prints a transcript, once each."""
+
+    def __init__(self, path: str, address: str | None, *, as_json: bool) -> None:
+        self._path = path
+        self._as_json = as_json
+        self._asked = {"limit": _PAGE, **({} if address is None else {"address": address})}
+        self._place: dict[str, str] = {}
+
+    async def read(self, remote: Remote) -> bool:
+        """Print what has been said since. Returns whether nothing more will be."""
+        while True:
+            path = f"{self._path}/transcript"
+            page = (await remote.get(path, **self._asked, **self._place)).json()
+            for item in page["items"]:
+                self._print(item)
+            if page["next_cursor"] is None:
+                return True
+            self._place = {"cursor": page["next_cursor"]}
+            if not page["items"]:
+                return False
+
+    async def follow(self, remote: Remote) -> None:
+        """Print what is said until the run has ended."""
+        heard = asyncio.Event()
+        # At its beginning, too, there may be something to read.
+        heard.set()
+        listening = asyncio.create_task(self._listen(remote, heard))
+        try:
+            while True:
+                is_last = await _until_heard(heard, listening)
+                try:
+                    if await self._read_on(remote, is_last=is_last) or is_last:
+                        return
+                    await asyncio.sleep(_PAUSE)
+                except Unavailable:
+                    if is_last:
+                        raise
+                    await asyncio.sleep(_READ_AGAIN)
+                    heard.set()
+        finally:
+            listening.cancel()
+            await asyncio.wait({listening})
+
+    async def _read_on(self, remote: Remote, *, is_last: bool) -> bool:
+        from abeyance.commands.remote import ProblemResponse
+
+        try:
+            return await self.read(remote)
+        except ProblemResponse as error:
+            if error.problem.get("code") == "gone":
+                self._place = {}
+                complain("a part of what is printed above was undone; from the beginning:")
+                return await self.read(remote)
+            if is_last or not _is_too_early(error):
+                raise
+            return False
+
+    async def _listen(self, remote: Remote, heard: asyncio.Event) -> None:
+        from abeyance.commands.follow import follow
+
+        def lost() -> None:
+            if not self._as_json:
+                complain("the stream of events broke off; trying again")
+
+        async with aclosing(follow(remote, self._path, None, on_gap=lost)) as found:
+            async for event in found:
+                if event["type"] in _NEWS:
+                    heard.set()
+
+    def _print(self, item: dict[str, Any]) -> None:
+        if self._as_json:
+            typer.echo(json.dumps(item))
+            return
+        from abeyance.commands.said import item_lines
+        from abeyance.commands.terminal import show
+
+        show(item_lines(item))
+
+
+async def _until_heard(heard: asyncio.Event, listening: asyncio.Task[None]) -> bool:
+    """Wait for news. Returns whether there will be no more. Raises what the listening ended with."""
+    waiting = asyncio.create_task(heard.wait())
+    try:
+        await asyncio.wait({waiting, listening}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    heard.clear()
+    if listening.done():
+        listening.result()
+    return listening.done()
+
+
+def _is_too_early(error: ProblemResponse) -> bool:
+    """Whether no agent of the run has said anything yet."""
+    return error.problem.get("code") == "unknown_node" and error.problem.get("addresses") == []

@@ -1,0 +1,170 @@
+"""The commands that follow one run: its events, and a picture of it that moves.
+
+Nothing that they do is seen by the run, and it goes on when they are interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from abeyance.commands.complaint import Told, complain
+from abeyance.commands.exchange import PANEL, AsJsonLines, RunId, run_path, with_api
+from abeyance.commands.exit import code_of_run
+from abeyance.errors import Unavailable
+
+if TYPE_CHECKING:
+    from abeyance.commands.picture import Picture
+    from abeyance.commands.remote import Remote
+
+watching = typer.Typer()
+
+_FRAME: Final = 0.25
+"""In seconds: between two pictures, and at least between two looks at the run."""
+_LOOK_AGAIN: Final = 2.0
+"""The same where the last look was in vain, though nothing is heard of the run."""
+_GAP: Final = "the stream of events broke off; trying again"
+_ENDED: Final = "completed,failed,cancelled,halted"
+
+
+@watching.command(cls=Told, rich_help_panel=PANEL)
+def events(
+    run_id: RunId,
+    *,
+    after: Annotated[
+        str | None,
+        typer.Option(help="Only those after the event with this id.", show_default=False),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="And those to come, until the run has ended.")
+    ] = False,
+    as_json: AsJsonLines = False,
+) -> None:
+    """Print what has happened in a run, one event a line. Ids of events are in the JSON."""
+    path = run_path(run_id)
+
+    async def read(remote: Remote) -> None:
+        from abeyance.commands.follow import past
+
+        found = (
+            _followed(remote, path, after, as_json=as_json) if follow else past(remote, path, after)
+        )
+        await _print(found, as_json=as_json)
+
+    with_api(read)
+
+
+@watching.command(cls=Told, rich_help_panel=PANEL)
+def watch(run_id: RunId, *, as_json: AsJsonLines = False) -> None:
+    """Watch a run until it has ended. Ctrl-C ends only the watching.
+
+    Without a terminal, or without rich, its events are printed, one a line. The exit code is 1 if the
+    run ended in another way than completed.
+    """
+    from abeyance.commands.terminal import can_draw
+
+    path = run_path(run_id)
+
+    async def look(remote: Remote) -> Any:
+        if can_draw() and not as_json:
+            return await _draw(remote, path)
+        await _print(_followed(remote, path, None, as_json=as_json), as_json=as_json)
+        return await _at_its_end(remote, path)
+
+    view = with_api(look)
+    raise typer.Exit(code_of_run(view["status"]))
+
+
+def _followed(
+    remote: Remote, path: str, after: str | None, *, as_json: bool
+) -> AsyncGenerator[Mapping[str, Any], None]:
+    from abeyance.commands.follow import follow
+
+    def tell() -> None:
+        if not as_json:
+            complain(_GAP)
+
+    return follow(remote, path, after, on_gap=tell)
+
+
+async def _print(found: AsyncGenerator[Mapping[str, Any], None], *, as_json: bool) -> None:
+    from abeyance.commands.terminal import event_line
+
+    form: Callable[[Mapping[str, Any]], str] = json.dumps if as_json else event_line
+    async with aclosing(found):
+        async for event in found:
+            typer.echo(form(event))
+
+
+async def _draw(remote: Remote, path: str) -> Any:
+    """Draw a run until it has ended. Returns its last view."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from abeyance.commands.follow import follow
+    from abeyance.commands.picture import Picture, drawn
+
+    picture = Picture((await remote.get(path)).json())
+    changed = asyncio.Event()
+
+    def lost() -> None:
+        picture.trouble = _GAP
+        changed.set()
+
+    shown = picture.lines(datetime.now(UTC))
+    with Live(drawn(shown), console=Console(highlight=False), auto_refresh=False) as live:
+        async with aclosing(follow(remote, path, None, on_gap=lost)) as found:
+            reading = asyncio.create_task(_take(found, picture, changed))
+            looking = asyncio.create_task(_look(remote, path, picture, changed))
+            try:
+                while not (reading.done() or looking.done()):
+                    await asyncio.wait({reading, looking}, timeout=_FRAME)
+                    lines = picture.lines(datetime.now(UTC))
+                    if lines != shown:
+                        live.update(drawn(lines), refresh=True)
+                        shown = lines
+                for task in (reading, looking):
+                    if task.done():
+                        task.result()
+            finally:
+                reading.cancel()
+                looking.cancel()
+                await asyncio.wait({reading, looking})
+        picture.view = await _at_its_end(remote, path)
+        live.update(drawn(picture.lines(datetime.now(UTC))), refresh=True)
+    return picture.view
+
+
+async def _take(
+    found: AsyncGenerator[Mapping[str, Any], None], picture: Picture, changed: asyncio.Event
+) -> None:
+    async for event in found:
+        picture.add(event)
+        changed.set()
+
+
+async def _look(remote: Remote, path: str, picture: Picture, changed: asyncio.Event) -> None:
+    """Look at the run whenever something has changed in it."""
+    while True:
+        with suppress(TimeoutError):
+            # No event tells that a worker is back, or the API.
+            async with asyncio.timeout(_LOOK_AGAIN if picture.is_clouded else None):
+                await changed.wait()
+        changed.clear()
+        try:
+            picture.view = (await remote.get(path)).json()
+            picture.trouble = ""
+        except Unavailable as error:
+            picture.trouble = f"{error}; trying again"
+        await asyncio.sleep(_FRAME)
+
+
+async def _at_its_end(remote: Remote, path: str) -> Any:
+    # The stream may tell of the end a moment before the view does.
+    return (await remote.get(path, wait="PT10S", until=_ENDED)).json()

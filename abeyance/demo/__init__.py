@@ -1,0 +1,1 @@
+"""The demo: an act with a payment, and one with an agent."""

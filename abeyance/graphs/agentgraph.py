@@ -1,0 +1,202 @@
+"""The nested graph of an agent: a node for the turns of its model, and one for each of its tools.
+
+A turn sends the calls of its model to the tools as a fan-out, which is gathered at the next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from abeyance.agents.agent import ENTRY_NODE, MODEL_NODE, Agent, AgentTool
+from abeyance.agents.approvals import APPROVE
+from abeyance.agents.call import ToolVisit
+from abeyance.agents.entry import Entry
+from abeyance.agents.input import Told, told
+from abeyance.agents.toolcall import Tool
+from abeyance.agents.turn import Prompt, Turn
+from abeyance.agents.values import REMEMBERED, AgentValues
+from abeyance.core.events import Message, key_of
+from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode, TellCaller
+from abeyance.graphs.graph import Graph
+from abeyance.nodes.code import NodeCode, call, can_take, refuses
+from abeyance.nodes.context import Context
+from abeyance.nodes.returned import Returned
+from abeyance.values.fitting import field_schema, misfit
+from abeyance.values.statemodel import StateModel
+
+_LEAST_ATTEMPTS: Final = 3
+"""A call that nobody had to approve is made again where its worker was lost."""
+_SLACK: Final = 10.0
+"""In seconds: a tool's own timeout is kept inside its activity, where the model can be told."""
+
+
+def prompt_of(states: StateModel, source: str | Callable[..., Any]) -> Prompt:
+    """What an agent is told first, as its node says: what a field has, or what a function of the state,
+    or of the state and the item of a fan-out, returns. It is a text, or a list of parts.
+    """
+    takes_item = callable(source) and not can_take(source, 1) and can_take(source, 2)
+
+    async def prompt(given: Mapping[str, Any]) -> Told:
+        values = given["values"]
+        if isinstance(source, str):
+            found = values.get(source)
+        else:
+            about = [given["item"]] if takes_item else []
+            found = await call(source, states.read(values), *about)
+        return told(found, given.get("media_hosts") or ())
+
+    return prompt
+
+
+def faults_of(
+    name: str,
+    agent: Agent,
+    states: StateModel,
+    source: str | Callable[..., Any],
+    output: str | None,
+) -> Iterator[str]:
+    """What is wrong with what leads into an agent and out of it, where its node stands."""
+    told = f"the agent {name!r}"
+    if isinstance(source, str):
+        if source not in states.fields and not states.is_open:
+            yield f"{told}, input=: {source!r} is no field of the state"
+    elif not callable(source) or refuses(source, 1, 2):
+        yield (
+            f"{told}, input=: {source!r} is neither a field of the state nor a function of (state) or of "
+            "(state, item)"
+        )
+    if output is not None:
+        why = misfit(agent.output.schema, field_schema(states, output))
+        if why is not None:
+            yield f"{told}, output=: its result cannot become {output!r}: {why}"
+
+
+async def _task(given: Mapping[str, Any]) -> str:
+    # Who was asked about the call may have put another task in the place of the model's.
+    answer = given["answers"].get(key_of("approval", APPROVE), {})
+    admitted = (given.get("result") or {}).get("args", given["item"]["args"])
+    return str(answer.get("arguments", admitted)["task"])
+
+
+def lowered(agent: Agent, prompt: Prompt) -> Graph:
+    """The graph of an agent that begins with this prompt. Raises TypeError for what is no agent."""
+    if not isinstance(agent, Agent):
+        message = f"{agent!r} is no Agent: write Agent('name', model=...)"
+        raise TypeError(message)
+    graph = Graph(agent.name, state=AgentValues, description=agent.description)
+    turn = Turn(agent, prompt)
+
+    async def model(state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Returned:
+        return await turn.take(state, ctx, inbox)
+
+    nodes = [*agent.tools, *agent.agents, *agent.servers]
+    if agent.agents:
+        nodes.append(ENTRY_NODE)
+    graph.declare(
+        FunctionNode(
+            id=MODEL_NODE,
+            description="A turn of the model.",
+            timeout=agent.model_timeout,
+            retries=agent.model_retries,
+            to=(*nodes, MODEL_NODE),
+            reads_inbox=True,
+            guarded=True,
+        ),
+        NodeCode(function=model, takes=2, takes_inbox=True),
+        faults=agent.faults,
+    )
+    for tool in agent.tools.values():
+        _declare(graph, agent, tool)
+    for title in agent.servers:
+        _declare_server(graph, agent, title)
+    if agent.agents:
+        _declare_entry(graph, agent)
+    for each in agent.agents.values():
+        graph.declare(_nested(each), inner=lowered(each.agent, _task))
+    graph.edge(START, MODEL_NODE)
+    if nodes:
+        graph.edge(nodes, MODEL_NODE)
+    return graph
+
+
+def node_of(name: str, agent: Agent, output: str | None) -> SubgraphNode:
+    """The node of a graph that an agent is; it writes its result to the field `output`."""
+    return SubgraphNode(
+        id=name,
+        graph=GraphSpec(name=agent.name),
+        description=agent.description,
+        input={},
+        output={} if output is None else {output: "output"},
+        agent=True,
+        remembers=REMEMBERED if agent.remembers else (),
+    )
+
+
+def _declare(graph: Graph, agent: Agent, tool: Tool) -> None:
+    visit = ToolVisit(agent, tool.name)
+
+    async def run(state: AgentValues, ctx: Context) -> Returned:
+        return await visit.run(state, ctx)
+
+    graph.declare(
+        FunctionNode(
+            id=tool.name,
+            description=tool.description.split("\n\n")[0][:200],
+            timeout=None if tool.timeout is None else tool.timeout + _SLACK,
+            retries=max(tool.retries, _LEAST_ATTEMPTS),
+            heartbeat=tool.heartbeat,
+            on_error=TellCaller(),
+        ),
+        NodeCode(function=run, takes=2),
+    )
+
+
+def _declare_entry(graph: Graph, agent: Agent) -> None:
+    entry = Entry(agent)
+
+    async def run(state: AgentValues, ctx: Context) -> Returned:
+        return await entry.run(state, ctx)
+
+    graph.declare(
+        FunctionNode(
+            id=ENTRY_NODE,
+            description="What is asked before an agent is called.",
+            to=tuple(agent.agents),
+            retries=_LEAST_ATTEMPTS,
+            on_error=TellCaller(),
+        ),
+        NodeCode(function=run, takes=2),
+    )
+
+
+def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
+    visit = ToolVisit(agent, title)
+
+    async def run(state: AgentValues, ctx: Context) -> Returned:
+        return await visit.run(state, ctx)
+
+    server = agent.servers[title].server
+    graph.declare(
+        FunctionNode(
+            id=title,
+            description="Tools of an MCP server.",
+            retries=max(server.retries, _LEAST_ATTEMPTS),
+            on_error=TellCaller(),
+        ),
+        NodeCode(function=run, takes=2),
+    )
+
+
+def _nested(each: AgentTool) -> SubgraphNode:
+    return SubgraphNode(
+        id=each.name,
+        graph=GraphSpec(name=each.agent.name),
+        description=each.tool.description.split("\n\n")[0][:200],
+        input={},
+        output={},
+        agent=True,
+        result="output",
+        on_error=TellCaller(),
+        remembers=REMEMBERED if each.agent.remembers else (),
+    )

@@ -1,0 +1,167 @@
+"""The histories of a run in Temporal: read page by page, and from each to the one that follows it.
+
+A run has one history for each Temporal execution: a hand-over begins another, and so does a reset by an
+operator. A history can only be read from its beginning, so a reader skips what it has seen. Reading adds
+nothing to a history and needs no worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client as TemporalClient
+
+from abeyance import wire
+from abeyance.errors import Code, Refusal
+from abeyance.histories.cursor import Cursor
+from abeyance.histories.runlog import CLOSING
+from abeyance.histories.source import Execution, Source
+from abeyance.histories.translate import Known, failures, released, sources, translate
+from abeyance.storage.converter import decode_message
+from abeyance.temporal.patience import NotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where to read on in a history, and what is known of it up to there."""
+
+    known: Known
+    token: bytes = b""
+
+    @classmethod
+    def beginning(cls, run_id: str, execution: str) -> Place:
+        """Before the first event of a history."""
+        return cls(known=Known(run_id=run_id, execution=execution))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some events, and where to read on; `then` None: the run has ended.
+
+    `is_last` says that there was nothing more at the time, and `then` is where to read it all again.
+    """
+
+    events: tuple[wire.Event, ...]
+    then: Place | None
+    is_last: bool = False
+
+
+class Histories:
+    """The histories of a namespace's runs.
+
+    `patience` is how many seconds a Temporal that has gone away is waited for.
+    """
+
+    def __init__(self, temporal: TemporalClient, *, patience: float) -> None:
+        self._source = Source(temporal, patience=patience)
+
+    async def newest(self, run_id: str) -> Execution:
+        """The run's newest execution. Raises the refusal `unknown_run`, and Unavailable."""
+        try:
+            return await self._source.execution(run_id)
+        except NotFound:
+            raise unknown(run_id) from None
+
+    async def oldest(self, run_id: str) -> Cursor:
+        """Before the first event of the oldest history from which one can read on to the newest.
+
+        Raises the refusal `unknown_run`, and Unavailable.
+        """
+        newest = await self.newest(run_id)
+        oldest: Known | None = None
+        try:
+            async for begun in self._backwards(run_id, newest.id):
+                oldest = begun
+        except NotFound:
+            # Of what came before, nothing is kept.
+            pass
+        if oldest is None:
+            raise unknown(run_id)
+        return Cursor(run_id=run_id, execution=oldest.execution, birth=oldest.birth, event=0)
+
+    async def read(self, place: Place, *, wait: bool = False) -> Page:
+        """The page at a place. With `wait`, one at the end of an open history comes when there is more,
+        or, empty, after some seconds. Raises NotFound if the history is not there, and Unavailable.
+        """
+        known = place.known
+        response = await self._source.history(known.run_id, known.execution, place.token, wait=wait)
+        events: list[wire.Event] = []
+        for event in response.history.events:
+            told, known = await self._translated(event, known)
+            events += told
+            if event.event_type in CLOSING:
+                return await self._ended(event, events, known)
+        token = response.next_page_token
+        if token and not wait:
+            return Page(events=tuple(events), then=Place(known=known, token=token))
+        told, known = released(known)
+        then = (
+            Place(known=known, token=token)
+            if token
+            else Place.beginning(known.run_id, known.execution)
+        )
+        return Page(events=(*events, *told), then=then, is_last=not token)
+
+    async def _ended(self, event: HistoryEvent, events: list[wire.Event], known: Known) -> Page:
+        successor = await self._successor(event, known)
+        if successor is None:
+            return Page(events=tuple(events), then=None)
+        if events and events[-1].type in wire.TERMINAL_EVENTS:
+            # It was not the end of the run.
+            events.pop()
+        return Page(events=tuple(events), then=Place.beginning(known.run_id, successor))
+
+    async def _successor(self, event: HistoryEvent, known: Known) -> str | None:
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+            attributes = event.workflow_execution_continued_as_new_event_attributes
+            return attributes.new_execution_run_id
+        try:
+            ended = await self._source.execution(known.run_id, known.execution)
+            newest = await self._source.execution(known.run_id)
+        except NotFound:
+            return None
+        if ended.reset_to:
+            return ended.reset_to
+        if newest.first != ended.first or newest.id == ended.id:
+            return None
+        # A reset of an older execution has ended this one, and left no trace in it. What replaced it was
+        # copied from before, so that is the first whose beginning is not later than what ended here.
+        execution = newest.id
+        async for begun in self._backwards(known.run_id, newest.id):
+            execution = begun.execution
+            if begun.birth <= known.birth:
+                break
+        return execution
+
+    async def _backwards(self, run_id: str, execution: str) -> AsyncIterator[Known]:
+        """What the first event of each history tells, from this one to the oldest of its chain."""
+        while execution:
+            response = await self._source.history(run_id, execution, wait=False, most=1)
+            (event, *_) = response.history.events
+            _, known = await self._translated(event, Known(run_id=run_id, execution=execution))
+            yield known
+            execution = event.workflow_execution_started_event_attributes.continued_execution_run_id
+
+    async def _translated(
+        self, event: HistoryEvent, known: Known
+    ) -> tuple[list[wire.Event], Known]:
+        for failure in failures(event):
+            await decode_message(self._source.data_converter, failure)
+        payloads = sources(event)
+        values: list[Any] = []
+        if payloads:
+            values = await self._source.data_converter.decode(payloads)
+        return translate(event, values, known)
+
+
+def unknown(run_id: str) -> Refusal:
+    """The refusal of what is asked about a run that is not there."""
+    return Refusal(
+        Code.UNKNOWN_RUN,
+        f"There is no run {run_id!r}, or its history is no longer kept.",
+        run_id=run_id,
+    )

@@ -1,0 +1,244 @@
+"""What the code of a node may know and do: the `Context` that it is handed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from abeyance.core.canonical import Json
+from abeyance.core.events import Call, Message
+from abeyance.duration import Duration, seconds
+from abeyance.nodes.interrupts import Interrupt, OnTimeout, Suspended, lowered, typed_answer
+from abeyance.nodes.notebook import Notebook
+from abeyance.storage.blobs import Blobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goto:
+    """Returned by a node: go to this node, in place of the edges, after merging the patch.
+
+    The node has to be declared with `to=[...]` naming the target. In place of one node there may be a
+    list of `Send`.
+    """
+
+    node: str | Sequence[Send]
+    patch: Mapping[str, Any] | None = None
+
+    def __init__(self, node: str | Sequence[Send], patch: Mapping[str, Any] | None = None) -> None:
+        object.__setattr__(self, "node", node)
+        object.__setattr__(self, "patch", patch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Returned by a node in a list: one visit of `node` that reads `item` as `ctx.item`.
+
+    The node that returns it has to be declared with `to=[...]` naming the target.
+    """
+
+    node: str
+    item: Any = None
+
+    def __init__(self, node: str, item: Any = None) -> None:
+        object.__setattr__(self, "node", node)
+        object.__setattr__(self, "item", item)
+
+
+class Mail(Protocol):
+    """How a visit reaches the run that it is a part of, while it runs."""
+
+    async def take(self, number: int) -> Message | None:
+        """The visit's n-th message, counted from 0; None if there is none yet."""
+
+    async def wait_if_paused(self, timeout: float | None) -> bool:
+        """Wait until the run is not paused. True when it goes on, False when it is cancelled.
+
+        `timeout` is in seconds; None takes the service's `default_timeout`. Raises StillPaused.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Who and where a visit is, what people said so far, and whether it should stop.
+
+    `execution` tells this run from an earlier one that had the same id.
+    `address` names the visit in the history, the inbox and the log. `values` are those that the visit
+    was started with, as JSON. `answers` holds what people answered in this graph so far, by the name
+    of the interrupt, this visit's own before others; in a tool call only to what its own code asked.
+    `attempt` counts from 1 and grows when the visit is tried again; `excused` is how many of the attempts
+    before were nobody's fault, as where a worker was shut down. `outcome` is how the run ended, in a
+    `finally` node, else None.
+
+    `item` is that of a fan-out; `results`, after a join that gathered one, its items in order, each
+    `{item, status}`. `resumed`: this visit has asked people before and was re-entered; `targets` are
+    then the answers to its own questions, by name (`process/name` where a process asked), and
+    `saved_state` is what it kept when it asked.
+
+    `inbox` are the messages that were there for it when it started, if its function has a parameter of
+    that name, or says `ctx.inbox` itself; `guidance` is what a person said who had the visit done again.
+    `blobs` is where large things are kept outside the history, and `call` says of which tool call the
+    visit is.
+    """
+
+    run_id: str
+    execution: str
+    graph: str
+    node: str
+    address: str
+    values: Mapping[str, Any]
+    answers: Mapping[str, Any]
+    attempt: int
+    outcome: str | None
+    logger: logging.LoggerAdapter[logging.Logger]
+    is_cancelled: Callable[[], bool]
+    beat: Callable[[], None]
+    notebook: Notebook
+    mail: Mail
+    excused: int = 0
+    item: Any = None
+    results: Any = None
+    resumed: bool = False
+    targets: Mapping[str, Any] = field(default_factory=dict)
+    saved_state: Any = None
+    inbox: Sequence[Message] = ()
+    guidance: str | None = None
+    blobs: Blobs | None = None
+    call: Call | None = None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run wants this visit to stop. Code in a thread has to look, and raise (whatever
+        it likes) to be stopped: what returns has finished. A coroutine is also cancelled at its next
+        await.
+        """
+        return self.is_cancelled()
+
+    def heartbeat(self) -> None:
+        """Say now that the code is alive. Visits say so by themselves about once a second; call it
+        where a coroutine has blocked the event loop for long.
+        """
+        self.beat()
+
+    @property
+    def idempotency_key(self) -> str:
+        """32 hex digits that name this visit: the same in every attempt and re-entry, different for
+        every other visit. Hand it to a service that must not do a thing twice.
+        """
+        return hashlib.sha256(
+            f"{self.run_id}|{self.execution}|{self.address}".encode()
+        ).hexdigest()[:32]
+
+    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Do a thing once in this visit: call the function, record what it returns, and return that.
+
+        A later attempt, or a re-entry after an answer, gets what was recorded, and the function is not
+        called. The result is JSON, read as the function's return type says. `name` is unique in the
+        visit. Raises what the function raises, and Fatal if the result is not JSON, the name is used
+        twice or the node is local.
+        """
+        return await self.notebook.step(name, function, *args, **kwargs)
+
+    async def interrupt(
+        self,
+        name: str,
+        *,
+        prompt: str | None = None,
+        reason: Json = None,
+        payload: Json = None,
+        response: Any = None,
+        state: Json = None,
+        requested_capability: str | None = None,
+        timeout: Duration | None = None,
+        deadline: datetime | None = None,
+        on_timeout: OnTimeout = "halt",
+        process: str | None = None,
+    ) -> Any:
+        """Ask a person, and return the answer, as the type that `response` is.
+
+        The visit ends here and is re-entered from its beginning when it is answered; this call then
+        returns at once, and so do the steps before it. The parameters are those of `Interrupt`.
+        """
+        asked = Interrupt(
+            name,
+            prompt=prompt,
+            reason=reason,
+            payload=payload,
+            response=response,
+            requested_capability=requested_capability,
+            timeout=timeout,
+            deadline=deadline,
+            on_timeout=on_timeout,
+            process=process,
+        )
+        return (await self.interrupts([asked], state=state))[asked.key]
+
+    async def interrupts(self, asked: Sequence[Interrupt], *, state: Json = None) -> dict[str, Any]:
+        """Ask several things at once, and return the answers by name (`process/name` for a process's)
+        when all are there.
+        """
+        questions = [lowered(each) for each in asked]
+        for question in questions:
+            self.notebook.ask(question.key)
+        open_ = [question for question in questions if question.key not in self.targets]
+        if open_:
+            self.notebook.unanswered += [question.key for question in open_]
+            kept = next((each.state for each in asked if each.state is not None), None)
+            raise Suspended(open_, state if state is not None else kept)
+        return {each.key: typed_answer(each, self.targets[each.key]) for each in asked}
+
+    async def gather(self, *processes: Awaitable[Any]) -> list[Any]:
+        """Run processes side by side, and return what they return, in order.
+
+        If some of them ask people, the others go on to their end; then the visit waits for all that was
+        asked, and every answer re-enters it. What a process has done before is done again, but for its
+        steps.
+        """
+        ended = await asyncio.gather(*map(_settled, processes))
+        for _, error in ended:
+            if error is not None and not isinstance(error, Suspended):
+                raise error
+        waiting = [error for _, error in ended if isinstance(error, Suspended)]
+        if waiting:
+            asked = [question for error in waiting for question in error.asked]
+            state = next((error.state for error in waiting if error.state is not None), None)
+            raise Suspended(asked, state, composite=True)
+        return [value for value, _ in ended]
+
+    async def check_interrupt(self) -> Message | None:
+        """The next message that is for this visit, or None. Each is given once; a visit that is tried
+        again, or re-entered, gets those that it took once more, in the same order.
+        """
+        self.notebook.demand_keeping("read messages")
+        message = await self.mail.take(self.notebook.messages)
+        if message is not None:
+            self.notebook.messages += 1
+        return message
+
+    async def wait_if_paused(self, timeout: Duration | None = None) -> bool:
+        """Wait here while the run is paused: True when it goes on, or was not paused; False when it is
+        being cancelled.
+
+        `timeout` None takes the service's `default_timeout`. Raises StillPaused, a TimeoutError, that
+        says for which run, how long, and which calls let it go on.
+        """
+        self.notebook.demand_keeping("wait while the run is paused")
+        return await self.mail.wait_if_paused(None if timeout is None else seconds(timeout))
+
+    def emit(self, event: str, data: Json = None) -> None:
+        """Tell followers of the run an event `user.<event>`. It is told when the visit ends or asks.
+
+        `user.` may be written or left out.
+        """
+        self.notebook.emit(event, data)
+
+
+async def _settled(process: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return await process, None
+    except (Exception, Suspended) as error:  # noqa: BLE001 the caller raises it, when all have ended
+        return None, error

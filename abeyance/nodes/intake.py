@@ -1,0 +1,197 @@
+"""What an author gives a graph, taken in: it becomes what a spec holds, and what is wrong is noted.
+
+Nothing here raises, because an author is told all faults at once, when the graph is built.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from abeyance import wire
+from abeyance.core.canonical import Json, canonical, why_not_json
+from abeyance.core.model import (
+    AskOperator,
+    Default,
+    Fail,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    Halt,
+    InterruptNode,
+    OnError,
+    OnTimeout,
+    SubgraphNode,
+)
+from abeyance.duration import seconds
+from abeyance.nodes.code import can_take, takes
+from abeyance.values import schema
+from abeyance.values.statemodel import StateModel, ValuesError, pointed
+
+_GOTO: Final = "goto:"
+_CAPABILITY: Final = re.compile(r"(?!\*)[^\s,\x00-\x1f\x7f]+")
+_LONGEST_LOCAL: Final = 60.0
+"""In seconds. A task of the workflow is kept open for as long as a local node runs."""
+_PARTS: Final[Mapping[type, TypeAdapter[Any]]] = {
+    part: TypeAdapter(part) for part in (GraphSpec, FunctionNode, InterruptNode, SubgraphNode)
+}
+
+
+class Intake:
+    """Takes in what is declared. `told` says of what an argument is; `faults` holds a sentence each."""
+
+    def __init__(self, states: StateModel) -> None:
+        self.faults: list[str] = []
+        self._states = states
+
+    def note(self, fault: str) -> None:
+        """Note a fault."""
+        self.faults.append(fault)
+
+    def names(self, given: str | Iterable[str], told: str) -> tuple[str, ...]:
+        """Names of nodes. A single text is one name: `to="pay"` does not mean three nodes."""
+        is_one = isinstance(given, str) or not isinstance(given, Iterable)
+        names: tuple[Any, ...] = (given,) if is_one else tuple(given)
+        for name in names:
+            if not isinstance(name, str):
+                self.note(f"{told}: {name!r} is no name of a node, which is a text")
+        return tuple(name for name in names if isinstance(name, str))
+
+    def mapping(self, given: object, told: str) -> dict[str, str] | None:
+        """A mapping of fields to fields, or None."""
+        if given is None:
+            return None
+        if isinstance(given, Mapping) and all(
+            isinstance(name, str) for pair in given.items() for name in pair
+        ):
+            return dict(given)
+        self.note(f"{told}: {given!r} is no mapping of fields to fields")
+        return None
+
+    def takes(self, function: Callable[..., Any], told: str) -> int:
+        """How many of (state, context) the function of a node takes."""
+        found = takes(function)
+        if found is None:
+            self.note(f"{told} must take (state), (state, ctx) or nothing")
+        return found or 0
+
+    def decides(self, function: Callable[..., Any], told: str) -> None:
+        """Whether a function can decide a route."""
+        if not can_take(function, 1):
+            self.note(f"{told} must be decided by a function of (state), not by {function!r}")
+
+    def seconds(self, given: object, told: str) -> float | None:
+        """A length of time, or None."""
+        try:
+            return None if given is None else seconds(given)
+        except ValueError as error:
+            self.note(f"{told}: {error}")
+            return None
+
+    def short(self, bound: float | None, told: str) -> None:
+        """Whether a local node keeps to what local nodes are for."""
+        if bound is not None and bound > _LONGEST_LOCAL:
+            self.note(
+                f"{told} is local and has a timeout of {bound:g} s; local=True is for work of at most "
+                f"{_LONGEST_LOCAL:g} s"
+            )
+
+    def json(self, value: Json, told: str) -> Json:
+        """A JSON value; a copy, because the author's own may change after it was declared."""
+        try:
+            fault = why_not_json(value)
+            wire.refuse_too_deep(value)
+        except (ValueError, RecursionError) as error:
+            fault = str(error)
+        if fault is not None:
+            self.note(f"{told}: {fault}")
+            return None
+        return copy.deepcopy(value)
+
+    def schema(self, response: Any, told: str) -> Json:
+        """The JSON Schema of what an answer may be."""
+        try:
+            return self.json(schema.schema_of(response), f"{told}, response=")
+        except ValueError as error:
+            self.note(f"{told}, response=: {error}")
+            return None
+
+    def capability(self, given: str | None, told: str) -> str | None:
+        """A capability that a principal can hold, or None."""
+        if given is not None and not (isinstance(given, str) and _CAPABILITY.fullmatch(given)):
+            self.note(
+                f"{told} asks for the capability {given!r}, which nobody can hold: write a word without "
+                "spaces and commas, and not '*' at the beginning"
+            )
+            return None
+        return given
+
+    def on_error(self, given: object, told: str) -> OnError:
+        """What happens when a node has failed."""
+        match given:
+            case "fail":
+                return Fail()
+            case "interrupt":
+                return AskOperator()
+            case str() if given.startswith(_GOTO):
+                return GoTo(node=given.removeprefix(_GOTO))
+            case _:
+                self.note(
+                    f"{told}: on_error={given!r} is neither 'fail' nor 'interrupt' nor 'goto:<node>'"
+                )
+                return Fail()
+
+    def on_timeout(
+        self, given: object, told: str, *, response_schema: Json, answer_to: str | None
+    ) -> OnTimeout:
+        """What happens when nobody has answered in time. A default has to be a possible answer."""
+        match given:
+            case "halt":
+                return Halt()
+            case str() if given.startswith(_GOTO):
+                return GoTo(node=given.removeprefix(_GOTO))
+            case {"default": answer, **rest} if not rest:
+                before = len(self.faults)
+                answer = self.json(answer, f"{told}, on_timeout=")
+                if len(self.faults) == before:
+                    self._check_default(answer, told, response_schema, answer_to)
+                return Default(answer=answer)
+            case _:
+                self.note(
+                    f"{told}: on_timeout={given!r} is neither 'halt' nor 'goto:<node>' "
+                    'nor {"default": answer}'
+                )
+                return Halt()
+
+    def _check_default(
+        self, answer: Json, told: str, response_schema: Json, answer_to: str | None
+    ) -> None:
+        found = () if response_schema is None else schema.faults_of(response_schema, answer)
+        faults = [f"{fault.pointer or '(the answer)'}: {fault.message}" for fault in found]
+        if not faults and answer_to is not None and answer_to in self._states.fields:
+            try:
+                self._states.patch({answer_to: answer})
+            except ValuesError as error:
+                faults = [str(error)]
+        for fault in faults:
+            self.note(f"{told} has a default answer that does not fit: {fault}")
+
+
+def unreadable(spec: GraphSpec) -> Iterator[str]:
+    """What in a spec is not of its type: a worker that cannot read a spec would try for ever."""
+    nodes = {f"the node {id_!r}": node for id_, node in spec.nodes.items()}
+    for told, part in {"the graph": replace(spec, nodes={}), **nodes}.items():
+        plain = asdict(part)
+        if (fault := why_not_json(plain)) is not None:
+            yield f"{told} cannot be written as JSON: {fault}"
+            continue
+        try:
+            _PARTS[type(part)].validate_json(canonical(plain), strict=True)
+        except ValidationError as error:
+            for entry in pointed(error, plain):
+                yield f"{told}, {entry['pointer'][1:]}: {entry['message']}"

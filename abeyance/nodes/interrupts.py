@@ -1,0 +1,201 @@
+"""Asking a person from code: what an author raises or hands to `ctx.interrupt`, and how it is lowered.
+
+An interrupt is a value that the visit ends with, never a failure: the visit is not tried again, it is
+re-entered when people have answered. `Interrupt` may be raised anywhere in a node's code; awaiting
+`ctx.interrupt` is the same, and returns the answer when there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from abeyance import wire
+from abeyance.core.canonical import Json, why_not_json
+from abeyance.core.events import Asked
+from abeyance.duration import Duration
+from abeyance.errors import Fatal
+from abeyance.nodes.intake import Intake
+from abeyance.nodes.question import question_of
+from abeyance.values.statemodel import StateModel, ValuesError
+
+OnTimeout: TypeAlias = str | Mapping[Literal["default"], Json]
+
+_NO_STATE: Final = StateModel(None)
+
+
+class Interrupt(Exception):
+    """A question to a person.
+
+    `name` tells it from the other questions of its visit. `prompt` is shown as it is. `reason` is JSON
+    for the person, `payload` opaque data for their program. `response` says what an answer is: a
+    pydantic model, a type, a Literal, or a JSON Schema; None takes any JSON value.
+    `requested_capability` is what the answering principal must hold. `timeout` is relative, `deadline` a
+    moment with a time zone; without both it waits for ever. `on_timeout` is `halt`, `goto:<node>` or
+    `{"default": answer}`. `process` names the part of the visit that asks, if it has parts. `state` is
+    what the visit keeps for itself; nobody is shown it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        prompt: str | None = None,
+        reason: Json = None,
+        payload: Json = None,
+        response: Any = None,
+        requested_capability: str | None = None,
+        timeout: Duration | None = None,
+        deadline: datetime | None = None,
+        on_timeout: OnTimeout = "halt",
+        process: str | None = None,
+        state: Json = None,
+    ) -> None:
+        super().__init__(f"the interrupt {name!r} waits for a person")
+        self.name = name
+        self.prompt = prompt
+        self.reason = reason
+        self.payload = payload
+        self.response = response
+        self.requested_capability = requested_capability
+        self.timeout = timeout
+        self.deadline = deadline
+        self.on_timeout = on_timeout
+        self.process = process
+        self.state = state
+
+    @property
+    def key(self) -> str:
+        """What tells it from the other questions of its visit."""
+        return self.name if self.process is None else f"{self.process}/{self.name}"
+
+
+class CompositeInterrupt(Exception):
+    """Questions of several processes that one visit runs, bundled under it.
+
+    Every answer re-enters the visit, with what is known; the others stay open. `state` is what the
+    visit keeps for itself, `reason` what it shows of itself as the parent of its questions. One that
+    stands in another gives its questions to that.
+    """
+
+    def __init__(
+        self,
+        interrupts: Sequence[Interrupt | CompositeInterrupt],
+        *,
+        state: Json = None,
+        reason: Json = None,
+    ) -> None:
+        super().__init__("interrupts of several processes wait for people")
+        self.interrupts: tuple[Interrupt, ...] = tuple(
+            leaf
+            for each in interrupts
+            for leaf in (each.interrupts if isinstance(each, CompositeInterrupt) else (each,))
+        )
+        self.state = state
+        self.reason = reason
+
+
+class Suspended(BaseException):
+    """Ends a visit's code because it has to wait: no `except Exception` of an author's may stop it."""
+
+    def __init__(
+        self, asked: Sequence[Asked], state: Json = None, *, composite: bool = False
+    ) -> None:
+        self.asked = tuple(asked)
+        self.state = state
+        self.composite = composite
+        super().__init__("the visit waits for a person")
+
+
+def lowered(interrupt: Interrupt) -> Asked:
+    """The question as the core knows it. Raises Fatal with all that is wrong with it."""
+    if not isinstance(interrupt, Interrupt):
+        message = f"{interrupt!r} is no Interrupt: write Interrupt('name', prompt=...)"
+        raise Fatal(message)
+    told = f"the interrupt {interrupt.name!r}"
+    for name in (interrupt.name, "-" if interrupt.process is None else interrupt.process):
+        if not isinstance(name, str) or not name or "/" in name or why_not_json(name):
+            message = (
+                f"an interrupt or its process is named {name!r}; a name is a text that is not empty and "
+                "has no '/'"
+            )
+            raise Fatal(message)
+    intake = Intake(_NO_STATE)
+    question = question_of(
+        interrupt.name,
+        told,
+        intake,
+        _NO_STATE,
+        prompt=interrupt.name if interrupt.prompt is None else str(interrupt.prompt),
+        reason=interrupt.reason,
+        payload=interrupt.payload,
+        response=interrupt.response,
+        requested_capability=interrupt.requested_capability,
+        timeout=interrupt.timeout,
+        on_timeout=interrupt.on_timeout,
+    )
+    faults = [*intake.faults, *_time_faults(interrupt, told)]
+    if question.timeout is not None and not 0 < question.timeout < math.inf:
+        faults.append(
+            f"{told} has a timeout of {question.timeout:g} s; it must be above zero, and finite"
+        )
+    if faults:
+        raise Fatal("; ".join(faults))
+    deadline = None if interrupt.deadline is None else interrupt.deadline.astimezone(UTC)
+    return Asked(question=question, process=interrupt.process, deadline=deadline)
+
+
+def typed_answer(asked: Interrupt, answer: Json) -> Any:
+    """An answer as the type that its question named. Raises ValuesError if it does not fit that."""
+    if asked.response is None or isinstance(asked.response, Mapping):
+        return answer
+    try:
+        return TypeAdapter(asked.response).validate_json(json.dumps(answer))
+    except ValidationError as error:
+        message = f"the answer to {asked.name!r} does not fit its type: {error}"
+        raise ValuesError(message) from error
+
+
+def _time_faults(interrupt: Interrupt, told: str) -> Iterator[str]:
+    deadline = interrupt.deadline
+    if deadline is not None:
+        if not isinstance(deadline, datetime) or deadline.tzinfo is None:
+            yield f"{told}: deadline={deadline!r} is no datetime with a time zone"
+        if interrupt.timeout is not None:
+            yield f"{told} has both a timeout and a deadline: give one"
+    elif interrupt.timeout is None and interrupt.on_timeout != "halt":
+        yield f"{told} says on_timeout, but has no timeout"
+
+
+def suspended_by(error: BaseException) -> wire.Interrupted | None:
+    """The outcome that an exception means, or None if it is not about asking people."""
+    match error:
+        case Suspended(asked=asked, state=state, composite=composite):
+            return wire.Interrupted(asked=asked, saved=state, composite=composite)
+        case Interrupt(state=state):
+            return wire.Interrupted(asked=(lowered(error),), saved=state)
+        case CompositeInterrupt(interrupts=interrupts, state=state, reason=reason):
+            return wire.Interrupted(
+                asked=tuple(lowered(each) for each in interrupts),
+                saved=state,
+                composite=True,
+                reason=reason,
+            )
+        case BaseExceptionGroup(exceptions=inside):
+            # A task group ends with all that ended in it.
+            found = [suspended_by(each) for each in inside]
+            known = [each for each in found if each is not None]
+            if len(known) < len(found):
+                return None
+            return wire.Interrupted(
+                asked=tuple(asked for each in known for asked in each.asked),
+                saved=next((each.saved for each in known if each.saved is not None), None),
+                composite=True,
+            )
+        case _:
+            return None

@@ -1,0 +1,1 @@
+"""Runs from outside: started, listed, read, asked about, and controlled, over Temporal."""

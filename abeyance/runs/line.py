@@ -1,0 +1,271 @@
+"""One process's line to the runs in Temporal: what is sent and asked, bounded and repeated.
+
+It knows nothing of what a call means. Every call is made again while that may help, updates of one run
+pass a turnstile, reads of one run are shared, and an update that finds its run ended says so.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import HistoryEventFilterType
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+)
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from abeyance import wire
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.histories.accepted import check_same, other_call
+from abeyance.histories.closed import PAUSED_NATIVELY, Described, closing_record, describe
+from abeyance.temporal.patience import LOOKED_AHEAD, Again, NotFound, patiently, worth_repeating
+from abeyance.temporal.turnstile import SharedReads, Turn, Turnstile
+
+T = TypeVar("T")
+
+RPC: Final = timedelta(seconds=5)
+"""How long one call over the network may take."""
+_POLL: Final = timedelta(seconds=70)
+"""Longer than the server lets a long poll wait before it answers that there is nothing new."""
+_READ_PATIENCE: Final = 3.0
+_CODES: Final = frozenset(Code)
+_ANSWERS: Final = frozenset({wire.REPLAYED, wire.EMPTY, wire.STILL_ACTIVE})
+_LOST: Final = frozenset({"UnprocessedUpdate", "AcceptedUpdateCompletedWorkflow"})
+"""What the server itself says of an update that went under with the task which brought it to a worker, or
+with the history that accepted it: it was busy, or the run was handed over in that moment.
+"""
+
+
+class RunEnded(Exception):
+    """Something was sent to a run that had ended."""
+
+    def __init__(self, described: Described) -> None:
+        self.described = described
+        super().__init__(described.run_id)
+
+
+class Line:
+    """`patience` is how many seconds a call is tried before it is `Unavailable`."""
+
+    def __init__(self, temporal: TemporalClient, *, patience: float) -> None:
+        self.temporal = temporal
+        self.patience = patience
+        self._turnstile = Turnstile()
+        self._reads: SharedReads[Any] = SharedReads()
+
+    async def described(self, run_id: str) -> Described:
+        """What the server knows of a run. Raises the refusal `unknown_run`."""
+        ask = partial(describe, self.temporal, run_id, RPC)
+        try:
+            return await patiently(run_id, ask, seconds=self.patience)
+        except NotFound:
+            raise _unknown(run_id) from None
+
+    async def record(self, described: Described) -> wire.ClosingRecord:
+        """What an ended run left behind. Raises the refusal `unknown_run`."""
+        ask = partial(closing_record, self.temporal, described, RPC)
+        try:
+            return await patiently(described.run_id, ask, seconds=self.patience)
+        except NotFound:
+            raise _unknown(described.run_id) from None
+
+    async def poll(
+        self, run_id: str, token: bytes, *, only_the_end: bool
+    ) -> GetWorkflowExecutionHistoryResponse | None:
+        """What comes next in the run's newest history, or its end alone, as soon as it is there.
+
+        It may be empty, after some seconds. None where the server cannot be reached, or has no room for
+        one more who waits. Raises the refusal `unknown_run`.
+        """
+        wanted = (
+            HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
+            if only_the_end
+            else HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT
+        )
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self.temporal.namespace,
+            execution=WorkflowExecution(workflow_id=run_id),
+            next_page_token=token,
+            wait_new_event=True,
+            history_event_filter_type=wanted,
+            skip_archival=True,
+        )
+        service = self.temporal.workflow_service
+        try:
+            return await service.get_workflow_execution_history(request, timeout=_POLL)
+        except RPCError as error:
+            if token and error.status == RPCStatusCode.INVALID_ARGUMENT:
+                # The history has become another one since the token was given.
+                return None
+            try:
+                worth_repeating(error)
+            except NotFound:
+                raise _unknown(run_id) from None
+        return None
+
+    async def refuse_natively_paused(self, run_id: str) -> None:
+        """Raise the refusal `natively_paused` if an operator has paused the run in Temporal itself."""
+        if (await self.described(run_id)).status == PAUSED_NATIVELY:
+            raise Refusal(
+                Code.NATIVELY_PAUSED,
+                f"The run {run_id!r} is paused through Temporal itself, which refuses this meanwhile. "
+                "Unpause it there, and repeat the call.",
+                run_id=run_id,
+            )
+
+    async def query(
+        self, run_id: str, name: str, result_type: type[T], argument: wire.Request | None = None
+    ) -> T:
+        """What a worker says of a run now. Raises Unavailable, soon, if none can.
+
+        Raises the refusal `unknown_run`.
+        """
+        handle = self.temporal.get_workflow_handle(run_id)
+
+        async def ask() -> Any:
+            try:
+                given = [] if argument is None else [argument]
+                return await handle.query(
+                    name, args=given, result_type=result_type, rpc_timeout=RPC
+                )
+            except ValueError as error:
+                # The SDK does not know the status of a run that was natively paused a moment ago.
+                if "WorkflowExecutionStatus" not in str(error):
+                    raise
+                raise Unavailable(f"the run {run_id!r} is paused through Temporal") from error
+            except WorkflowQueryFailedError as error:
+                if LOOKED_AHEAD in error.message:
+                    raise Again(error.message) from error
+                raise Unavailable(
+                    f"the worker that has the run {run_id!r} could not tell of it: {error.message}"
+                ) from error
+
+        seconds = min(self.patience, _READ_PATIENCE)
+        same = f"{run_id} {name} {'' if argument is None else argument.model_dump_json()}"
+        try:
+            found: T = await self._reads.read(same, lambda: patiently(run_id, ask, seconds=seconds))
+        except NotFound:
+            raise _unknown(run_id) from None
+        return found
+
+    async def signal(self, run_id: str, name: str, order: wire.Request) -> None:
+        """Send a signal. Raises RunEnded and the refusal `unknown_run`."""
+        handle = self.temporal.get_workflow_handle(run_id)
+
+        async def send() -> None:
+            try:
+                await handle.signal(name, order, rpc_timeout=RPC)
+            except RPCError as error:
+                await self._raise_if_gone(run_id, error)
+                raise
+
+        described = await self.described(run_id)
+        if not described.is_running:
+            raise RunEnded(described)
+        await patiently(run_id, send, seconds=self.patience)
+
+    async def update(
+        self,
+        run_id: str,
+        name: str,
+        order: wire.Request,
+        result_type: type[T] | None,
+        turn: Turn,
+        *,
+        key: str | None,
+    ) -> T:
+        """Send an update and wait for its result; with the same `key` it has the effect of one.
+
+        Raises what the run refuses, RunEnded, and the refusals `unknown_run` and
+        `idempotency_conflict`, which it cannot always tell: `check_same` can.
+        """
+        # Without a run id of Temporal's: the run may have been handed over to a new one.
+        handle = self.temporal.get_workflow_handle(run_id)
+        update_id = key or uuid.uuid4().hex
+
+        async def send() -> Any:
+            async with self._turnstile.turn(run_id, turn):
+                try:
+                    return await handle.execute_update(
+                        name, order, id=update_id, result_type=result_type, rpc_timeout=RPC
+                    )
+                except WorkflowUpdateFailedError as error:
+                    raise await self._meant_by(run_id, error) from error
+                except RPCError as error:
+                    if error.status == RPCStatusCode.FAILED_PRECONDITION:
+                        await self.refuse_natively_paused(run_id)
+                    await self._raise_if_gone(run_id, error)
+                    raise
+                except ValidationError as error:
+                    # A known id gets its first result, which may be that of another kind of call.
+                    if key is None:
+                        raise
+                    raise other_call(run_id, key) from error
+
+        found: T = await patiently(run_id, send, seconds=self.patience)
+        if found is None and result_type is not None and key is not None:
+            raise other_call(run_id, key)
+        return found
+
+    async def check_same(self, run_id: str, name: str, order: wire.Request, *, key: str) -> None:
+        """Raise `idempotency_conflict` if the update with this key was another one than this order.
+
+        Raises the refusal `unknown_run`.
+        """
+        check = partial(check_same, self.temporal, run_id, name, order, key=key, rpc_timeout=RPC)
+        try:
+            await patiently(run_id, check, seconds=self.patience)
+        except NotFound:
+            raise _unknown(run_id) from None
+
+    async def _raise_if_gone(self, run_id: str, error: RPCError) -> None:
+        """Raise RunEnded, `unknown_run` or Again if an error says that there is nothing to send to."""
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise await self._cut_off(run_id, error.message) from error
+
+    async def _cut_off(self, run_id: str, reason: str) -> RunEnded | Again:
+        described = await self.described(run_id)
+        return RunEnded(described) if not described.is_running else Again(reason)
+
+    async def _meant_by(self, run_id: str, error: WorkflowUpdateFailedError) -> Exception:
+        cause = error.cause
+        if isinstance(cause, ApplicationError):
+            if cause.type in _CODES:
+                details = cause.details[0] if cause.details else {}
+                return Refusal(Code(cause.type), cause.message, **details)
+            if cause.type in _ANSWERS:
+                return cause
+            if cause.type in _LOST:
+                return await self._cut_off(run_id, cause.message)
+        # Somebody else's workflow does not know our updates, and is no run.
+        await self.described(run_id)
+        return Unavailable(
+            f"the worker that has the run {run_id!r} could not take this: {cause}. It may be of another "
+            "version than this client; the same call may be repeated."
+        )
+
+
+def _unknown(run_id: str) -> Refusal:
+    return Refusal(
+        Code.UNKNOWN_RUN,
+        f"There is no run {run_id!r}, or its history is no longer kept.",
+        run_id=run_id,
+    )
+
+
+def refusal_of(error: WorkflowUpdateFailedError) -> Exception:
+    """What an update was refused with: the Refusal, where it was one."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type in _CODES:
+        details = cause.details[0] if cause.details else {}
+        return Refusal(Code(cause.type), cause.message, **details)
+    return cause if isinstance(cause, ApplicationError) else error

@@ -1,0 +1,68 @@
+"""The open runs of a deployment by when they were active last, as far as visibility knows.
+
+Runs write their activity down at most once a minute, so what is told here may be a minute too early,
+and the list itself is a moment late.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+
+from abeyance import wire
+from abeyance.runs.listing import OPEN_RUNS, Listing, written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Active:
+    """An open run, and when it was active last."""
+
+    last_activity_at: datetime
+    run_id: str
+
+
+class Recency:
+    """The open runs that workers of `task_queue` serve; those that end already are not counted."""
+
+    def __init__(self, listing: Listing, task_queue: str) -> None:
+        quoted = task_queue.replace("'", "''")
+        self._listing = listing
+        self._open = f"{OPEN_RUNS} AND TaskQueue = '{quoted}' AND {wire.STATUS} != 'ending'"
+
+    async def count(self, *, among: Collection[str] | None = None) -> int:
+        """How many runs are open, of all or among these."""
+        if among is None:
+            return await self._listing.count(self._open)
+        return await self._listing.count(f"{self._open} AND {_among(among)}") if among else 0
+
+    async def known(self, among: Collection[str]) -> int:
+        """How many of these runs visibility has heard of, be they open or not."""
+        kind = f"WorkflowType = '{wire.WORKFLOW}'"
+        return await self._listing.count(f"{kind} AND {_among(among)}") if among else 0
+
+    async def runs(self, *, inactive_since: datetime | None = None) -> list[Active]:
+        """The open runs, the least recently active first; with a time, those not active after it."""
+        query = self._open
+        if inactive_since is not None:
+            bound = written(inactive_since.astimezone(UTC))
+            query += (
+                f" AND StartTime <= '{bound}'"
+                f" AND ({wire.ACTIVITY} IS NULL OR {wire.ACTIVITY} <= '{bound}')"
+            )
+        return sorted(map(_active, await self._listing.all(query)))
+
+
+def _among(run_ids: Collection[str]) -> str:
+    # No character of a run's id has to be quoted.
+    return "WorkflowId IN (" + ", ".join(f"'{run_id}'" for run_id in sorted(run_ids)) + ")"
+
+
+def _active(row: WorkflowExecutionInfo) -> Active:
+    moment = row.start_time.ToDatetime(tzinfo=UTC)
+    if (payload := row.search_attributes.indexed_fields.get(wire.ACTIVITY)) is not None:
+        moment = max(moment, datetime.fromisoformat(json.loads(payload.data)))
+    return Active(last_activity_at=moment, run_id=row.execution.workflow_id)

@@ -1,0 +1,195 @@
+"""Starting runs, where there is a place and room for them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio.client import Client as TemporalClient
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from abeyance import wire
+from abeyance.core.canonical import rfc3339
+from abeyance.core.conversation import Claim
+from abeyance.core.state import Limits
+from abeyance.errors import AbeyanceError, Code, Refusal
+from abeyance.graphs.graph import Graph
+from abeyance.runs.capacity import Capacity, Policy
+from abeyance.runs.conversations import Conversations
+from abeyance.runs.evictions import Evictions
+from abeyance.runs.launch import Launch, Started
+from abeyance.runs.line import RPC
+from abeyance.runs.recency import Recency
+from abeyance.storage.blobs import Blobs
+from abeyance.temporal.patience import patiently
+
+
+class Starting(Conversations):
+    """Conversations, and starting the runs in them and others."""
+
+    def __init__(
+        self,
+        temporal: TemporalClient,
+        *,
+        task_queue: str = wire.TASK_QUEUE,
+        patience: float = 10.0,
+        blobs: Blobs | None = None,
+    ) -> None:
+        super().__init__(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
+        self._recency = Recency(self._listing, task_queue)
+        self._evictions = Evictions(self._line, self._recency)
+        self._capacity = Capacity(self._recency, self._evictions.for_another)
+
+    async def start(
+        self,
+        graph: Graph,
+        input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
+        *,
+        run_id: str | None = None,
+        conversation_id: str | None = None,
+        session_type: str = "agent",
+        labels: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        started_by: str = "local",
+        reuse: bool = False,
+        request: str | None = None,
+        interrupt_before: str | Sequence[str] = (),
+        interrupt_after: str | Sequence[str] = (),
+        on_error: str | None = None,
+        allow_concurrent: bool = False,
+        max_active_runs: int = 0,
+        max_active_runs_policy: Policy = "evict-lru",
+    ) -> Started:
+        """Start a run of `graph`. To start the same again under the same id changes nothing.
+
+        `run_id` is generated unless given. `reuse` allows the id of a run that has ended. `request`
+        goes with an id that was made from a caller's key: a hash of the call, by which a repeat finds
+        its run, also an ended one. `interrupt_before` and `interrupt_after` name nodes (`"*"`: all) at
+        which a person looks at the values, beside those that the graph names; `on_error` is this run's
+        default for nodes that say nothing themselves. `allow_concurrent` lets an agent's run start in a
+        conversation that has an active one; where about `max_active_runs` are active (0: no matter how
+        many), the policy says what happens. Raises the refusals `invalid_run_id`, `invalid_input`,
+        `unknown_node`, `invalid_body`, `payload_too_large`, `run_exists`, `idempotency_conflict`,
+        `conversation_busy` and `too_many_runs`.
+        """
+        launch = Launch.of(
+            graph,
+            input or {},
+            run_id=run_id,
+            conversation_id=conversation_id,
+            session_type=session_type,
+            labels=labels or {},
+            limits=limits or Limits(),
+            started_by=started_by,
+            request=request,
+            interrupt_before=interrupt_before,
+            interrupt_after=interrupt_after,
+            on_error=on_error,
+        )
+        claim = _claim_of(launch, allow_concurrent=allow_concurrent)
+        try:
+            if claim is not None:
+                await self.claim_run(conversation_id or "", claim)
+        except Refusal:
+            # There may be no place for another run, and yet this one has its own.
+            if not await self._is_again(run_id, reuse=reuse):
+                raise
+            return await self._already_started(launch)
+        try:
+            if max_active_runs and not await self._is_again(run_id, reuse=reuse):
+                await self._capacity.make_room(
+                    launch.start.run_id, max_active_runs, max_active_runs_policy
+                )
+        except AbeyanceError:
+            await self._give_back(launch, claim)
+            raise
+        try:
+            return await self._send(launch.claimed(claim.token if claim else None), reuse=reuse)
+        except (WorkflowAlreadyStartedError, Refusal) as error:
+            # Not where it is unknown what became of the start: then the claim is void if no run is found.
+            await self._give_back(launch, claim)
+            if isinstance(error, Refusal):
+                raise
+            return await self._already_started(launch)
+
+    async def _send(self, launch: Launch, *, reuse: bool) -> Started:
+        run_id = launch.start.run_id
+
+        async def send() -> Started:
+            await self.temporal.start_workflow(
+                wire.WORKFLOW,
+                args=launch.arguments,
+                id=run_id,
+                task_queue=self.task_queue,
+                memo=launch.memo,
+                search_attributes=launch.search_attributes,
+                static_summary=launch.summary,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE
+                if reuse
+                else WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                rpc_timeout=RPC,
+            )
+            return Started(run_id=run_id, created=True)
+
+        return await patiently(run_id, send, seconds=self.patience)
+
+    async def _give_back(self, launch: Launch, claim: Claim | None) -> None:
+        self._capacity.forget(launch.start.run_id)
+        if claim is not None:
+            conversation_id = launch.start.conversation_id or ""
+            await self.release_claims(
+                wire.Release(conversation_id=conversation_id, tokens=[claim.token])
+            )
+
+    async def _is_again(self, run_id: str | None, *, reuse: bool) -> bool:
+        """Whether a start can only find its run, as there is one of that id."""
+        if run_id is None or reuse:
+            return False
+        try:
+            await self._line.described(run_id)
+        except Refusal:
+            return False
+        return True
+
+    async def _already_started(self, launch: Launch) -> Started:
+        run_id = launch.start.run_id
+        try:
+            described = await self._line.described(run_id)
+        except Refusal:
+            raise Refusal(
+                Code.RUN_EXISTS,
+                f"A workflow {run_id!r} that is no run of ours is in Temporal. Choose another id.",
+                run_id=run_id,
+            ) from None
+        if launch.repeats(described):
+            return Started(run_id=run_id, created=False)
+        if not described.is_running:
+            status = described.ended_as()
+            raise Refusal(
+                Code.RUN_EXISTS,
+                f"A run {run_id!r} has ended ({status}). Choose another id, or say reuse: true.",
+                run_id=run_id,
+                run_status=status,
+                ended_at=described.ended_at and rfc3339(described.ended_at),
+            )
+        raise Refusal(
+            Code.RUN_EXISTS,
+            f"A run {run_id!r} is under way with another graph or another input. Choose another id.",
+            run_id=run_id,
+            run_status=(described.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"),
+        )
+
+
+def _claim_of(launch: Launch, *, allow_concurrent: bool) -> Claim | None:
+    if launch.start.conversation_id is None:
+        return None
+    return Claim(
+        run_id=launch.start.run_id,
+        session_type=launch.start.session_type,
+        token=uuid.uuid4().hex,
+        allow_concurrent=allow_concurrent,
+    )

@@ -1,0 +1,184 @@
+"""Blobs in a bucket of S3, or of anything that speaks its protocol.
+
+Where it is and who we are is read from the usual environment of AWS (`AWS_ENDPOINT_URL_S3`,
+`AWS_REGION`, `AWS_ACCESS_KEY_ID`, profiles, the role of a machine).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from abeyance.errors import SettingsError, Unavailable
+from abeyance.storage.blobs import (
+    checked_data,
+    checked_reference,
+    folder_of,
+    in_thread,
+    missing,
+    reference,
+)
+
+T = TypeVar("T")
+
+_ABSENT: Final = frozenset({"NoSuchKey", "404", "NotFound"})
+_UNWELCOME: Final = frozenset(
+    {
+        "403",
+        "AccessDenied",
+        "AllAccessDisabled",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidBucketName",
+        "NoSuchBucket",
+        "SignatureDoesNotMatch",
+    }
+)
+"""What does not get better by itself."""
+_SECONDS: Final = 10
+_ATTEMPTS: Final = 4
+
+
+class S3Blobs:
+    """The blobs in a bucket whose keys begin with `prefix`, which may be empty.
+
+    `endpoint_url` goes before the environment.
+    """
+
+    def __init__(self, bucket: str, prefix: str = "", *, endpoint_url: str | None = None) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._endpoint_url = endpoint_url
+        self._where = f"s3://{bucket}/{self._prefix}"
+        self._made: Any = None
+        self._making = threading.Lock()
+
+    async def put(self, run_id: str, data: bytes) -> str:
+        ref = reference(run_id, data)
+        key = self._prefix + ref
+
+        def send(client: Any) -> None:
+            # What is large and unchanged is put again and again: asking is quicker than sending.
+            if not _is_there(client, self._bucket, key):
+                client.put_object(Bucket=self._bucket, Key=key, Body=data)
+
+        await self._done("written to", send)
+        return ref
+
+    async def get(self, ref: str) -> bytes:
+        key = self._prefix + checked_reference(ref)
+
+        def read(client: Any) -> bytes:
+            with client.get_object(Bucket=self._bucket, Key=key)["Body"] as body:
+                data: bytes = body.read()
+            return data
+
+        try:
+            data = await self._done("read from", read)
+        except _Absent:
+            raise missing(ref, self._where) from None
+        return checked_data(ref, data, self._where)
+
+    async def delete_run(self, run_id: str) -> int:
+        prefix = f"{self._prefix}{folder_of(run_id)}/"
+
+        def delete(client: Any) -> tuple[int, list[Mapping[str, Any]]]:
+            errors: list[Mapping[str, Any]] = []
+            total = 0
+            pages = client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
+                found = [{"Key": entry["Key"]} for entry in page.get("Contents", ())]
+                total += len(found)
+                if found:
+                    told = client.delete_objects(Bucket=self._bucket, Delete={"Objects": found})
+                    errors += told.get("Errors", ())
+            return total, errors
+
+        total, errors = await self._done("deleted from", delete)
+        if errors:
+            raise Unavailable(
+                f"{len(errors)} blobs of the run {run_id!r} could not be deleted from {self._where}: "
+                f"{errors[0].get('Key')}: {errors[0].get('Message')}. Delete them again later"
+            )
+        return total
+
+    async def _done(self, told: str, work: Callable[[Any], T]) -> T:
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+
+        try:
+            return await in_thread(lambda: work(self._client()))
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            if code in _ABSENT:
+                raise _Absent from error
+            text = f"a blob could not be {told} {self._where}: {error}"
+            if code in _UNWELCOME:
+                raise SettingsError(
+                    f"ABEYANCE_STORAGE: {text}. See to the bucket and to the rights"
+                ) from error
+            raise Unavailable(text) from error
+        except NoCredentialsError as error:
+            raise SettingsError(
+                f"ABEYANCE_STORAGE: a blob could not be {told} {self._where}, as the environment names "
+                "no credentials (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...)"
+            ) from error
+        except BotoCoreError as error:
+            raise Unavailable(f"a blob could not be {told} {self._where}: {error}") from error
+
+    def _client(self) -> Any:
+        # Clients may be shared by threads, and not made by several at once.
+        with self._making:
+            if self._made is None:
+                self._made = _new_client(self._endpoint_url)
+            return self._made
+
+    async def close(self) -> None:
+        """Give the connections back; they are made anew if there is more to do."""
+        with self._making:
+            client, self._made = self._made, None
+        if client is not None:
+            await in_thread(client.close)
+
+
+class _Absent(Exception):
+    """There is no such object."""
+
+
+def check_installed() -> None:
+    """Raise SettingsError if what speaks to S3 is not installed."""
+    try:
+        import boto3  # noqa: F401
+    except ImportError as error:
+        raise SettingsError(
+            "ABEYANCE_STORAGE names a bucket, and what speaks to S3 is not installed: "
+            "`pip install 'abeyance[s3]'`"
+        ) from error
+
+
+def _new_client(endpoint_url: str | None) -> Any:
+    check_installed()
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=_SECONDS,
+        read_timeout=_SECONDS,
+        # Not every server knows the newer checksums, and we hold what we read against our own.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+    )
+    return boto3.session.Session().client("s3", endpoint_url=endpoint_url, config=config)
+
+
+def _is_there(client: Any, bucket: str, key: str) -> bool:
+    from botocore.exceptions import ClientError
+
+    try:
+        client.head_object(Bucket=bucket, Key=key)
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") == "404":
+            return False
+        raise
+    return True

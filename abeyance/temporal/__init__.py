@@ -1,0 +1,1 @@
+"""Reaching Temporal: a connection, repeated calls, a namespace that is ready, schedules."""

@@ -1,0 +1,1 @@
+"""Values: the model of a state, reducers, answers, and the schemas that they are held against."""

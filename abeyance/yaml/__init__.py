@@ -1,0 +1,7 @@
+"""Graphs that are written in YAML."""
+
+from __future__ import annotations
+
+from abeyance.yaml.loading import load
+
+__all__ = ["load"]

@@ -1,0 +1,319 @@
+"""The form of a graph in YAML, and the JSON Schema of it that editors use.
+
+These models say which keys there are and what sort of thing stands under each. What only the whole graph
+can tell (a way to a node that is not there, a default answer that does not fit) is left to the graph.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+
+from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from abeyance.core.canonical import Json
+from abeyance.duration import OptionalSeconds, Seconds
+from abeyance.yaml.form import REFERENCE, Form, Names, Reference, Written, by_sort
+
+INTERRUPT: Final = "interrupt"
+"""The kind of a node that asks, and of the action of a rule that does."""
+
+GRAPH: Final = "graph"
+"""The kind of a node that is another graph."""
+
+_GOTO: Final = r"goto:.+"
+
+Schema: TypeAlias = Annotated[
+    dict[str, Any], Field(description="a JSON Schema (2020-12)"), Tag("mapping")
+]
+Equalities: TypeAlias = Annotated[
+    dict[str, Any],
+    Field(description="paths of the values, and what they must equal (all of them)"),
+    Tag("mapping"),
+]
+OnError: TypeAlias = Annotated[
+    str, Written(f"fail|interrupt|{_GOTO}", "fail, interrupt or goto:<node>")
+]
+Looks: TypeAlias = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[str], Tag("list")],
+    by_sort("a list of names of nodes, or '*'"),
+]
+Fields: TypeAlias = dict[str, str]
+
+
+class DefaultAnswer(Form):
+    """The answer that is given when nobody has answered in time."""
+
+    default: Any
+
+
+OnTimeout: TypeAlias = Annotated[
+    Annotated[str, Written(f"halt|{_GOTO}", "halt or goto:<node>"), Tag("text")]
+    | Annotated[DefaultAnswer, Tag("mapping")],
+    by_sort("halt, goto:<node> or {default: <answer>}"),
+]
+
+
+class QuestionForm(Form):
+    """What a person is asked. In the texts, `{field}` is filled with a value of the run."""
+
+    prompt: str | None = None
+    reason: Any = None
+    payload: Any = None
+    interrupt_payload: Any = Field(None, description="the same as payload")
+    response: Annotated[Schema | Reference, by_sort("a JSON Schema, or module:Class")] | None = None
+    answer_to: str | None = Field(None, description="the field to which the answer is written")
+    requested_capability: str | None = None
+    timeout: OptionalSeconds = None
+    on_timeout: OnTimeout = "halt"
+
+    @model_validator(mode="after")
+    def _has_one_payload(self) -> Self:
+        if {"payload", "interrupt_payload"} <= self.model_fields_set:
+            raise PydanticCustomError("payload", "payload and interrupt_payload are one thing")
+        return self
+
+    def said(self) -> dict[str, Any]:
+        """What was written, in the words of `Graph.interrupt`."""
+        found = {name: value for name, value in self if name in self.model_fields_set}
+        found.pop("kind", None)
+        if "interrupt_payload" in found:
+            found["payload"] = found.pop("interrupt_payload")
+        if isinstance(self.on_timeout, DefaultAnswer):
+            found["on_timeout"] = {"default": self.on_timeout.default}
+        return found
+
+
+class FunctionForm(Form):
+    """How a function is run."""
+
+    timeout: OptionalSeconds = Field(None, description="bounds one attempt")
+    retries: int = Field(3, ge=0, description="attempts after the first")
+    heartbeat: Seconds = 5.0
+    local: bool = False
+    on_error: OnError | None = None
+    to: Names = Field(
+        default=[], description="the targets of a Goto or Send that the function returns"
+    )
+
+
+class FunctionNodeForm(Form):
+    """A node that is a Python function."""
+
+    id: str
+    kind: Annotated[str, Written(REFERENCE, "interrupt, graph, or module:function")]
+    config: FunctionForm = Field(default_factory=FunctionForm)
+
+
+class InterruptNodeForm(Form):
+    """A node that asks a person."""
+
+    id: str
+    kind: Literal["interrupt"]
+    config: QuestionForm = Field(default_factory=QuestionForm)
+
+
+class NestedForm(Form):
+    """Which graph a node is, and what passes between it and the graph around it."""
+
+    graph: Annotated[str, Written(rf"{REFERENCE}|.+\.ya?ml", "a YAML file, or module:name")]
+    input: Fields | None = Field(None, description="{field of the nested graph: field of this one}")
+    output: Fields | None = Field(
+        None, description="{field of this graph: field of the nested one}"
+    )
+    on_error: OnError | None = None
+
+
+class GraphNodeForm(Form):
+    """A node that is another graph."""
+
+    id: str
+    kind: Literal["graph"]
+    config: NestedForm
+
+
+def _kind_of_node(value: object) -> str:
+    # By the colon that only a reference has, so that the schema is sure which of them it is.
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    return kind if kind in {INTERRUPT, GRAPH} else "code"
+
+
+NodeForm: TypeAlias = Annotated[
+    Annotated[FunctionNodeForm, Tag("code")]
+    | Annotated[InterruptNodeForm, Tag(INTERRUPT)]
+    | Annotated[GraphNodeForm, Tag(GRAPH)],
+    Discriminator(_kind_of_node),
+]
+
+
+class EdgeForm(Form):
+    """A way from one node to another; from several it is a join."""
+
+    from_: Names = Field(alias="from")
+    to: str
+    when: (
+        Annotated[
+            Equalities | Annotated[Literal["else"], Tag("text")], by_sort("a mapping, or else")
+        ]
+        | None
+    ) = None
+    join: Literal["all", "arrived"] = "all"
+
+
+WayForm: TypeAlias = Annotated[
+    Annotated[tuple[Names, str], Field(strict=False), Tag("list")]
+    | Annotated[EdgeForm, Tag("mapping")],
+    by_sort("a pair [from, to], or a mapping with from and to"),
+]
+
+
+class AssertForm(Form):
+    """Add a fact for the other rules of the same evaluation."""
+
+    kind: Literal["assert"]
+    fact: str = Field(description="its name, or all of it as CLIPS text")
+    slots: dict[str, Any] | None = Field(None, description="the values in it, beside its name")
+
+
+class GotoForm(Form):
+    """Run this node next."""
+
+    kind: Literal["goto"]
+    node: str
+
+
+class HaltForm(Form):
+    """End the run as halted; without a reason, the rule's id is the reason."""
+
+    kind: Literal["halt"]
+    reason: str | None = None
+
+
+class InterruptForm(QuestionForm):
+    """Ask a person before the visit leads on."""
+
+    kind: Literal["interrupt"]
+
+
+class ParallelForm(Form):
+    """Run these nodes, each as a branch."""
+
+    kind: Literal["parallel"]
+    nodes: list[str]
+
+
+class RetractForm(Form):
+    """Take facts away for the other rules of the same evaluation."""
+
+    kind: Literal["retract"]
+    pattern: str = Field(description="CLIPS: a variable that `when` binds, or a pattern")
+
+
+class RetryForm(Form):
+    """Run the node again."""
+
+    kind: Literal["retry"]
+
+
+def _kind_of_action(value: object) -> object:
+    return value.get("kind") if isinstance(value, Mapping) else None
+
+
+ActionForm: TypeAlias = Annotated[
+    Annotated[AssertForm, Tag("assert")]
+    | Annotated[GotoForm, Tag("goto")]
+    | Annotated[HaltForm, Tag("halt")]
+    | Annotated[InterruptForm, Tag("interrupt")]
+    | Annotated[ParallelForm, Tag("parallel")]
+    | Annotated[RetractForm, Tag("retract")]
+    | Annotated[RetryForm, Tag("retry")],
+    Discriminator(
+        _kind_of_action,
+        custom_error_type="unknown_kind",
+        custom_error_message=(
+            "is none; there are assert, goto, halt, interrupt, parallel, retract and retry"
+        ),
+    ),
+]
+
+
+class RuleForm(Form):
+    """What is to be done after a visit for which a condition holds."""
+
+    id: str
+    when: Annotated[
+        Equalities | Annotated[str, Field(description="CLIPS"), Tag("text")],
+        by_sort("a mapping, or CLIPS text"),
+    ]
+    then: list[ActionForm]
+
+
+TypeName: TypeAlias = Literal["str", "int", "float", "bool", "list", "dict", "any"]
+FieldForm: TypeAlias = Annotated[
+    Annotated[TypeName, Tag("text")] | Schema, by_sort("the name of a type, or a JSON Schema")
+]
+FieldName: TypeAlias = Annotated[
+    str, Written(r"[A-Za-z][A-Za-z0-9_]*", "letters, digits and '_', a letter first")
+]
+
+
+class GraphForm(Form):
+    """A graph."""
+
+    id: str | None = Field(None, description="its name; without one, that of the file")
+    description: str = ""
+    state: (
+        Annotated[
+            Annotated[dict[FieldName, FieldForm], Tag("mapping")] | Reference,
+            by_sort("a mapping of fields to types, or module:Class"),
+        ]
+        | None
+    ) = Field(None, description="the fields of the values; without it, any field")
+    nodes: list[NodeForm] = Field(json_schema_extra={"minItems": 1})
+    edges: list[WayForm] | None = Field(
+        None, description="the ways; without them, the order of the nodes"
+    )
+    rules: list[RuleForm] = Field(default=[])
+    finally_: list[str] = Field(
+        default=[], alias="finally", description="nodes that run after every kind of end"
+    )
+    on_error: OnError = Field(
+        "fail", description="what happens when a node fails, unless the node says it"
+    )
+    interrupt_before: Looks = Field(
+        default=[], description="nodes before which a person looks at the values; '*' is all"
+    )
+    interrupt_after: Looks = Field(
+        default=[], description="nodes after which a person looks at the values; '*' is all"
+    )
+
+
+def published() -> str:
+    """The text of `yaml-schema.json`, from which editors know what may stand where."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
+def json_schema() -> dict[str, Json]:
+    """The JSON Schema of a document."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A graph of Abeyance",
+        **_untitled(GraphForm.model_json_schema()),
+    }
+
+
+def _untitled(schema: Json) -> Json:
+    # The titles are the names of our classes and keys once more, and editors would show them.
+    match schema:
+        case dict():
+            return {
+                key: _untitled(value)
+                for key, value in schema.items()
+                if key != "title" or not isinstance(value, str)
+            }
+        case list():
+            return [_untitled(item) for item in schema]
+        case _:
+            return schema
