@@ -22,7 +22,10 @@ PARENT = """\
 import os, subprocess, sys
 from abeyance.processes.leash import leashed
 SLEEP = ["/bin/sleep", "300"]
-WATCHED = f"import os; from abeyance.processes.leash import watch; watch(); os.execv({SLEEP[0]!r}, {SLEEP})"
+WATCHED = (
+    "import os; from abeyance.processes.leash import watch; watch(); "
+    f"os.execv({SLEEP[0]!r}, {SLEEP})"
+)
 child = subprocess.Popen([%s], stdin=subprocess.PIPE)
 print(child.pid, flush=True)
 child.wait()
