@@ -48,7 +48,7 @@ from abeyance.core import (
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import Effect
-from abeyance.core.model import END, START, GoTo, GraphSpec, InterruptNode, Node
+from abeyance.core.model import END, START, GoTo, GraphSpec, InterruptNode
 from abeyance.core.state import (
     Failure,
     Limits,
@@ -57,7 +57,6 @@ from abeyance.core.state import (
     RunState,
     Scope,
     Status,
-    Visit,
 )
 from abeyance.errors import Code, Refusal
 
@@ -211,7 +210,7 @@ def _visit_ended(
             leaving.decided(draft, visit, visit.way, event)
         case events.NodeFinished():
             messages.give_back(draft, visit, event)
-            if visit.returned is not None or isinstance(_node(draft, visit), InterruptNode):
+            if visit.returned is not None or isinstance(draft.state.node_of(visit), InterruptNode):
                 # It was code of routes and rules; the answer itself was merged before it was asked.
                 event = replace(event, patch={})
             leaving.finish(draft, visit, event)
@@ -232,10 +231,6 @@ def _visit_ended(
             flow.fail(draft, failed, Failure(code=code, message=message), fatal=event.fatal)
         case _:
             assert_never(event)
-
-
-def _node(draft: Draft, visit: Visit) -> Node:
-    return draft.graph(visit.scope).nodes[visit.node]
 
 
 def _responded(draft: Draft, event: events.Responded) -> None:
