@@ -21,7 +21,7 @@ from abeyance.api.messages import message_of
 from abeyance.client import Client
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.histories.closed import ENDINGS
+from abeyance.histories.described import ENDINGS
 from abeyance.parallel import each
 from abeyance.runid import checked_run_id
 from abeyance.runs.listing import RunFilter

@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 
 from abeyance import wire
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.histories.closed import PAUSED_NATIVELY
+from abeyance.histories.described import PAUSED_NATIVELY
 from abeyance.temporal.patience import NotFound, worth_repeating
 
 T = TypeVar("T")

@@ -26,7 +26,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from abeyance import wire
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.histories.accepted import check_same, other_call
-from abeyance.histories.closed import PAUSED_NATIVELY, Described, closing_record, describe
+from abeyance.histories.closed import closing_record
+from abeyance.histories.described import PAUSED_NATIVELY, Described, describe
 from abeyance.histories.source import unknown_run
 from abeyance.temporal.patience import LOOKED_AHEAD, Again, NotFound, patiently, worth_repeating
 from abeyance.temporal.turnstile import SharedReads, Turn, Turnstile

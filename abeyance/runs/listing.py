@@ -26,7 +26,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import wire
 from abeyance.errors import Unavailable
 from abeyance.histories import bookmark
-from abeyance.histories.closed import Described
+from abeyance.histories.described import Described
 from abeyance.temporal.patience import patiently
 
 MOST_READ: Final = 1_000

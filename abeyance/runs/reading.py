@@ -17,7 +17,8 @@ from abeyance.agents.transcriptitem import TranscriptItem
 from abeyance.core.events import Message
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.histories import transcripts
-from abeyance.histories.closed import PAUSED_NATIVELY, Described, record_in
+from abeyance.histories.closed import record_in
+from abeyance.histories.described import PAUSED_NATIVELY, Described
 from abeyance.histories.heads import heads
 from abeyance.runs.inbox import Inbox, InboxFilter
 from abeyance.runs.line import Line

@@ -15,7 +15,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import wire
-from abeyance.histories.closed import ENDINGS
+from abeyance.histories.described import ENDINGS
 from abeyance.histories.runlog import CLOSING
 from abeyance.runs.line import Line
 
