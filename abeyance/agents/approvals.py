@@ -132,11 +132,6 @@ def call_digest(tool: str, arguments: Mapping[str, Json]) -> str:
     return sha256({"tool": tool, "arguments": dict(arguments)})
 
 
-def same_call(payload: Json, tool: str, arguments: Mapping[str, Json]) -> bool:
-    """Whether a call is the one that the question with this payload was about."""
-    return isinstance(payload, Mapping) and payload.get("digest") == call_digest(tool, arguments)
-
-
 def approved_arguments(
     tool: Tool, answer: Json, original: Mapping[str, Json]
 ) -> dict[str, Json] | Rejected:
