@@ -27,6 +27,7 @@ from abeyance import wire
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.histories.accepted import check_same, other_call
 from abeyance.histories.closed import PAUSED_NATIVELY, Described, closing_record, describe
+from abeyance.temporal.hedge import hedged
 from abeyance.temporal.patience import LOOKED_AHEAD, Again, NotFound, patiently, worth_repeating
 from abeyance.temporal.turnstile import SharedReads, Turn, Turnstile
 
@@ -152,7 +153,8 @@ class Line:
         seconds = min(self.patience, _READ_PATIENCE)
         same = f"{run_id} {name} {'' if argument is None else argument.model_dump_json()}"
         try:
-            found: T = await self._reads.read(same, lambda: patiently(run_id, ask, seconds=seconds))
+            fetch = partial(patiently, run_id, partial(hedged, ask), seconds=seconds)
+            found: T = await self._reads.read(same, fetch)
         except NotFound:
             raise _unknown(run_id) from None
         return found
