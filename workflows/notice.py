@@ -99,7 +99,7 @@ class Notice:
 def _is_for_a_moment(state: RunState) -> bool:
     if state.status is not Status.RUNNING or state.ledger.open:
         return False
-    nodes = [state.graph_of(v.scope).nodes[v.node] for v in state.in_phase(Phase.RUNNING)]
+    nodes = [state.node_of(visit) for visit in state.in_phase(Phase.RUNNING)]
     return bool(nodes) and all(isinstance(node, FunctionNode) and node.local for node in nodes)
 
 

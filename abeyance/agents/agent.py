@@ -17,7 +17,7 @@ from abeyance.agents.hooks import hook_faults
 from abeyance.agents.mcptools import ServerTools
 from abeyance.agents.modelcall import ToolSpec
 from abeyance.agents.output import FINAL_RESULT, OutputType
-from abeyance.agents.toolcall import Tool
+from abeyance.agents.tool import Tool
 from abeyance.agents.toolform import tool
 from abeyance.core.canonical import Json
 from abeyance.duration import Duration, seconds

@@ -26,7 +26,7 @@ from abeyance.nodes.question import question_of
 from abeyance.values.statemodel import StateModel
 
 if TYPE_CHECKING:
-    from abeyance.agents.toolcall import Tool
+    from abeyance.agents.tool import Tool
 
 APPROVE: Final = "approve"
 """What the question for an approval is called."""

@@ -29,7 +29,7 @@ from abeyance.agents.callerror import CallError, ToolFailed
 from abeyance.agents.hookrun import run_hooks
 from abeyance.agents.hooks import AfterToolCall
 from abeyance.agents.state import AgentState
-from abeyance.agents.toolcall import Tool, ToolContext
+from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.turn import blobs_of
 from abeyance.agents.values import AgentValues
 from abeyance.core.canonical import Json, size

@@ -58,7 +58,7 @@ def refuse_answers(state: RunState, event: events.Responded) -> None:
     added = sum(map(size, event.answers.values()))
     for address, entry in waiting.items():
         visit = state.visits[address]
-        is_merged = not isinstance(state.graph_of(visit.scope).nodes[visit.node], FunctionNode)
+        is_merged = not isinstance(state.node_of(visit), FunctionNode)
         _refuse(state, visit, added * (1 + is_merged), interrupt_id=entry.id)
 
 
