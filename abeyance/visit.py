@@ -151,6 +151,7 @@ def _with_notes(outcome: wire.VisitOutcome, context: Context) -> wire.VisitOutco
                 "emitted": tuple(book.emitted),
                 "journal": book.steps or None,
                 "read": book.messages,
+                "patch": book.partial,
             }
             return outcome.model_copy(update=notes)
         case _:
@@ -205,6 +206,7 @@ async def _run_code(
         goto, sends, changes = returned.goto, returned.sends, returned.patch
         more = {
             "result": returned.result,
+            "ended": returned.ended,
             "turn": returned.turn,
             "unread": returned.unread,
             "uncounted": returned.uncounted,
