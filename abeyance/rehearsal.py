@@ -194,7 +194,8 @@ class Rehearsal:
         if isinstance(outcome, wire.Finished | wire.Interrupted):
             self._tell_emitted(address, outcome.emitted)
         if isinstance(outcome, wire.Finished) and order.kind == "visit":
-            self._tell(f"{_what(address)}.finished", address)
+            ended = {} if outcome.ended is None else {"outcome": outcome.ended}
+            self._tell(f"{_what(address)}.finished", address, data=ended)
             if outcome.turn is not None:
                 self._tell("model.turn", address, data=outcome.turn)
         if isinstance(outcome, wire.Failed):

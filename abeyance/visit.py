@@ -151,6 +151,7 @@ def _with_notes(outcome: wire.VisitOutcome, context: Context) -> wire.VisitOutco
                 "emitted": tuple(book.emitted),
                 "journal": book.steps or None,
                 "read": book.messages,
+                "patch": book.partial,
             }
             return outcome.model_copy(update=notes)
         case _:
@@ -220,6 +221,7 @@ async def _run_code(
         routed=() if is_decided else await _routed(graph, order.node, deciders, after),
         fired=await _fired(order, after),
         result=read.result,
+        ended=read.ended,
         turn=None if read.turn is None else dict(read.turn),
         unread=read.unread,
         uncounted=read.uncounted,

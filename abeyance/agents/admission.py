@@ -65,6 +65,9 @@ class Admission:
                 raise Suspended(outcome.asked)
             self.memory = outcome.event.agent_state
             self.arguments = outcome.event.args
+            if changes := self.memory.changes():
+                # What people taught the hooks holds also where this call ends without its code.
+                ctx.notebook.partial = {"agent_state": changes}
             if outcome.cancelled is not None:
                 return callresults.error(outcome.cancelled, is_denied=True)
             # Who was asked has answered about this call, whatever `approve=` says by now.

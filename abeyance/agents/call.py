@@ -61,7 +61,8 @@ class ToolVisit:
         server = self._agent.servers.get(self._node)
         tools = self._agent.tools if server is None else await server.offered()
         if name not in tools:
-            return Returned(result=callresults.error(f"There is no tool {name!r} any more."))
+            gone = callresults.error(f"There is no tool {name!r} any more.")
+            return Returned(result=gone, ended="failed")
         return await _Call(self._agent, tools[name], state, ctx).make()
 
 
@@ -217,4 +218,5 @@ class _Call:
         return Returned(
             patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
             result=await callresults.kept(blobs, ctx.run_id, result),
+            ended=callresults.told(result)[0],
         )

@@ -104,6 +104,7 @@ class Turn:
                 messages=[*before, *said], turn=state.turns + 1, agent_state=aftermath.memory
             ),
             ctx,
+            left=lambda: self._left(state, ctx, said),
         )
         messages = asking.event.messages
         if all(a is b for a, b in zip(messages, before, strict=False)) and len(messages) > len(
@@ -121,6 +122,7 @@ class Turn:
             ),
             ctx,
             saved=lambda: self._saved(ctx, response),
+            left=lambda: self._left(state, ctx, [*said, response]),
         )
         return await self._read(state, ctx, said, response, asked.event.agent_state)
 
@@ -149,6 +151,7 @@ class Turn:
         ctx: Context,
         *,
         saved: Callable[[], Awaitable[Json]] | None = None,
+        left: Callable[[], Awaitable[None]] | None = None,
     ) -> HooksOutcome[Any]:
         """What hooks make of an event of the whole turn: they may ask, and may stop the agent."""
         outcome: HooksOutcome[HookEvent] = await run_hooks(self._agent.hooks, event, ctx.targets)
@@ -156,6 +159,8 @@ class Turn:
             message = f"the agent {self._agent.name!r} was stopped: {outcome.denied}"
             raise AgentFailed(FailureCode.NODE_FAILED, message)
         if outcome.asked:
+            if left is not None:
+                await left()
             raise Suspended(outcome.asked, None if saved is None else await saved())
         return outcome
 
@@ -207,11 +212,14 @@ class Turn:
                 on_partial=partial.append,
             )
         except asyncio.CancelledError:
-            left = [*said, *partial]
-            if left:
-                head = await transcript.append(blobs, ctx.run_id, state.transcript, left)
-                ctx.notebook.partial = {"transcript": head}
+            await self._left(state, ctx, [*said, *partial])
             raise
+
+    async def _left(self, state: AgentValues, ctx: Context, left: Sequence[ModelMessage]) -> None:
+        """Keep what was said by now, should the run end before the turn does."""
+        if left:
+            head = await transcript.append(blobs_of(ctx), ctx.run_id, state.transcript, left)
+            ctx.notebook.partial = {"transcript": head}
 
     async def _saved(self, ctx: Context, response: ModelResponse) -> Json:
         """Where a response is found again whose hooks ask people: the model is not asked twice."""

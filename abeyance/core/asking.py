@@ -39,6 +39,7 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
         saved=event.saved,
         interrupted=True,
         composite=event.composite,
+        patch=event.patch,
         read=max(visit.read, len(visit.taken) if event.read is None else event.read),
         stopping=False,
     )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import assert_never
 
-from abeyance.core import ending, flow, gate, items, messages, pausing
+from abeyance.core import ending, flow, gate, messages, pausing
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.ledger import Interrupt
@@ -49,9 +49,11 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
         case GoTo(node=node):
             gate.expire(draft, interrupt)
             visit = draft.state.visits[interrupt.visit]
-            if visit.call is not None:
-                items.put_result(draft, visit, {"unanswered": interrupt.name})
             reason = f"the deadline of {interrupt.name!r} left this visit"
+            if visit.call is not None:
+                # It has no other way than out of its call, and that has a result all the same.
+                flow.end_call(draft, visit, {"unanswered": interrupt.name}, reason, by=TIMEOUT)
+                return
             flow.leave_unit(draft, visit, reason, by=TIMEOUT)
             flow.go_instead(draft, visit, node)
         case Default(answer=answer):

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abeyance.core import gate, messages
+from abeyance.core import gate, items, messages
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.events import CancelMode, CancelRequested
-from abeyance.core.state import Ending, Failure, Outcome, Phase
+from abeyance.core.patch import PatchError
+from abeyance.core.state import Ending, Failure, Outcome, Phase, Visit
+from abeyance.errors import FailureCode
 
 
 def begin(
@@ -55,8 +57,18 @@ def begin(
     messages.report(draft, draft.state.mailbox.queue, outcome)
     for visit in list(draft.state.visits.values()):
         if visit.phase is not Phase.RUNNING:
+            _bring(draft, visit)
             draft.drop_visit(visit.address)
     stop_running(draft, abandon=mode == "now")
+
+
+def _bring(draft: Draft, visit: Visit) -> None:
+    """What a visit had done when it asked is a part of what the run leaves."""
+    try:
+        items.put_patch(draft, visit.scope, visit.members, visit.patch)
+    except PatchError as error:
+        failure = Failure(code=FailureCode.INVALID_PATCH, message=str(error), address=visit.address)
+        begin(draft, "failed", failure.message, error=failure)
 
 
 def stop_running(draft: Draft, *, abandon: bool) -> None:

@@ -168,9 +168,7 @@ def fail(draft: Draft, visit: Visit, failure: Failure, *, fatal: bool = False) -
             recourse.ask(draft, visit, failure)
         case TellCaller() if not fatal:
             told = {"error": failure.message, "code": failure.code}
-            draft.put_visit(
-                replace(visit, phase=Phase.READY, stage="body", returned={}, result=told)
-            )
+            end_call(draft, visit, told, "the visit failed")
         case _:
             fail_scope(draft, visit.scope, failure, fatal=fatal)
 
@@ -182,6 +180,16 @@ def fail_scope(draft: Draft, scope_address: str, failure: Failure, *, fatal: boo
         ending.begin(draft, "failed", failure.message, error=failure)
         return
     fail(draft, draft.state.visits[scope.visit], failure, fatal=fatal)
+
+
+def end_call(
+    draft: Draft, visit: Visit, result: Json, reason: str, *, by: str | None = None
+) -> None:
+    """The call of a tool ends without its code. What that had done when it last asked counts."""
+    drop_unit(draft, visit, reason, by=by)
+    ended = replace(visit, phase=Phase.READY, stage="body", result=result)
+    # Without the patch: should it be what cannot be merged, it is not tried again.
+    draft.put_visit(replace(ended, returned=visit.patch, patch={}))
 
 
 def leave_unit(draft: Draft, visit: Visit, reason: str, *, by: str | None = None) -> None:

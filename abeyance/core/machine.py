@@ -219,7 +219,8 @@ def _visit_ended(
         case events.NodeStopped(journal=journal, patch=changes):
             if draft.state.ending is not None:
                 # What it had done by then is a part of what the run leaves.
-                if leaving.merge(draft, visit, changes) is not None:
+                done = (visit.patch, changes)
+                if all(leaving.merge(draft, visit, each) is not None for each in done):
                     draft.drop_visit(visit.address)
                 return
             # Code that was stopped before it began brings no journal, and must not erase the last.

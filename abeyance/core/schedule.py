@@ -90,7 +90,9 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
             asking.before(draft, visit, visit.call)
             return True
         if (refused := asking.refusal(draft.state, visit)) is not None:
-            event = NodeFinished(now=draft.now, visit=visit.address, result=refused)
+            event = NodeFinished(
+                now=draft.now, visit=visit.address, result=refused, patch=visit.patch
+            )
             leaving.finish(draft, visit, event)
             return True
     match draft.state.node_of(visit):

@@ -38,6 +38,7 @@ def visit_ended(
                 composite=outcome.composite,
                 reason=outcome.reason,
                 read=outcome.read,
+                patch=outcome.patch,
             )
         case wire.Stopped():
             return events.NodeStopped(

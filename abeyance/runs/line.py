@@ -29,6 +29,7 @@ from abeyance.histories.accepted import check_same, other_call
 from abeyance.histories.closed import closing_record
 from abeyance.histories.described import PAUSED_NATIVELY, Described, describe
 from abeyance.histories.source import unknown_run
+from abeyance.temporal.hedge import hedged
 from abeyance.temporal.patience import LOOKED_AHEAD, Again, NotFound, patiently, worth_repeating
 from abeyance.temporal.turnstile import SharedReads, Turn, Turnstile
 
@@ -154,7 +155,8 @@ class Line:
         seconds = min(self.patience, _READ_PATIENCE)
         same = f"{run_id} {name} {'' if argument is None else argument.model_dump_json()}"
         try:
-            found: T = await self._reads.read(same, lambda: patiently(run_id, ask, seconds=seconds))
+            fetch = partial(patiently, run_id, partial(hedged, ask), seconds=seconds)
+            found: T = await self._reads.read(same, fetch)
         except NotFound:
             raise unknown_run(run_id) from None
         return found

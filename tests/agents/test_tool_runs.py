@@ -48,6 +48,20 @@ async def test_what_a_tool_raises_is_told_without_a_traceback() -> None:
     assert failed.value.text == f"LookupError: {'x' * 2_000}..."[:2_000] + "..."
 
 
+async def test_what_a_task_group_of_a_tool_raises_is_told_with_what_is_in_it() -> None:
+    async def broken() -> None:
+        message = "no such order"
+        raise LookupError(message)
+
+    @tool
+    async def fetch() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(broken())
+
+    with pytest.raises(ToolFailed, match=r"ExceptionGroup: .*: LookupError: no such order"):
+        await fetch.run(calling(), {})
+
+
 async def test_a_tool_may_say_itself_what_the_model_is_told() -> None:
     @tool
     def fail() -> None:
