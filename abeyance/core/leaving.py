@@ -51,7 +51,10 @@ def start_scope(draft: Draft, scope_address: str, source: str) -> None:
     graph = draft.graph(scope_address)
     fired = _fired(graph, source, draft.state.scopes[scope_address].values, ())
     if fired is None:
-        message = "none of the conditions on the edges from START holds for this input"
+        message = (
+            "none of the conditions on the edges from START holds for this input; "
+            "add an edge with when='else'"
+        )
         failure = Failure(code=FailureCode.NO_WAY_OUT, message=message, address=scope_address)
         flow.fail_scope(draft, scope_address, failure)
         return
