@@ -19,7 +19,7 @@ from abeyance.agents.values import REMEMBERED, AgentValues
 from abeyance.core.events import Message, key_of
 from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode, TellCaller
 from abeyance.graphs.graph import Graph
-from abeyance.nodes.code import NodeCode, call, can_take, refuses
+from abeyance.nodes.code import NodeCode, call, can_take, refuses, summary
 from abeyance.nodes.context import Context
 from abeyance.nodes.returned import Returned
 from abeyance.values.fitting import field_schema, misfit
@@ -142,7 +142,7 @@ def _declare(graph: Graph, agent: Agent, tool: Tool) -> None:
     graph.declare(
         FunctionNode(
             id=tool.name,
-            description=tool.description.split("\n\n")[0][:200],
+            description=summary(tool.description),
             timeout=None if tool.timeout is None else tool.timeout + _SLACK,
             retries=max(tool.retries, _LEAST_ATTEMPTS),
             heartbeat=tool.heartbeat,
@@ -192,7 +192,7 @@ def _nested(each: AgentTool) -> SubgraphNode:
     return SubgraphNode(
         id=each.name,
         graph=GraphSpec(name=each.agent.name),
-        description=each.tool.description.split("\n\n")[0][:200],
+        description=summary(each.tool.description),
         input={},
         output={},
         agent=True,
