@@ -149,7 +149,7 @@ async def test_a_quiet_stream_shows_that_it_lives(api: Api, site: Site) -> None:
     feed = Feed(site.temporal)
     seen: list[str] = []
     stream = EventStream(await feed.opened(run_id, None), heartbeat=0.05)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         async for chunk in stream.body_iterator:
             seen.append(str(chunk))
             if seen[-2:] == [":\n\n"] * 2:

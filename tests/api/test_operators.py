@@ -64,7 +64,7 @@ async def test_an_answer_to_a_natively_paused_run_is_refused_at_once_and_accepte
     run_id, (gate,) = await api.waiting("gated", {"amount": 3})
     await pause_natively(site.temporal, run_id)
     # Far less than who waits for the run is given.
-    async with asyncio.timeout(12):
+    async with asyncio.timeout(20):
         plain = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
         keyed = await api.http.post(
             f"/runs/{run_id}/respond",

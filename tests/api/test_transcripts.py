@@ -25,7 +25,7 @@ THOUGHT_OF: list[str] = []
 YES = {"response": {"approved": True}}
 
 
-def bank_of(temporal: TemporalClient, *, patience: float = 15.0) -> Site:
+def bank_of(temporal: TemporalClient, *, patience: float = 30.0) -> Site:
     graphs = payments(), writers(), thinkers(THOUGHT_OF), counters(), teams()
     return Site(temporal, *graphs, patience=patience)
 

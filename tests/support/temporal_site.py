@@ -87,7 +87,7 @@ class Site:
         self,
         temporal: TemporalClient,
         *graphs: Graph,
-        patience: float = 15.0,
+        patience: float = 30.0,
         blobs: Blobs | None = None,
     ) -> None:
         self.temporal = temporal
@@ -153,7 +153,7 @@ async def replay(history: WorkflowHistory) -> None:
     await replayer.replay_workflow(history)
 
 
-async def eventually(condition: Callable[[], Any], *, seconds: float = 15) -> Any:
+async def eventually(condition: Callable[[], Any], *, seconds: float = 30) -> Any:
     """What the condition gives as soon as it is truthy; it may be a coroutine function."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
