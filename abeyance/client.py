@@ -146,9 +146,8 @@ class Client(Sessions):
         `unknown_node`, `invalid_body`, `unknown_run`. Of an ended run the interrupt's own state decides.
         """
         await self._edit(run_id, "edit_deadline", order, key)
-        for entry in await self.interrupts(run_id, status="all"):
-            if entry.id == order.interrupt_id:
-                return entry
+        if (edited := await self.interrupt(run_id, order.interrupt_id)) is not None:
+            return edited
         raise Unavailable(f"the run {run_id!r} cannot be read now; the deadline was moved")
 
     async def _edit(self, run_id: str, name: str, order: wire.Request, key: str | None) -> None:

@@ -83,6 +83,7 @@ class InMemoryRun(Rehearsal):
 
     async def start(self) -> None:
         """Begin, and go on until nothing can happen without an answer or the passing of time."""
+        self._tell_beginning()
         await self._feed(events.Started(now=self._now))
 
     async def respond(

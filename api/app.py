@@ -43,6 +43,7 @@ from abeyance.api.backend import Backend, Link
 from abeyance.api.guard import Guard
 from abeyance.api.issuer import Issuer
 from abeyance.api.metered import measure
+from abeyance.api.parameters import DESCRIBED
 from abeyance.app import load_graphs
 from abeyance.client import Client
 from abeyance.errors import SettingsError, Unavailable
@@ -98,10 +99,12 @@ def create_app(
         max_body_size=settings.max_body_size,
         ui_origins=settings.ui_origin,
     )
-    for part in (health, served, lists, runs, interrupts, control, messages, edits, events):
+    for part in (health, inbox):
         app.include_router(part.router)
-    for part in (transcripts, conversations, batch, admin, inbox):
-        app.include_router(part.router)
+    for part in (served, lists, runs, interrupts, control, messages, edits, events):
+        app.include_router(part.router, dependencies=[DESCRIBED])
+    for part in (transcripts, conversations, batch, admin):
+        app.include_router(part.router, dependencies=[DESCRIBED])
     if settings.keyring or settings.storage is not None:
         app.include_router(codec.router)
     problems.install(app)

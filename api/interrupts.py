@@ -74,10 +74,10 @@ async def list_interrupts(
 )
 async def read_interrupt(interrupt_id: InterruptId, runs: Runs) -> wire.InterruptView:
     """Read one interrupt; its id names its run."""
-    for entry in await runs.interrupts(interrupt_id.run_id, status="all"):
-        if entry.id == interrupt_id.id:
-            return entry
-    raise unknown_interrupt(interrupt_id.id)
+    found = await runs.interrupt(interrupt_id.run_id, interrupt_id.id)
+    if found is None:
+        raise unknown_interrupt(interrupt_id.id)
+    return found
 
 
 @router.post(

@@ -38,9 +38,9 @@ Label: TypeAlias = Annotated[
 
 
 class Asked(BaseModel):
-    """What can be asked of a list. An unknown filter is refused: it would silently filter nothing."""
+    """What can be asked of a list."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
     graph: Name | None = Field(default=None, description="The name of a graph.")
     conversation_id: Name | None = Field(default=None, description="The runs of one conversation.")

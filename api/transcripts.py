@@ -24,7 +24,7 @@ _LONGEST_ADDRESS: Final = 4_000
 class TranscriptAsked(BaseModel):
     """Which part of which transcript."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
     address: str | None = Field(
         default=None,

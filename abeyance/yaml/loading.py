@@ -81,8 +81,6 @@ def _declared(document: Document, faults: Faults, name: str, opener: Opener) -> 
         declaration.edge(item)
     for item in _items(document, "rules", faults):
         declaration.rule(item)
-    if data.get("nodes") == []:
-        faults.note(("nodes",), "there are no nodes")
     if data.get("edges") is None:
         declaration.in_order()
     return declaration.graph()

@@ -46,7 +46,7 @@ async def _cold(site: Site) -> list[str]:
 async def _asked_and_told(site: Site, run_ids: list[str]) -> list[wire.RunView]:
     """Ask each run how it is; before a worker is there for that, leave it two messages."""
     temporal, counter = counted(site.temporal)
-    client = Client(temporal, task_queue=site.settings.task_queue, patience=30)
+    client = Client(temporal, task_queue=site.settings.task_queue, patience=40)
     views = [asyncio.create_task(client.view(run_id)) for run_id in run_ids]
     await eventually(lambda: counter.calls["query_workflow"] >= len(run_ids))
     for run_id in run_ids:
