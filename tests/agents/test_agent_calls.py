@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from typing import Any
 
 import pytest
@@ -264,25 +263,6 @@ async def test_a_tool_that_hangs_is_cut_off_at_its_timeout() -> None:
         )
     }
     assert run.status == "completed"
-
-
-async def test_a_tool_in_a_thread_is_left_to_itself_at_its_timeout_and_told_to_stop() -> None:
-    told, stopped = threading.Event(), threading.Event()
-
-    @tool(timeout=0.05)
-    def hang(ctx: ToolContext) -> str:
-        told.wait(5)
-        if ctx.cancelled:
-            stopped.set()
-        return "too late"
-
-    script = Script(call("hang", "c1"), "done")
-    await started(Agent("clerk", model=script, tools=[hang]))
-    told.set()
-
-    outcome, text = script.told()["c1"]
-    assert (outcome, "timeout of 0.05 s" in text) == ("failed", True)
-    assert await asyncio.to_thread(stopped.wait, 5)
 
 
 @pytest.mark.parametrize(
