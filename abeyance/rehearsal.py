@@ -184,7 +184,10 @@ class Rehearsal:
                 raise
             except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
                 outcome = wire.Failed(
-                    code=FailureCode.NODE_FAILED, message=described(error), journal=steps or None
+                    code=FailureCode.NODE_FAILED,
+                    message=described(error),
+                    journal=steps or None,
+                    patch=book.partial,
                 )
                 if attempt <= retries:
                     self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))

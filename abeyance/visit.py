@@ -155,7 +155,7 @@ def _with_notes(outcome: wire.VisitOutcome, context: Context) -> wire.VisitOutco
             }
             return outcome.model_copy(update=notes)
         case _:
-            return outcome.model_copy(update={"journal": book.steps or None})
+            return outcome.model_copy(update={"journal": book.steps or None, "patch": book.partial})
 
 
 async def _asking(

@@ -225,13 +225,14 @@ class Stopped(Record):
 
 
 class Failed(Record):
-    """The code failed for good; `fatal` if it said so itself."""
+    """The code failed for good; `fatal` if it said so itself. `patch` is what it had done by then."""
 
     kind: Literal["failed"] = "failed"
     code: str
     message: str
     journal: Any = None
     fatal: bool = False
+    patch: dict[str, Any] = Field(default_factory=dict)
 
 
 VisitOutcome: TypeAlias = Annotated[

@@ -186,6 +186,7 @@ class Attempt:
                 code=FailureCode.NODE_FAILED,
                 message=message,
                 journal=self._notebook.steps or None,
+                patch=self._notebook.partial,
             )
         if await self._remember(failures=failures):
             return self._stopped()

@@ -9,10 +9,13 @@ others run such a call again).
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from abeyance.agents import callresults
 from abeyance.agents.admission import Admission
@@ -46,6 +49,30 @@ _RESULT: Final = "/result"
 _LARGEST_NOTE: Final = 200_000
 """In bytes: a larger result is not written down before it is reported."""
 _logger = logging.getLogger("abeyance.agent")
+
+
+async def _in_time(tool: Tool, work: Coroutine[Any, Any, Json], late: threading.Event) -> Json:
+    """What a call comes to within its tool's timeout. Raises TimeoutError.
+
+    A thread cannot be stopped: it is told that it is late, and left to itself. To wait for it would have
+    the server take the whole attempt for lost, and the call be made once more beside it.
+    """
+    if tool.timeout is None or inspect.iscoroutinefunction(tool.function):
+        async with asyncio.timeout(tool.timeout):
+            return await work
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait({task}, timeout=tool.timeout)
+    except asyncio.CancelledError:
+        while not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+    if task.done():
+        return task.result()
+    late.set()
+    task.cancel()
+    raise TimeoutError
 
 
 class ToolVisit:
@@ -158,12 +185,13 @@ class _Call:
     async def _run(self) -> dict[str, Json]:
         ctx, tool = self._ctx, self._tool
         memory = self._memory.fork()
+        late = threading.Event()
+        told = replace(ctx, is_cancelled=lambda: late.is_set() or ctx.is_cancelled())
         context = ToolContext.of(
-            ctx, tool=tool.name, call_id=self._id, agent=self._agent.name, agent_state=memory
+            told, tool=tool.name, call_id=self._id, agent=self._agent.name, agent_state=memory
         )
         try:
-            async with asyncio.timeout(tool.timeout) as bound:
-                found = await tool.run(context, self._arguments)
+            found = await _in_time(tool, tool.run(context, self._arguments), late)
         except ToolFailed as failed:
             is_once = ctx.call is not None and ctx.call.once
             if ctx.attempt - ctx.excused <= tool.retries and not is_once:
@@ -182,8 +210,6 @@ class _Call:
             )
             return callresults.error(wrong.text)
         except TimeoutError:
-            if not bound.expired():
-                raise
             return callresults.error(
                 f"{tool.name!r} took longer than its timeout of {tool.timeout:g} s. The call may have "
                 "been done."

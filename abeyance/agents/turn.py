@@ -91,14 +91,15 @@ class Turn:
             # Nothing of what waited had to be run, so the model can go on at once.
             aftermath.memory = gate.memory
             known = await aftermath.of_known(following.patch["known"])
+        before = await transcript.read(blobs, state.transcript)
+        said = await self._said(state, ctx, inbox, before, known)
         if state.turns >= self._agent.max_turns:
+            await self._left(state, ctx, said)
             message = (
                 f"the agent {self._agent.name!r} has taken {state.turns} turns and come to no end, and "
                 f"max_turns={self._agent.max_turns} allows no more"
             )
             raise AgentFailed(FailureCode.MAX_TURNS, message)
-        before = await transcript.read(blobs, state.transcript)
-        said = await self._said(state, ctx, inbox, before, known)
         asking = await self._hooks(
             BeforeModelCall(
                 messages=[*before, *said], turn=state.turns + 1, agent_state=aftermath.memory
@@ -155,12 +156,12 @@ class Turn:
     ) -> HooksOutcome[Any]:
         """What hooks make of an event of the whole turn: they may ask, and may stop the agent."""
         outcome: HooksOutcome[HookEvent] = await run_hooks(self._agent.hooks, event, ctx.targets)
+        if left is not None and (outcome.denied is not None or outcome.asked):
+            await left()
         if outcome.denied is not None:
             message = f"the agent {self._agent.name!r} was stopped: {outcome.denied}"
             raise AgentFailed(FailureCode.NODE_FAILED, message)
         if outcome.asked:
-            if left is not None:
-                await left()
             raise Suspended(outcome.asked, None if saved is None else await saved())
         return outcome
 
@@ -214,6 +215,9 @@ class Turn:
         except asyncio.CancelledError:
             await self._left(state, ctx, [*said, *partial])
             raise
+        except ModelRefused:
+            await self._left(state, ctx, said)
+            raise
 
     async def _left(self, state: AgentValues, ctx: Context, left: Sequence[ModelMessage]) -> None:
         """Keep what was said by now, should the run end before the turn does."""
@@ -234,7 +238,11 @@ class Turn:
         memory: AgentState,
     ) -> Returned:
         agent = self._agent
-        reading = agent.output.read(response)
+        try:
+            reading = agent.output.read(response)
+        except ModelRefused:
+            await self._left(state, ctx, said)
+            raise
         added: list[ModelMessage] = [*said, response]
         patch: dict[str, Json] = {
             "input": None,
@@ -268,6 +276,7 @@ class Turn:
                         f"the agent {agent.name!r} gave no output that fits, {state.corrections + 1} "
                         f"times in a row; the last time: {'; '.join(faults)}"
                     )
+                    ctx.notebook.partial = {"transcript": patch["transcript"]}
                     raise AgentFailed(FailureCode.NODE_FAILED, message)
                 patch["agent_state"] = memory.changes()
                 return Returned(patch=patch, goto=MODEL_NODE, turn=about)

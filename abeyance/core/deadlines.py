@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import assert_never
 
-from abeyance.core import ending, flow, gate, messages, pausing
+from abeyance.core import ending, flow, gate, messages, pausing, recall
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.ledger import Interrupt
@@ -92,4 +92,7 @@ def _withdraw_everything(draft: Draft) -> None:
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
         draft.want(StopNode(visit=visit.address, reason="ending", abandon=True))
     root = draft.state.root
+    for scope in reversed(list(draft.state.scopes.values())):
+        if scope.visit is not None:
+            recall.keep(draft, draft.state.visits[scope.visit], scope)
     draft.change(visits={}, scopes={root.address: replace(root, tokens={}, fans={})})

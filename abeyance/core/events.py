@@ -163,7 +163,7 @@ class NodeStopped(_Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFailed(_Event):
     """A visit's code failed for good: its retries are used up, or it said (`fatal`) that none would
-    help.
+    help. `patch` is what it had done by then: it counts only if nobody has it done again.
     """
 
     visit: str
@@ -171,6 +171,7 @@ class NodeFailed(_Event):
     message: str
     journal: Json = None
     fatal: bool = False
+    patch: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from abeyance.core.effects import StopNode
 from abeyance.core.events import Call
 from abeyance.core.gathering import gathering
 from abeyance.core.model import END, AskOperator, Edge, GoTo, InterruptNode, TellCaller
+from abeyance.core.patch import PatchError
 from abeyance.core.state import Failure, Member, Phase, Scope, Visit
 from abeyance.errors import FailureCode
 
@@ -170,7 +171,17 @@ def fail(draft: Draft, visit: Visit, failure: Failure, *, fatal: bool = False) -
             told = {"error": failure.message, "code": failure.code}
             end_call(draft, visit, told, "the visit failed")
         case _:
-            fail_scope(draft, visit.scope, failure, fatal=fatal)
+            fail_scope(draft, visit.scope, _brought(draft, visit, failure), fatal=fatal)
+
+
+def _brought(draft: Draft, visit: Visit, failure: Failure) -> Failure:
+    """What a visit had done when it failed is a part of what its graph leaves."""
+    try:
+        items.put_patch(draft, visit.scope, visit.members, visit.patch)
+    except PatchError as error:
+        message = f"{failure.message}; and what it had done cannot be merged: {error}"
+        return replace(failure, message=message)
+    return failure
 
 
 def fail_scope(draft: Draft, scope_address: str, failure: Failure, *, fatal: bool = False) -> None:

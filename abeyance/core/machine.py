@@ -228,7 +228,7 @@ def _visit_ended(
             draft.put_visit(replace(visit, phase=Phase.READY, journal=kept, stopping=False))
         case events.NodeFailed(code=code, message=message, journal=journal):
             kept = visit.journal if journal is None else journal
-            failed = replace(visit, journal=kept)
+            failed = replace(visit, journal=kept, patch=event.patch or visit.patch)
             flow.fail(draft, failed, Failure(code=code, message=message), fatal=event.fatal)
         case _:
             assert_never(event)

@@ -171,7 +171,7 @@ class Visit:
     it leads. `inbox` are the messages that it was handed at its start, `taken` those that it asked for
     since; `guidance` is what a person said who had it run again, and `undo` takes back what it has
     changed so far. `call` says that it is the call of a tool, and `result` is what that has come to.
-    `patch` is what its code had done when it last asked, and counts if the visit ends without it.
+    `patch` is what its code had done when it last asked or failed, and counts if the visit ends so.
     """
 
     address: str

@@ -52,6 +52,7 @@ def visit_ended(
                 message=outcome.message,
                 journal=outcome.journal,
                 fatal=outcome.fatal,
+                patch=outcome.patch,
             )
         case _:
             assert_never(outcome)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from datetime import date
 from typing import Any
 
 import pytest
+from agent_scripts import Script, call, started
 from pydantic import BaseModel
 from tool_calls import calling
 
-from abeyance import Fatal, Interrupt
+from abeyance import Agent, Fatal, Interrupt
 from abeyance.agents.toolform import ResultError, ToolContext, ToolFailed, tool
 from abeyance.nodes.interrupts import Suspended
 
@@ -163,3 +165,21 @@ async def test_a_tool_may_remember_things_in_the_agents_state() -> None:
     assert here.agent_state.changes() == {"trusted": ["anna"]}
     with pytest.raises(ToolFailed, match="the agent's state holds JSON, and what is set as 'seen'"):
         await spoil.run(calling({"seen": [1]}), {})
+
+
+async def test_a_tool_in_a_thread_is_left_to_itself_at_its_timeout_and_told_to_stop() -> None:
+    told: queue.Queue[None] = queue.Queue()
+    stopped: queue.Queue[bool] = queue.Queue()
+
+    @tool(timeout=0.05)
+    def hang(ctx: ToolContext) -> None:
+        told.get(timeout=5)
+        stopped.put(ctx.cancelled)
+
+    script = Script(call("hang", "c1"), "done")
+    await started(Agent("clerk", model=script, tools=[hang]))
+    told.put(None)
+
+    outcome, text = script.told()["c1"]
+    assert (outcome, "timeout of 0.05 s" in text) == ("failed", True)
+    assert stopped.get(timeout=5)
