@@ -246,13 +246,14 @@ async def _answer_one(
     principal: Principal,
 ) -> bool:
     for entry in trial.interrupts:
-        for key in (entry.id, entry.name):
-            if key in answers:
-                answer = answers[key]
-                if callable(answer):
-                    answer = answer(entry)
-                    if inspect.isawaitable(answer):
-                        answer = await answer
-                await trial.respond(entry.id, answer, principal=principal)
-                return True
+        key = entry.id if entry.id in answers else entry.name
+        if key not in answers:
+            continue
+        answer = answers[key]
+        if callable(answer):
+            answer = answer(entry)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        await trial.respond(entry.id, answer, principal=principal)
+        return True
     return False

@@ -15,6 +15,7 @@ from abeyance.core.model import (
     Edge,
     Else,
     GraphSpec,
+    Join,
     OnError,
     Rule,
     SubgraphNode,
@@ -111,7 +112,27 @@ def unused(base: str, taken: Collection[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def condition(when: Any, intake: Intake, told: str) -> Condition:
+def edges(
+    intake: Intake, source: str | Sequence[str], target: str, *, when: Any, join: Join
+) -> list[Edge]:
+    """The edge that is declared so; none if its target is no name. What is wrong with it is noted."""
+    told = f"the edge from {source!r} to {target!r}"
+    sources = intake.names(source, told)
+    targets = intake.names([target], told)
+    condition = _condition(when, intake, told)
+    return [
+        Edge(
+            sources=sources,
+            target=name,
+            condition=condition,
+            join=join,
+            gathers=not isinstance(source, str),
+        )
+        for name in targets
+    ]
+
+
+def _condition(when: Any, intake: Intake, told: str) -> Condition:
     """When an edge fires, as its author says; what is wrong with it is noted."""
     match when:
         case None:

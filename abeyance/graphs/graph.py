@@ -275,21 +275,8 @@ class Graph:
         `when` is a mapping of paths of the values to what they must equal (all of them), or `"else"`.
         `join="arrived"` starts the target with what came when no more can come.
         """
-        told = f"the edge from {source!r} to {target!r}"
-        sources = self._intake.names(source, told)
-        targets = self._intake.names([target], told)
-        condition = building.condition(when, self._intake, told)
         self._spec = None
-        self._edges += [
-            Edge(
-                sources=sources,
-                target=target,
-                condition=condition,
-                join=join,
-                gathers=not isinstance(source, str),
-            )
-            for target in targets
-        ]
+        self._edges += building.edges(self._intake, source, target, when=when, join=join)
 
     def route(
         self,
