@@ -321,7 +321,7 @@ async def test_a_url_in_the_result_of_a_tool_is_not_fetched_either() -> None:
 WITHOUT_THE_LIBRARY = """
 import asyncio, sys
 sys.modules["pydantic_ai"] = None
-import abeyance.agents.dialogue, abeyance.agents.injected
+import abeyance.agents.transcriptitem, abeyance.agents.injected
 import abeyance.agents.output, abeyance.agents.transcript
 from abeyance.agents.mediaurl import kept_from_downloading
 from abeyance.agents.modelcall import request

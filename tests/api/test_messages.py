@@ -269,14 +269,14 @@ async def test_a_message_that_cannot_be_accepted_changes_nothing(  # noqa: PLR09
         ({"text": "x", "sender": "root"}, "/sender"),
         ({"text": "x", "capabilities": ["*"]}, "/capabilities"),
         ({"text": "x", "colour": "red"}, "/colour"),
-        ({"parts": [{"type": "text", "text": ""}]}, "/parts/0/text/text"),
+        ({"parts": [{"type": "text", "text": ""}]}, "/parts/0/text"),
         ({"parts": [{"type": "song"}]}, "/parts/0"),
         (
             {"parts": [{"type": "media", "media_type": "png", "data": ""}]},
-            "/parts/0/media/media_type",
+            "/parts/0/media_type",
         ),
-        ({"parts": [{"type": "media", "media_type": "a/b", "data": "?"}]}, "/parts/0/media/data"),
-        ({"parts": [{"type": "media", "media_type": "a/b"}]}, "/parts/0/media"),
+        ({"parts": [{"type": "media", "media_type": "a/b", "data": "?"}]}, "/parts/0/data"),
+        ({"parts": [{"type": "media", "media_type": "a/b"}]}, "/parts/0"),
         ([], ""),
     ],
 )
