@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import Any, Final
 
 import jsonschema_rs
@@ -80,7 +81,7 @@ def faults_of(schema: Json, answer: Json) -> tuple[SchemaFault, ...]:
         message = "it does not fit the schema, and is too large for the place to be searched for"
         return (SchemaFault(pointer="", message=message),)
     found: list[SchemaFault] = []
-    for error in validator.iter_errors(answer):
+    for error in chain.from_iterable(map(_likely, validator.iter_errors(answer))):
         pointer = "".join(f"/{escaped(str(part))}" for part in error.instance_path)
         # A part that is there although its schema is `false`: what the library says of it helps nobody.
         is_needless = error.message.startswith("False schema does not allow")
@@ -89,6 +90,29 @@ def faults_of(schema: Json, answer: Json) -> tuple[SchemaFault, ...]:
         if len(found) == _MOST_FAULTS:
             break
     return tuple(found)
+
+
+def _likely(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.ValidationError]:
+    """What an answer that could be one of several things misses of the one that it seems to be."""
+    place = len(error.instance_path)
+    seeming = [
+        branch
+        for branch in getattr(error.kind, "context", ())
+        if not any(_is_of_another(each, place) for each in branch)
+    ]
+    if len(seeming) == 1:
+        for each in seeming[0]:
+            yield from _likely(each)
+    else:
+        yield error
+
+
+def _is_of_another(error: jsonschema_rs.ValidationError, place: int) -> bool:
+    """Whether the thing itself is of another kind, or a member that names its kind names another."""
+    depth = len(error.instance_path) - place
+    return (depth == 0 and error.kind.name in {"type", "const", "enum"}) or (
+        depth == 1 and error.kind.name == "const"
+    )
 
 
 def escaped(part: str) -> str:

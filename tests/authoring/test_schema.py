@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
@@ -38,8 +38,44 @@ class Either(BaseModel):
     parts: list[Both | Either]
 
 
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: int
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    owner: Address | None = None
+
+
 def pointers(response: Any, answer: Json) -> list[str]:
     return [fault.pointer for fault in faults_of(schema_of(response), answer)]
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "expected"),
+    [
+        (
+            Account | None,
+            {"iban": "de", "addresses": [{"street": 1}]},
+            ["/addresses/0/street", "/iban"],
+        ),
+        (list[Account | None], [None, {"iban": 5}], ["/1/iban"]),
+        (Cat | Dog, {"kind": "dog", "owner": {"street": 5}}, ["/owner/street"]),
+        (
+            Annotated[Cat | Dog, Field(discriminator="kind")],
+            {"kind": "cat", "lives": "9"},
+            ["/lives"],
+        ),
+        (Cat | Dog, {"kind": "cow"}, [""]),
+        (Account | None, "none", [""]),
+        (int | str, [], [""]),
+    ],
+)
+def test_where_an_answer_could_be_one_of_several_things_it_is_told_what_it_misses_of_the_likely_one(
+    response: Any, answer: Json, expected: list[str]
+) -> None:
+    assert sorted(set(pointers(response, answer))) == expected
 
 
 @pytest.mark.parametrize(
