@@ -113,6 +113,14 @@ class Intake:
             return None
         return copy.deepcopy(value)
 
+    def text(self, value: object, told: str) -> str:
+        """A text; a question mark in place of what is none."""
+        if isinstance(value, str):
+            value = self.json(value, told)
+        else:
+            self.note(f"{told}: {value!r} is no text")
+        return value if isinstance(value, str) else "?"
+
     def schema(self, response: Any, told: str) -> Json:
         """The JSON Schema of what an answer may be."""
         try:

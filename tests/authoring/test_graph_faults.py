@@ -198,7 +198,7 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
         ({"requested_capability": "*"}, "asks for the capability '*', which nobody can hold"),
         ({"requested_capability": "a,b"}, "which nobody can hold"),
         ({"requested_capability": "a\nb"}, "which nobody can hold"),
-        ({"prompt": 5}, "the node 'ask', question/prompt: Input should be a valid string"),
+        ({"prompt": 5}, "the interrupt 'ask', prompt=: 5 is no text"),
         ({"prompt": "\ud800"}, "the interrupt 'ask', prompt=: 'utf-8' codec can't encode"),
         ({"reason": "x" * 100_001}, "the interrupt 'ask' shows 1000"),
         ({"prompt": "x" * 100_001}, "may show 100000: keep large data elsewhere"),
