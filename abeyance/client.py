@@ -20,11 +20,8 @@ from abeyance.core.events import Message
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graphs.graph import Graph
-from abeyance.histories.closed import (
-    earlier_receipts,
-    edit_after_the_end,
-    respond_after_the_end,
-)
+from abeyance.histories.accepted import earlier_receipts
+from abeyance.histories.closed import edit_after_the_end, respond_after_the_end
 from abeyance.runs.controlled import Order, was_done
 from abeyance.runs.line import RPC, RunEnded
 from abeyance.runs.sessions import Sessions

@@ -188,7 +188,10 @@ class Rehearsal:
                 raise
             except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
                 outcome = wire.Failed(
-                    code=FailureCode.NODE_FAILED, message=described(error), journal=steps or None
+                    code=FailureCode.NODE_FAILED,
+                    message=described(error),
+                    journal=steps or None,
+                    patch=book.partial,
                 )
                 if attempt <= retries:
                     self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
@@ -201,7 +204,8 @@ class Rehearsal:
         if isinstance(outcome, wire.Finished | wire.Interrupted):
             self._tell_emitted(address, outcome.emitted)
         if isinstance(outcome, wire.Finished) and order.kind == "visit":
-            self._tell(f"{_what(address)}.finished", address)
+            ended = {} if outcome.ended is None else {"outcome": outcome.ended}
+            self._tell(f"{_what(address)}.finished", address, data=ended)
             if outcome.turn is not None:
                 self._tell("model.turn", address, data=outcome.turn)
         if isinstance(outcome, wire.Failed):

@@ -37,8 +37,8 @@ _LONGEST_NAME: Final = 100
 
 class Notebook:
     """`steps` are those that earlier attempts finished; `messages` counts those read in this pass.
-    `partial` is the patch with which the visit ends if it is stopped for good. `write` None: nothing can
-    be kept here.
+    `partial` is the patch with which the visit ends if it fails, is stopped for good, or ends while it
+    waits for an answer. `write` None: nothing can be kept here.
     """
 
     def __init__(

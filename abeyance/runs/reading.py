@@ -13,11 +13,12 @@ from typing import Self
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
-from abeyance.agents.dialogue import TranscriptItem
+from abeyance.agents.transcriptitem import TranscriptItem
 from abeyance.core.events import Message
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.histories import dialogue
-from abeyance.histories.closed import PAUSED_NATIVELY, Described, record_in
+from abeyance.histories import transcripts
+from abeyance.histories.closed import record_in
+from abeyance.histories.described import PAUSED_NATIVELY, Described
 from abeyance.histories.heads import heads
 from abeyance.runs.inbox import Inbox, InboxFilter
 from abeyance.runs.line import Line
@@ -208,7 +209,7 @@ class Reading:
             SettingsError: The extra `agents` is not installed.
         """
         described = await self._line.described(run_id)
-        return await dialogue.page(
+        return await transcripts.page(
             self.blobs,
             run_id,
             await self._transcripts(described),
