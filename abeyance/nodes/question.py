@@ -70,7 +70,11 @@ def question_of(
         requested_capability=intake.capability(requested_capability, told),
         timeout=intake.seconds(timeout, f"{told}, timeout="),
         on_timeout=intake.on_timeout(
-            on_timeout, told, response_schema=response_schema, answer_to=answer_to
+            on_timeout,
+            told,
+            response=response,
+            response_schema=response_schema,
+            answer_to=answer_to,
         ),
     )
 
