@@ -30,6 +30,16 @@ def _as_json(answer: Any) -> Json:
         ) from error
 
 
+def as_asked(response: Any, answer: Json) -> Any:
+    """An answer as the type that its question names; as it is, if that is none or a JSON Schema.
+
+    Raises pydantic's ValidationError if it does not fit that.
+    """
+    if response is None or isinstance(response, Mapping):
+        return answer
+    return TypeAdapter(response).validate_json(json.dumps(answer))
+
+
 def respond_order(
     answers: Mapping[str, Any] | None,
     *,
