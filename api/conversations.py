@@ -5,7 +5,6 @@ Runs that were started a moment ago are found: a workflow of the conversation's 
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Body, Path
@@ -19,7 +18,8 @@ from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import Name
 from abeyance.api.control import CancelBody, PauseBody, ResumeBody, demand_gates, leads_on
 from abeyance.api.ids import Key
-from abeyance.api.problems import invalid
+from abeyance.api.sent import fitted, message_of
+from abeyance.core.conversation import EXCLUSIVE
 from abeyance.errors import Code
 
 
@@ -137,27 +137,24 @@ async def resume(
     ),
 )
 async def steer(
-    conversation_id: ConversationId, body: MessageBody, who: Who, runs: Runs, key: Key
+    *,
+    conversation_id: ConversationId,
+    body: MessageBody,
+    who: Who,
+    behind: Behind,
+    runs: Runs,
+    key: Key,
 ) -> Steered:
     """Put a message into the mailbox of the one active run of the type `agent`.
 
     The same message again, by its `message_id` or the `Idempotency-Key`, is a `duplicate`.
     """
-    message = message_of(body, who.subject, who.capabilities, key)
+    message = message_of(body, who, key)
+    if message.action == "update_state":
+        for run_id in await runs.conversation_runs(conversation_id, session_type=EXCLUSIVE):
+            message = await fitted(message, run_id, behind, runs)
     steered = await runs.conversation_steer(conversation_id, message)
     return Steered(count=1, runs=[steered.run_id], **steered.receipt.model_dump())
-
-
-def message_of(
-    body: wire.MessageBody, sender: str, capabilities: tuple[str, ...], key: str | None
-) -> wire.SteerMessage:
-    """A message as a run gets it, under an id by which a repeat is known. Raises `invalid_body`."""
-    if None not in (key, body.message_id) and key != body.message_id:
-        told = f"{body.message_id!r} is not the Idempotency-Key {key!r}: give one, or both the same"
-        raise invalid([{"pointer": "/message_id", "message": told}])
-    given = {name: getattr(body, name) for name in body.model_fields_set}
-    given["message_id"] = body.message_id or key or uuid.uuid4().hex
-    return wire.SteerMessage(**given, sender=sender, capabilities=capabilities)
 
 
 def _given(body: wire.ControlBody | None) -> dict[str, object]:
