@@ -37,6 +37,25 @@ async def test_a_key_starts_one_run_for_good(api: Api) -> None:
     assert problem(other, 409, "idempotency_conflict")["run_id"] == run_id
 
 
+async def test_a_key_starts_one_run_also_where_its_id_is_given_and_may_be_used_again(
+    api: Api,
+) -> None:
+    headers = {"Idempotency-Key": new_id("key")}
+    run_id = new_id()
+    body = {"graph": "gated", "input": {}, "run_id": run_id, "reuse": True}
+    first = await api.http.post("/runs", json=body, headers=headers)
+    await api.http.post(f"/runs/{run_id}/cancel", json={})
+    await api.until(run_id, "cancelled")
+    again = await api.http.post("/runs", json=body, headers=headers)
+    other = await api.http.post("/runs", json={**body, "input": {"amount": 2}}, headers=headers)
+    anew = await api.http.post("/runs", json=body, headers={"Idempotency-Key": new_id("key")})
+
+    assert [answer.status_code for answer in (first, again, anew)] == [201, 200, 201]
+    assert again.json()["status"] == "cancelled"
+    assert problem(other, 409, "idempotency_conflict")["run_id"] == run_id
+    assert anew.json()["created_at"] > first.json()["created_at"]
+
+
 async def test_a_key_is_known_after_the_history_was_handed_over(api: Api, site: Site) -> None:
     headers = {"Idempotency-Key": new_id("key")}
     body = {"graph": "gates", "input": {}, "limits": {"continue_as_new_after": 3}}
