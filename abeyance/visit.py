@@ -171,7 +171,8 @@ async def _asking(
                 )
                 raise Fatal(message) from error
         shown = [asdict(each.question) for each in asked.asked]
-        if (actual := size([shown, asked.saved, asked.reason])) > _LARGEST:
+        # Each question is listed with the reason of what it is a part of.
+        if (actual := size([shown, asked.saved, [asked.reason] * len(shown)])) > _LARGEST:
             message = (
                 f"{order.node!r} asks {len(asked.asked)} questions that take {actual} bytes with the "
                 f"state that it keeps, and they may take {_LARGEST}: show references to what is large"

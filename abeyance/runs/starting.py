@@ -63,15 +63,15 @@ class Starting(Conversations):
     ) -> Started:
         """Start a run of `graph`. To start the same again under the same id changes nothing.
 
-        `run_id` is generated unless given. `reuse` allows the id of a run that has ended. `request`
-        goes with an id that was made from a caller's key: a hash of the call, by which a repeat finds
-        its run, also an ended one. `interrupt_before` and `interrupt_after` name nodes (`"*"`: all) at
-        which a person looks at the values, beside those that the graph names; `on_error` is this run's
-        default for nodes that say nothing themselves. `allow_concurrent` lets an agent's run start in a
-        conversation that has an active one; where about `max_active_runs` are active (0: no matter how
-        many), the policy says what happens. Raises the refusals `invalid_run_id`, `invalid_input`,
-        `unknown_node`, `invalid_body`, `payload_too_large`, `run_exists`, `idempotency_conflict`,
-        `conversation_busy` and `too_many_runs`.
+        `run_id` is generated unless given. `reuse` allows the id of a run that has ended. `request` goes
+        with a caller's key: a hash of the call, by which a repeat finds its run, also an ended one; where
+        the caller gave the id too, behind a hash of the key and a dot. `interrupt_before` and
+        `interrupt_after` name nodes (`"*"`: all) at which a person looks at the values, beside those that
+        the graph names; `on_error` is this run's default for nodes that say nothing themselves.
+        `allow_concurrent` lets an agent's run start in a conversation that has an active one; where about
+        `max_active_runs` are active (0: no matter how many), the policy says what happens. Raises the
+        refusals `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`,
+        `run_exists`, `idempotency_conflict`, `conversation_busy` and `too_many_runs`.
         """
         launch = Launch.of(
             graph,
@@ -87,6 +87,8 @@ class Starting(Conversations):
             interrupt_after=interrupt_after,
             on_error=on_error,
         )
+        if reuse and request is not None and await self._is_repeat(launch):
+            return Started(run_id=launch.start.run_id, created=False)
         claim = _claim_of(launch, allow_concurrent=allow_concurrent)
         try:
             if claim is not None:
@@ -152,6 +154,14 @@ class Starting(Conversations):
         except Refusal:
             return False
         return True
+
+    async def _is_repeat(self, launch: Launch) -> bool:
+        """Whether this very call has started the run that has the id."""
+        try:
+            described = await self._line.described(launch.start.run_id)
+        except Refusal:
+            return False
+        return launch.repeats(described)
 
     async def _already_started(self, launch: Launch) -> Started:
         run_id = launch.start.run_id

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from abeyance import wire
 from abeyance.core.canonical import Json
@@ -28,6 +29,16 @@ def _as_json(answer: Any) -> Json:
             f"The answer is {message}. The interrupt stays open.",
             errors=[{"pointer": "", "message": message}],
         ) from error
+
+
+def as_asked(response: Any, answer: Json) -> Any:
+    """An answer as the type that its question names; as it is, if that is none or a JSON Schema.
+
+    Raises pydantic's ValidationError if it does not fit that.
+    """
+    if response is None or isinstance(response, Mapping):
+        return answer
+    return TypeAdapter(response).validate_json(json.dumps(answer))
 
 
 def respond_order(
