@@ -6,6 +6,7 @@ and being stopped pass through, because they are not the model's to deal with.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -29,6 +30,7 @@ from abeyance.wire import refuse_too_deep
 
 OnUnknown: TypeAlias = Literal["ask", "retry", "fail"]
 
+_PASSED_ON: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
@@ -101,9 +103,10 @@ class Tool:
             returned = await call(self.function, *work.args, **work.keywords)
             # Something may have been put deep into it that could not be written back.
             context.agent_state.changes()
-        except (Fatal, ValuesError, CallError):
+        except (Fatal, ValuesError, CallError, *_PASSED_ON):
             raise
-        except Exception as error:
+        except BaseException as error:
+            # Also what is no Exception, or the attempt would count as lost and the call be made again.
             if suspended_by(error) is not None:
                 raise
             raise ToolFailed(described(error)) from error
