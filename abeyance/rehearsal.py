@@ -27,6 +27,7 @@ from abeyance.nodes.notebook import Notebook
 from abeyance.nodes.outcome import visit_ended
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.values import limits as limits_
+from abeyance.views import run_view
 from abeyance.visit import context_of, graph_for, run_visit
 
 BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -110,7 +111,9 @@ class Rehearsal:
                 self._tell(effect.type, effect.address, effect.actor, effect.data)
             case effects.Yield():
                 self._apply(events.TaskBegan(now=self._now))
-            case effects.StopNode() | effects.Finish():
+            case effects.Finish():
+                self._tell_end()
+            case effects.StopNode():
                 # Visits run one after another here, so none is under way when something else happens.
                 pass
             case _:
@@ -209,6 +212,23 @@ class Rehearsal:
                 message=outcome.message,
             )
         self._apply(visit_ended(address, outcome, self._now))
+
+    def _tell_beginning(self) -> None:
+        told = {
+            "graph": self._state.spec.name,
+            "graph_version": self._graph.build().version,
+            "conversation_id": None,
+            "session_type": "agent",
+        }
+        self._tell("run.started", None, "tester", told)
+
+    def _tell_end(self) -> None:
+        view = run_view(self._state, wire.StartRun(run_id=self._state.run_id))
+        told: dict[str, Json] = {"reason": view.reason}
+        if view.error is not None:
+            told |= {"code": view.error.code, "message": view.error.message}
+        address = None if view.error is None else view.error.address
+        self._tell(f"run.{view.status}", address, view.cancelled_by, told)
 
     def _tell_emitted(self, address: str, emitted: tuple[wire.Emitted, ...]) -> None:
         for each in emitted:

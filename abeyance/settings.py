@@ -50,7 +50,7 @@ class Settings(BaseSettings):
 
     `app` names the graphs: `package.module:attribute`. `tokens_file` turns authentication on,
     and so do `jwt_issuer`, `jwt_audience` and `jwt_jwks` (where its keys are), for JSON Web Tokens whose
-    claim `jwt_capabilities` holds what their owners may do.
+    claim `jwt_capabilities` (with dots, a claim within others) holds what their owners may do.
     `allowed_hosts` are further names, or `name:port`, by which the API is reached, such as that of a
     proxy before it (separated by commas). `metrics_address` is where a worker serves Prometheus metrics;
     `enable_metrics` is whether ours are recorded at all, `open_metrics` whether an API with

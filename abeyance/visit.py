@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
@@ -198,43 +198,11 @@ async def _run_code(
     returned = await call(code.function, *(state, context)[: code.takes], **named)
     # Fails closed: code that caught its own question has not heard what a person says to it.
     context.notebook.demand_no_open_question()
-    goto: str | None = None
-    sends: tuple[events.Send, ...] | None = None
-    changes: Any = returned
-    more: dict[str, Any] = {}
-    if isinstance(returned, Returned):
-        goto, sends, changes = returned.goto, returned.sends, returned.patch
-        more = {
-            "result": returned.result,
-            "ended": returned.ended,
-            "turn": returned.turn,
-            "unread": returned.unread,
-            "uncounted": returned.uncounted,
-        }
-    elif isinstance(returned, Goto):
-        chosen, changes = returned.node, returned.patch
-        if isinstance(chosen, str):
-            goto = chosen
-        elif _are_sends(chosen):
-            sends = _sent(order.node, chosen)
-        else:
-            return _failed(
-                FailureCode.UNKNOWN_NODE,
-                f"the node {order.node!r} returned a Goto to {chosen!r}; it takes the name of a node, "
-                "or a list of Send",
-            )
-    elif _are_sends(returned):
-        sends, changes = _sent(order.node, returned), None
-    if changes is None:
-        changes = {}
-    if not isinstance(changes, Mapping):
-        return _failed(
-            FailureCode.INVALID_PATCH,
-            f"the node {order.node!r} returned a {type(changes).__name__}; a node returns a mapping "
-            "of the fields that it changes, a Goto, a list of Send, or None",
-        )
+    read = _read(order.node, returned)
+    if isinstance(read, wire.Failed):
+        return read
     try:
-        patch = graph.states.patch(changes)
+        patch = graph.states.patch(read.patch)
         after = merged(graph.build(), order.values, patch)
         graph.states.check_merged(after, patch)
     except (ValuesError, PatchError) as error:
@@ -245,13 +213,52 @@ async def _run_code(
             f"the patch of {order.node!r} makes the values {actual} bytes large, and they may take "
             f"{_LARGEST}: keep large data elsewhere, and a reference to it in the values",
         )
-    is_decided = goto is not None or sends is not None
-    routed = () if is_decided else await _routed(graph, order.node, deciders, after)
-    fired = await _fired(order, after)
-    return wire.Finished(patch=patch, goto=goto, sends=sends, routed=routed, fired=fired, **more)
+    is_decided = read.goto is not None or read.sends is not None
+    return wire.Finished(
+        patch=patch,
+        goto=read.goto,
+        sends=read.sends,
+        routed=() if is_decided else await _routed(graph, order.node, deciders, after),
+        fired=await _fired(order, after),
+        result=read.result,
+        ended=read.ended,
+        turn=None if read.turn is None else dict(read.turn),
+        unread=read.unread,
+        uncounted=read.uncounted,
+    )
 
 
-def _are_sends(returned: Any) -> bool:
+def _read(node: str, returned: Any) -> Returned | wire.Failed:
+    """What a node's function returned, in the one form of all that it may return."""
+    match returned:
+        case Returned():
+            return returned
+        case Goto(node=str() as goto, patch=changes):
+            found = Returned(patch={} if changes is None else changes, goto=goto)
+        case Goto(node=chosen, patch=changes) if _are_sends(chosen):
+            found = Returned(patch={} if changes is None else changes, sends=_sent(node, chosen))
+        case Goto(node=chosen):
+            return _failed(
+                FailureCode.UNKNOWN_NODE,
+                f"the node {node!r} returned a Goto to {chosen!r}; it takes the name of a node, or a "
+                "list of Send",
+            )
+        case _ if _are_sends(returned):
+            found = Returned(sends=_sent(node, returned))
+        case None:
+            found = Returned()
+        case _:
+            found = Returned(patch=returned)
+    if not isinstance(found.patch, Mapping):
+        return _failed(
+            FailureCode.INVALID_PATCH,
+            f"the node {node!r} returned a {type(found.patch).__name__}; a node returns a mapping of "
+            "the fields that it changes, a Goto, a list of Send, or None",
+        )
+    return found
+
+
+def _are_sends(returned: Any) -> TypeGuard[Sequence[Send]]:
     return isinstance(returned, list | tuple) and all(isinstance(each, Send) for each in returned)
 
 

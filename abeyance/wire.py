@@ -358,6 +358,12 @@ class EditDeadline(DeadlineBody):
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
 
+class WhichInterrupt(Request):
+    """Of which interrupt something is asked."""
+
+    interrupt_id: str
+
+
 class Receipts(Record):
     """What became of the answers of one call."""
 

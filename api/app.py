@@ -40,13 +40,15 @@ from abeyance.api import (
 from abeyance.api import graphs as served
 from abeyance.api.auth import Tokens
 from abeyance.api.backend import Backend, Link
-from abeyance.api.guard import Guard, is_loopback
+from abeyance.api.guard import Guard
 from abeyance.api.issuer import Issuer
 from abeyance.api.metered import measure
+from abeyance.api.parameters import DESCRIBED
 from abeyance.app import load_graphs
 from abeyance.client import Client
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.graphs.graph import Graph
+from abeyance.loopback import is_loopback
 from abeyance.settings import Settings
 from abeyance.storage.location import check_reach
 
@@ -97,10 +99,12 @@ def create_app(
         max_body_size=settings.max_body_size,
         ui_origins=settings.ui_origin,
     )
-    for part in (health, served, lists, runs, interrupts, control, messages, edits, events):
+    for part in (health, inbox):
         app.include_router(part.router)
-    for part in (transcripts, conversations, batch, admin, inbox):
-        app.include_router(part.router)
+    for part in (served, lists, runs, interrupts, control, messages, edits, events):
+        app.include_router(part.router, dependencies=[DESCRIBED])
+    for part in (transcripts, conversations, batch, admin):
+        app.include_router(part.router, dependencies=[DESCRIBED])
     if settings.keyring or settings.storage is not None:
         app.include_router(codec.router)
     problems.install(app)

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,7 +19,7 @@ from fastapi import Depends, Request
 from fastapi.params import Depends as Dependency
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from abeyance.api.issuer import Issuer, unfit
+from abeyance.api.issuer import LEEWAY_SECONDS, Issuer, unfit
 from abeyance.api.problems import invalid
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
 from abeyance.errors import Code, Refusal, SettingsError
@@ -46,6 +47,14 @@ class Grant(BaseModel):
 
 
 _GRANTS: Final = TypeAdapter(tuple[Grant, ...])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Who was let in, and until when, as a time in seconds; None is for as long as they like."""
+
+    principal: Principal
+    until: float | None = None
 
 
 class Tokens:
@@ -91,14 +100,14 @@ class Tokens:
         """Whether a request needs a token."""
         return self._grants is not None or self._issuer is not None
 
-    async def principal(self, request: Request) -> Principal:
-        """Who is calling.
+    async def admitted(self, request: Request) -> Admission:
+        """Who is calling, and until when that holds.
 
         Raises `unauthenticated`, `invalid_body` for a header that names nobody, and Unavailable where an
         issuer's token cannot be checked now.
         """
         if not self.are_required:
-            return _as_claimed(request)
+            return Admission(principal=_as_claimed(request))
         for header in (SUBJECT_HEADER, CAPABILITIES_HEADER):
             if header in request.headers:
                 raise _unknown(
@@ -114,10 +123,15 @@ class Tokens:
             if hmac.compare_digest(grant.sha256.lower(), digest):
                 found = grant
         if found is not None:
-            return Principal(subject=found.subject, capabilities=found.capabilities)
+            known = Principal(subject=found.subject, capabilities=found.capabilities)
+            return Admission(principal=known)
         if self._issuer is None:
             raise _unknown("The token is not one of ours, or no longer.")
-        return _vouched_for(await self._issuer.claims(token.strip()), self._issuer.claim)
+        claims = await self._issuer.claims(token.strip())
+        return Admission(
+            principal=_vouched_for(claims, self._issuer.claim),
+            until=float(claims["exp"]) + LEEWAY_SECONDS,
+        )
 
 
 def _vouched_for(claims: Mapping[str, Any], claim: str) -> Principal:
@@ -125,7 +139,7 @@ def _vouched_for(claims: Mapping[str, Any], claim: str) -> Principal:
     subject = claims["sub"]
     if (fault := _subject_fault(subject)) is not None:
         raise unfit(f"names nobody (sub): {fault}")
-    listed = claims.get(claim)
+    listed = _found(claims, claim)
     capabilities = listed.split() if isinstance(listed, str) else [] if listed is None else listed
     if (
         not isinstance(capabilities, list)
@@ -137,6 +151,16 @@ def _vouched_for(claims: Mapping[str, Any], claim: str) -> Principal:
             f"of 1 to {_MOST_CHARS} characters, as a list or with spaces between them"
         )
     return Principal(subject=subject, capabilities=tuple(capabilities))
+
+
+def _found(claims: Mapping[str, Any], claim: str) -> Any:
+    # A name may have dots itself; without a claim of that name they lead into mappings.
+    if claim in claims:
+        return claims[claim]
+    here: Any = claims
+    for name in claim.split("."):
+        here = here.get(name) if isinstance(here, Mapping) else None
+    return here
 
 
 def _as_claimed(request: Request) -> Principal:
@@ -185,9 +209,17 @@ def _unknown(message: str) -> Refusal:
     return Refusal(Code.UNAUTHENTICATED, message)
 
 
-async def _principal(request: Request) -> Principal:
+async def _admission(request: Request) -> Admission:
     tokens: Tokens = request.app.state.backend.tokens
-    return await tokens.principal(request)
+    return await tokens.admitted(request)
+
+
+Admitted = Annotated[Admission, Depends(_admission)]
+"""Who is calling, and until when."""
+
+
+async def _principal(admitted: Admitted) -> Principal:
+    return admitted.principal
 
 
 Who = Annotated[Principal, Depends(_principal)]

@@ -5,7 +5,6 @@ Runs that were started a moment ago are found: a workflow of the conversation's 
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Body, Path
@@ -16,10 +15,10 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, STEER, Who
 from abeyance.api.backend import Behind, Runs
-from abeyance.api.bodies import Name
+from abeyance.api.bodies import Name, given_in
 from abeyance.api.control import CancelBody, PauseBody, ResumeBody, demand_gates, leads_on
 from abeyance.api.ids import Key
-from abeyance.api.problems import invalid
+from abeyance.api.messages import message_of
 from abeyance.errors import Code
 
 
@@ -70,7 +69,7 @@ async def interrupt(
     conversation_id: ConversationId, who: Who, runs: Runs, key: Key, body: CancelBody = None
 ) -> Reached:
     """Cancel every active run of a conversation. That there is none is no error."""
-    order = wire.Cancel(**_given(body), actor=who.subject, key=key)
+    order = wire.Cancel(**given_in(body), actor=who.subject, key=key)
     return Reached.of(await runs.conversation_interrupt(conversation_id, order))
 
 
@@ -96,10 +95,10 @@ async def pause(
     body: PauseBody = None,
 ) -> Reached:
     """Pause every active run of a conversation, as a single one is paused."""
-    if body is not None and leads_on(body):
+    if leads_on(body):
         for run_id in await runs.conversation_runs(conversation_id):
             await demand_gates(run_id, who, behind, runs)
-    order = wire.Pause(**_given(body), actor=who.subject, key=key)
+    order = wire.Pause(**given_in(body), actor=who.subject, key=key)
     return Reached.of(await runs.conversation_pause(conversation_id, order))
 
 
@@ -115,7 +114,7 @@ async def resume(
     conversation_id: ConversationId, who: Who, runs: Runs, key: Key, body: ResumeBody = None
 ) -> Reached:
     """Let every active run of a conversation go on."""
-    order = wire.Resume(**_given(body), actor=who.subject, key=key)
+    order = wire.Resume(**given_in(body), actor=who.subject, key=key)
     return Reached.of(await runs.conversation_resume(conversation_id, order))
 
 
@@ -143,22 +142,6 @@ async def steer(
 
     The same message again, by its `message_id` or the `Idempotency-Key`, is a `duplicate`.
     """
-    message = message_of(body, who.subject, who.capabilities, key)
+    message = message_of(body, who, key)
     steered = await runs.conversation_steer(conversation_id, message)
     return Steered(count=1, runs=[steered.run_id], **steered.receipt.model_dump())
-
-
-def message_of(
-    body: wire.MessageBody, sender: str, capabilities: tuple[str, ...], key: str | None
-) -> wire.SteerMessage:
-    """A message as a run gets it, under an id by which a repeat is known. Raises `invalid_body`."""
-    if None not in (key, body.message_id) and key != body.message_id:
-        told = f"{body.message_id!r} is not the Idempotency-Key {key!r}: give one, or both the same"
-        raise invalid([{"pointer": "/message_id", "message": told}])
-    given = {name: getattr(body, name) for name in body.model_fields_set}
-    given["message_id"] = body.message_id or key or uuid.uuid4().hex
-    return wire.SteerMessage(**given, sender=sender, capabilities=capabilities)
-
-
-def _given(body: wire.ControlBody | None) -> dict[str, object]:
-    return {} if body is None else {name: getattr(body, name) for name in body.model_fields_set}

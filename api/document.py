@@ -15,7 +15,8 @@ _NOTES: Final = """\
 Runs of agent graphs that wait for people.
 
 Errors are problems (RFC 9457) whose `code` says what was wrong. Times are RFC 3339 in UTC; durations
-ISO 8601, or text such as `30s`, or seconds. A field that is not described is refused.
+ISO 8601, or text such as `30s`, or seconds. A field, or a parameter of a query, that is not described is
+refused.
 
 With authentication send `Authorization: Bearer <token>`. Without it the service listens on loopback
 only, and a request may name its principal in `X-Abeyance-Principal` (subject) and

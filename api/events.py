@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from abeyance import wire
 from abeyance.api import document, examples
-from abeyance.api.auth import READ
+from abeyance.api.auth import READ, Admitted
 from abeyance.api.backend import Behind, Events
 from abeyance.api.bodies import Listed
 from abeyance.api.ids import RunId
@@ -24,7 +24,7 @@ _JSON: Final = "application/json"
 class EventsAsked(BaseModel):
     """Which events."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
     after: str | None = Field(
         default=None, description="The id of an event: what came after it. None is from the oldest."
@@ -52,6 +52,7 @@ async def read_events(
     asked: Annotated[EventsAsked, Query()],
     events: Events,
     behind: Behind,
+    admitted: Admitted,
     request: Request,
     last_event_id: Annotated[
         str | None,
@@ -61,11 +62,13 @@ async def read_events(
     """Read what has happened in a run, in order; with `Accept: text/event-stream`, also what happens.
 
     Whoever goes on from the last id misses nothing and sees nothing twice. A stream ends after the
-    run's last event; of a page `next_cursor` is null then. A stream whose reader is too slow ends early.
+    run's last event; of a page `next_cursor` is null then. A stream ends early whose reader is too slow,
+    or whose token expires.
     """
     after = last_event_id or asked.after
     if _wants_stream(request.headers.get("accept", "")):
-        return EventStream(await events.opened(run_id, after), leaving=behind.leaving)
+        feed = await events.opened(run_id, after)
+        return EventStream(feed, leaving=behind.leaving, until=admitted.until)
     items, next_cursor = await events.page(run_id, after, asked.limit)
     return Listed(items=items, next_cursor=next_cursor)
 

@@ -28,7 +28,7 @@ _SHOWN_CHARS: Final = 100
 class Issuer:
     """Who signs tokens, for which audience, by which keys.
 
-    `claim` is the name of the claim that holds the capabilities.
+    `claim` is the name of the claim that holds the capabilities, or leads to it, with dots.
     """
 
     name: str

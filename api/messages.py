@@ -18,6 +18,7 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, READ, STEER, Who
 from abeyance.api.backend import Backend, Behind, Runs
+from abeyance.api.bodies import given_in
 from abeyance.api.ids import Key, RunId
 from abeyance.api.problems import invalid
 from abeyance.api.waiting import Length, sleep_unless, while_asked
@@ -183,6 +184,19 @@ async def pause_and_send(
     return await runs.pause_and_send(run_id, message, order)
 
 
+def message_of(body: wire.MessageBody, who: Principal, key: str | None) -> wire.SteerMessage:
+    """A message as a run gets it: from whom, and under an id by which a repeat is known.
+
+    Raises `invalid_body` if that id and the caller's key are two.
+    """
+    if None not in (key, body.message_id) and key != body.message_id:
+        told = f"{body.message_id!r} is not the Idempotency-Key {key!r}: give one, or both the same"
+        raise invalid([{"pointer": "/message_id", "message": told}])
+    message_id = body.message_id or key or uuid.uuid4().hex
+    given = {**given_in(body), "message_id": message_id}
+    return wire.SteerMessage(**given, sender=who.subject, capabilities=who.capabilities)
+
+
 async def _message(
     run_id: str,
     body: wire.MessageBody,
@@ -192,15 +206,12 @@ async def _message(
     runs: Client,
     key: str | None,
 ) -> wire.SteerMessage:
-    """What the run gets: under an id by which a repeat is known, and from whom."""
-    if None not in (key, body.message_id) and key != body.message_id:
-        told = f"{body.message_id!r} is not the Idempotency-Key {key!r}: give one, or both the same"
-        raise invalid([{"pointer": "/message_id", "message": told}])
-    given = {name: getattr(body, name) for name in body.model_fields_set}
-    given["message_id"] = body.message_id or key or uuid.uuid4().hex
-    if body.action == "update_state":
-        given["params"] = {**body.params, "patch": await _patch(run_id, body, behind, runs)}
-    return wire.SteerMessage(**given, sender=who.subject, capabilities=who.capabilities)
+    """The same for one run, whose graph says what a patch of its values may be."""
+    message = message_of(body, who, key)
+    if body.action != "update_state":
+        return message
+    params = {**body.params, "patch": await _patch(run_id, body, behind, runs)}
+    return wire.SteerMessage(**{**given_in(message), "params": params})
 
 
 async def _patch(run_id: str, body: wire.MessageBody, behind: Backend, runs: Client) -> object:

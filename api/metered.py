@@ -143,7 +143,7 @@ async def read_metrics(request: Request) -> Response:
     behind: Backend = request.app.state.backend
     instruments: Instruments = request.app.state.instruments
     if behind.tokens.are_required and not behind.settings.open_metrics:
-        demand(await behind.tokens.principal(request), _ADMIN)
+        demand((await behind.tokens.admitted(request)).principal, _ADMIN)
     return Response(instruments.exposed(), media_type=MEDIA_TYPE)
 
 

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
+from abeyance.values.statemodel import pointer
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -159,7 +160,7 @@ def _on_settings_error(_request: Request, error: Exception) -> Response:
 def _on_invalid_request(_request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
-    return refused(invalid([_fault(entry) for entry in error.errors()]))
+    return refused(invalid([_fault(entry, error.body) for entry in error.errors()]))
 
 
 def _on_http_exception(request: Request, error: Exception) -> Response:
@@ -202,11 +203,12 @@ def _on_defect(_request: Request, _error: Exception) -> Response:
     )
 
 
-def _fault(entry: Mapping[str, Any]) -> dict[str, str]:
+def _fault(entry: Mapping[str, Any], body: Any) -> dict[str, str]:
     place, *path = entry["loc"]
-    pointer = "".join(f"/{_escaped(str(part))}" for part in path)
-    fault = {"pointer": pointer, "message": _message(entry)}
-    return fault if place == "body" else {**fault, "in": str(place)}
+    message = _message(entry)
+    if place == "body":
+        return {"pointer": pointer(path, entry["type"], body), "message": message}
+    return {"pointer": pointer(path, entry["type"]), "message": message, "in": str(place)}
 
 
 def _message(entry: Mapping[str, Any]) -> str:
@@ -222,7 +224,3 @@ def _message(entry: Mapping[str, Any]) -> str:
             given = repr(entry.get("input"))
             shown = given if len(given) <= _SHOWN_CHARS else f"{given[:_SHOWN_CHARS]}..."
             return f"{text[:1].lower()}{text[1:]} (given: {shown})"
-
-
-def _escaped(part: str) -> str:
-    return part.replace("~", "~0").replace("/", "~1")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Final
@@ -27,7 +29,8 @@ class EventStream(StreamingResponse):
     """The events as they come; a comment every `heartbeat` seconds in which there was none.
 
     The end of the events is the end of the stream. If they cannot go on, the stream ends with a comment
-    that says why, and the reader may connect again with the last id. So it does when `leaving` is set.
+    that says why, and the reader may connect again with the last id. So it does when `leaving` is set,
+    and at the time `until`, in seconds, at which the token of the reader expires.
     """
 
     def __init__(
@@ -36,9 +39,10 @@ class EventStream(StreamingResponse):
         *,
         heartbeat: float = _HEARTBEAT_SECONDS,
         leaving: asyncio.Event | None = None,
+        until: float | None = None,
     ) -> None:
         self._events = events
-        self._text = _text(events, heartbeat, leaving or asyncio.Event())
+        self._text = _text(events, heartbeat, leaving or asyncio.Event(), until)
         super().__init__(self._text, media_type=MEDIA_TYPE, headers=_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,18 +59,25 @@ class EventStream(StreamingResponse):
 
 
 async def _text(
-    events: AsyncIterator[wire.Event], heartbeat: float, leaving: asyncio.Event
+    events: AsyncIterator[wire.Event],
+    heartbeat: float,
+    leaving: asyncio.Event,
+    until: float | None,
 ) -> AsyncGenerator[str, None]:
     coming: asyncio.Task[wire.Event | None] | None = None
     told = asyncio.create_task(leaving.wait())
     try:
         while True:
             coming = coming or asyncio.create_task(_next(events))
+            left = math.inf if until is None else max(0.0, until - time.time())
             await asyncio.wait(
-                {coming, told}, timeout=heartbeat, return_when=asyncio.FIRST_COMPLETED
+                {coming, told}, timeout=min(heartbeat, left), return_when=asyncio.FIRST_COMPLETED
             )
             if told.done():
                 yield ": this service is stopping: connect again, with the last id\n\n"
+                return
+            if until is not None and time.time() >= until:
+                yield ": the token has expired: connect again with another, and with the last id\n\n"
                 return
             if not coming.done():
                 yield ":\n\n"

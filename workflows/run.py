@@ -268,6 +268,10 @@ class AgentRun:
     def interrupts(self) -> list[wire.InterruptView]:
         return [*views.open_interrupts(self._state), *views.settled_interrupts(self._state)]
 
+    @workflow.query(description="One interrupt, with all that is known of it.")
+    def interrupt(self, which: wire.WhichInterrupt) -> wire.InterruptView:
+        return views.interrupt(self._state, which.interrupt_id)
+
     @workflow.query(description="Unread messages, in the order of reading.")
     def messages(self) -> list[events.Message]:
         return list(self._state.mailbox.queue)

@@ -1,9 +1,9 @@
 """One call of a tool: hooks that asked, the approval, the tool itself, and what the model is told.
 
-An approval is for one attempt. Before an approved tool begins, that it begins is written down, and when
-it has ended, its result. An attempt that finds the one and not the other knows that a worker was lost in
-the middle, and asks a person what became of the call, unless the tool says otherwise (Strands and others
-run such a call again).
+An approval is for one attempt. Before an approved tool begins, it is written down that it begins; when
+it has ended, its result is. An attempt that finds a beginning without a result knows that a worker was
+lost in the middle, and asks a person what became of the call, unless the tool says otherwise (Strands and
+others run such a call again).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from abeyance.agents.callerror import CallError, ToolFailed
 from abeyance.agents.hookrun import run_hooks
 from abeyance.agents.hooks import AfterToolCall
 from abeyance.agents.state import AgentState
-from abeyance.agents.toolcall import Tool, ToolContext
+from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.turn import blobs_of
 from abeyance.agents.values import AgentValues
 from abeyance.core.canonical import Json, size

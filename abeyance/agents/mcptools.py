@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from abeyance.agents.callerror import ResultError, ToolDeclarationError, ToolFailed
-from abeyance.agents.toolcall import Tool, ToolContext
+from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.toolform import tool
 from abeyance.core.canonical import Json, canonical
 from abeyance.errors import Blocked, FailureCode

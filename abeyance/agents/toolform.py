@@ -20,8 +20,8 @@ from abeyance.agents.callerror import (
     ToolFailed,
 )
 from abeyance.agents.signature import arguments_of
+from abeyance.agents.tool import OnUnknown, Tool, ToolContext
 from abeyance.agents.toolargs import Arguments, SchemaArguments
-from abeyance.agents.toolcall import OnUnknown, Tool, ToolContext
 from abeyance.core.canonical import Json
 from abeyance.duration import Duration
 from abeyance.nodes.code import can_take

@@ -37,7 +37,7 @@ from abeyance.nodes.returned import Returned
 from abeyance.storage.blobs import Blobs
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
 Prompt: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Told]]
 """What the model is told first, made of what a visit of the agent was entered with."""
@@ -281,26 +281,12 @@ class Turn:
                 patch["agent_state"] = memory.changes()
                 return Returned(patch=patch, goto=MODEL_NODE, turn=about)
             case Calls(calls=calls, known=early):
-                called, beyond = bounded(
-                    [
-                        Called(
-                            tool=each.tool_name,
-                            call_id=each.tool_call_id,
-                            arguments=each.args or {},
-                        )
-                        for each in calls
-                    ]
-                )
+                called, beyond = bounded([_called(each) for each in calls])
                 known = beyond | {
                     each.tool_call_id: callresults.error(str(each.content)) for each in early
                 }
                 following = await self._follow(called, known, self._gate(memory, ctx), ctx)
-                return Returned(
-                    patch={**patch, **following.patch},
-                    goto=following.goto,
-                    sends=following.sends,
-                    turn=about,
-                )
+                return replace(following, patch={**patch, **following.patch}, turn=about)
 
     async def _follow(
         self,
@@ -337,6 +323,10 @@ def blobs_of(ctx: Context) -> Blobs:
     """Where a visit keeps what is large."""
     assert ctx.blobs is not None  # noqa: S101 whoever runs visits hands them in
     return ctx.blobs
+
+
+def _called(call: ToolCallPart) -> Called:
+    return Called(tool=call.tool_name, call_id=call.tool_call_id, arguments=call.args or {})
 
 
 def _sum(before: Mapping[str, int], response: ModelResponse) -> dict[str, int]:

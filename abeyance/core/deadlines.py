@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import assert_never
 
-from abeyance.core import ending, flow, gate, messages, recall
+from abeyance.core import ending, flow, gate, messages, pausing, recall
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.ledger import Interrupt
@@ -65,12 +65,12 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
 def _pause_is_due(draft: Draft, pause: Pause) -> None:
     match pause.on_timeout:
         case ResumeRun():
-            resume(draft, TIMEOUT, "the pause's deadline passed")
+            pausing.resume(draft, TIMEOUT, "the pause's deadline passed")
         case Halt():
             ending.begin(draft, "halted", "pause-timeout", actor=TIMEOUT)
         case GoTo(node=node):
             _withdraw_everything(draft)
-            resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
+            pausing.resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
             flow.go(draft, draft.state.root.address, node)
         case _:
             assert_never(pause.on_timeout)
@@ -80,13 +80,6 @@ def _grace_is_over(draft: Draft, under_way: Ending) -> None:
     """Whatever still runs is left to itself."""
     draft.change(ending=replace(under_way, grace_until=None))
     ending.stop_running(draft, abandon=True)
-
-
-def resume(draft: Draft, actor: str, reason: str | None) -> None:
-    """The run is paused no longer."""
-    draft.change(pause=None)
-    draft.count(resume_count=1)
-    draft.tell("run.resumed", actor=actor, reason=reason)
 
 
 def _withdraw_everything(draft: Draft) -> None:

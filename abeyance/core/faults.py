@@ -297,8 +297,8 @@ def _finally_faults(spec: GraphSpec) -> Iterator[str]:
 
 
 def _reach_faults(spec: GraphSpec) -> Iterator[str]:
-    if spec.nodes and not spec.edges_from(START):
-        yield "nothing starts: add an edge from START"
+    if not spec.edges_from(START):
+        yield "nothing starts: add an edge from START" if spec.nodes else "there are no nodes"
         return
     reached: set[str] = set()
     waiting = [START]

@@ -17,7 +17,13 @@ from abeyance.core import items, media, recall
 from abeyance.core.address import Address
 from abeyance.core.canonical import size, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.events import Message, MessageSent, MessagesTaken, NodeFinished
+from abeyance.core.events import (
+    Message,
+    MessagesCleared,
+    MessageSent,
+    MessagesTaken,
+    NodeFinished,
+)
 from abeyance.core.mailbox import UndeliveredReason, cut
 from abeyance.core.model import GraphSpec, SubgraphNode
 from abeyance.core.state import Phase, RunState, Visit
@@ -145,6 +151,15 @@ def give_back(draft: Draft, visit: Visit, event: NodeFinished) -> None:
         draft.count(messages_delivered=-len(unread))
         for message in unread:
             draft.tell("message.returned", visit.address, message_id=message.message_id)
+
+
+def cleared(draft: Draft, event: MessagesCleared) -> None:
+    """Somebody throws the unread messages away."""
+    unread = draft.state.mailbox.queue
+    if unread:
+        report(draft, unread, "cleared")
+        draft.change(last_activity_at=event.now)
+        draft.tell("messages.cleared", actor=event.actor, count=len(unread))
 
 
 def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> None:

@@ -18,7 +18,7 @@ from abeyance.core.canonical import Json
 from abeyance.core.events import Call, CancelMode, Message, PauseMode, Send
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
-from abeyance.core.model import Decision, GraphSpec, OnPauseTimeout, SubgraphNode
+from abeyance.core.model import Decision, GraphSpec, Node, OnPauseTimeout, SubgraphNode
 
 FORMAT = 1
 """The version of a snapshot's form. A change that old code could not read raises it."""
@@ -357,6 +357,10 @@ class RunState:
             assert isinstance(inner, SubgraphNode)  # noqa: S101 a path leads through nothing else
             graph = inner.graph
         return graph
+
+    def node_of(self, visit: Visit) -> Node:
+        """The node that a visit is of."""
+        return self.graph_of(visit.scope).nodes[visit.node]
 
     def in_phase(self, phase: Phase) -> Iterator[Visit]:
         """The visits in one phase, oldest first."""

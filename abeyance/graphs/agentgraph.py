@@ -13,7 +13,7 @@ from abeyance.agents.approvals import APPROVE
 from abeyance.agents.call import ToolVisit
 from abeyance.agents.entry import Entry
 from abeyance.agents.input import Told, told
-from abeyance.agents.toolcall import Tool
+from abeyance.agents.tool import Tool
 from abeyance.agents.turn import Prompt, Turn
 from abeyance.agents.values import REMEMBERED, AgentValues
 from abeyance.core.events import Message, key_of

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from abeyance.core.faults import faults_of
 from abeyance.core.model import (
+    END,
+    START,
     Always,
     Condition,
+    Edge,
     Else,
     GraphSpec,
     OnError,
@@ -78,7 +81,8 @@ def nested(
     told = f"the nested graph {name!r}"
     return SubgraphNode(
         id=name,
-        graph=GraphSpec(name=graph.name),
+        # What stands for it until then has no fault of its own.
+        graph=GraphSpec(name=graph.name, edges=(Edge(sources=(START,), target=END),)),
         description=graph.description,
         input=intake.mapping(handed_in, f"{told}, input="),
         output=intake.mapping(handed_out, f"{told}, output="),

@@ -200,7 +200,9 @@ class Conversations(Reading, ABC):
                         rpc_timeout=RPC,
                     )
                 except WorkflowUpdateFailedError as error:
-                    raise refusal_of(error) from error
+                    if (refusal := refusal_of(error)) is None:
+                        raise
+                    raise refusal from error
 
         await patiently(claim.run_id, send, seconds=self.patience)
 

@@ -10,7 +10,7 @@ model has an open state: any field, and its nodes get a mapping.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from itertools import chain
 from operator import or_
@@ -277,14 +277,15 @@ class _InputSchema(GenerateJsonSchema):
 def pointed(error: ValidationError, given: Any = None) -> list[dict[str, str]]:
     """The faults that pydantic found, each with a JSON pointer to its place in what was given."""
     return [
-        {"pointer": _pointer(entry["loc"], entry["type"], given), "message": entry["msg"]}
+        {"pointer": pointer(entry["loc"], entry["type"], given), "message": entry["msg"]}
         for entry in error.errors(include_url=False, include_context=False, include_input=False)[
             :_MOST_ERRORS
         ]
     ]
 
 
-def _pointer(place: tuple[int | str, ...], type_: str, given: Any) -> str:
+def pointer(place: Sequence[int | str], type_: str, given: Any = None) -> str:
+    """A JSON pointer to where pydantic found a fault of this type in what was given."""
     parts: list[str] = []
     here = given
     for number, part in enumerate(place, 1):

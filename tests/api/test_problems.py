@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 from stack import Api, problem, served
@@ -88,3 +89,18 @@ async def test_a_temporal_that_was_not_set_up_is_told_as_unavailable(site: Site)
 
     assert "abeyance setup" in problem(response, 503, "unavailable")["detail"]
     assert int(response.headers["retry-after"]) > 0
+
+
+async def test_no_call_has_a_parameter_that_it_does_not_describe(api: Api) -> None:
+    calls = [
+        (method, re.sub(r"\{[^}]+\}", "x", path))
+        for path, methods in api.app.openapi()["paths"].items()
+        for method in methods
+        if path not in ("/healthz", "/readyz", "/metrics")
+    ]
+    for method, path in calls:
+        body: dict[str, str] | None = None if method == "get" else {}
+        answer = await api.http.request(method, f"{path}?surplus=1", json=body)
+        found = problem(answer, 422, "invalid_body")
+        assert [(e["pointer"], e["in"]) for e in found["errors"]] == [("/surplus", "query")], path
+    assert len(calls) > 30

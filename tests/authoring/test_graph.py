@@ -250,6 +250,7 @@ class Early(BaseModel):
 
 
 early = Graph("early", state=Early)
+early.edge(START, END)
 
 
 class Later(BaseModel):

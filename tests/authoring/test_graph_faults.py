@@ -315,6 +315,7 @@ def test_a_state_that_cannot_work_is_told(fields: dict[str, Any], told: str) -> 
         space["__annotations__"][name] = annotation
         space[name] = default
     graph = Graph("g", state=type("Odd", (BaseModel,), space))
+    graph.edge(START, END)
 
     assert told in only_fault(graph)
 
@@ -333,11 +334,14 @@ def test_a_state_that_cannot_work_is_told(fields: dict[str, Any], told: str) -> 
 )
 def test_a_reducer_on_what_it_works_on_is_no_fault(annotation: Any) -> None:
     space = {"__annotations__": {"x": annotation}, "x": None, "__module__": __name__}
+    graph = Graph("g", state=type("Fine", (BaseModel,), space))
+    graph.edge(START, END)
 
-    assert Graph("g", state=type("Fine", (BaseModel,), space)).build().fields["x"].reducer != "last"
+    assert graph.build().fields["x"].reducer != "last"
 
 
 def test_a_state_that_is_no_model_is_told() -> None:
     graph = Graph("g", state=dict)  # type: ignore[arg-type]
+    graph.edge(START, END)
 
     assert only_fault(graph) == "the state <class 'dict'> is no pydantic model"

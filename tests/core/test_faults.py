@@ -65,7 +65,7 @@ AFTER = FunctionNode(id="after")
 @pytest.mark.parametrize(
     "spec",
     [
-        GraphSpec(name="empty"),
+        GraphSpec(name="nothing_to_do", edges=(edge(START, END),)),
         of(),
         of(edge("a", END)),
         of(edge("a", "a", {"x": 1}), edge("a", END, "else")),
@@ -174,6 +174,7 @@ FAULTY = {
         edge("a", "after"), nodes=(AFTER,), finally_=("after",)
     ),
     "the node 'b' cannot be reached from START": of(nodes=(B,)),
+    "there are no nodes": GraphSpec(name="g"),
     "nothing starts: add an edge from START": GraphSpec(
         name="g", nodes={"a": FunctionNode(id="a")}
     ),

@@ -11,7 +11,7 @@ from abeyance.core import events
 from abeyance.core.canonical import Json, rfc3339, sha256
 from abeyance.core.events import Responded, SchemaFault
 from abeyance.core.ledger import Ledger, addressee, judge, receipt_of, refuse_strays
-from abeyance.core.model import START, Default, GoTo
+from abeyance.core.model import END, START, Default, GoTo
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
 from abeyance.errors import Code, Refusal
 
@@ -328,7 +328,7 @@ def test_an_answer_without_an_id_means_the_only_open_interrupt() -> None:
 
 @pytest.mark.parametrize("names", [(), ("one", "two")])
 def test_an_answer_without_an_id_is_ambiguous_otherwise(names: tuple[str, ...]) -> None:
-    run = Drive(graph(*map(gate, names), ways=[(START, name) for name in names]))
+    run = Drive(graph(*map(gate, names), ways=[(START, name) for name in names or [END]]))
 
     with pytest.raises(Refusal) as caught:
         addressee(run.state.ledger)

@@ -20,6 +20,7 @@ async def test_a_run_with_a_scripted_answer_completes() -> None:
     assert ended.status == "completed"
     assert ended.values["log"] == ["before", "after {'approved': True}"]
     assert [event.type for event in ended.events] == [
+        "run.started",
         "node.started",
         "node.finished",
         "interrupt.opened",
@@ -27,6 +28,7 @@ async def test_a_run_with_a_scripted_answer_completes() -> None:
         "interrupt.answered",
         "node.started",
         "node.finished",
+        "run.completed",
     ]
 
 

@@ -291,7 +291,9 @@ async def test_a_message_to_a_run_that_completes_is_taken_or_reported_or_refused
         receipts: dict[str, str | None] = {}
 
         async def send(index: int) -> None:
-            # From before its first node to after its end.
+            # From before its first node to after its end, which one of them waits for.
+            if index == 7:
+                await site.ended(run_id)
             await asyncio.sleep(index * number % 13 * 0.004)
             way = site.client.steer if index % 2 else site.client.send_message
             try:
@@ -315,7 +317,7 @@ async def test_a_message_to_a_run_that_completes_is_taken_or_reported_or_refused
         for batch in range(4):
             await asyncio.gather(*(one_run(8 * batch + number) for number in range(8)))
 
-    assert fates["refused"]
+    assert fates["refused"] >= 32
     assert fates["taken"] + fates["left"]
 
 

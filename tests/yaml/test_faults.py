@@ -260,7 +260,9 @@ def test_clips_without_the_extra_is_told_with_its_line_and_what_to_install(
 def test_what_is_wrong_with_a_nested_graph_of_python_is_told_where_it_is_named(
     folder: Path, faults: Faults
 ) -> None:
-    (folder / "empty_graphs.py").write_text("import abeyance\ngraph = abeyance.Graph('1st')\n")
+    (folder / "empty_graphs.py").write_text(
+        "import abeyance\ngraph = abeyance.Graph('1st')\ngraph.edge(abeyance.START, abeyance.END)\n"
+    )
     (told,) = faults(
         "nodes:\n  - id: a\n    kind: graph\n    config:\n      graph: 'empty_graphs:graph'\n"
     )
