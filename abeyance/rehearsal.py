@@ -88,9 +88,13 @@ class Rehearsal:
     async def _feed(self, event: events.Event) -> None:
         self._apply(event)
         for _ in range(MOST_STEPS):
-            if not self._wanted:
+            if self._wanted:
+                await self._perform(self._wanted.popleft())
+            elif (moment := self._state.next_deadline()) is not None and moment <= self._now:
+                # It has passed while code ran, or before it was asked.
+                self._apply(events.Ticked(now=self._now))
+            else:
                 return
-            await self._perform(self._wanted.popleft())
         message = (
             f"the run did {MOST_STEPS} things without coming to rest: a loop without a way out"
         )

@@ -36,7 +36,7 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
         visit,
         phase=Phase.WAITING,
         journal=event.journal,
-        saved=event.saved,
+        saved=visit.saved if event.saved is None else event.saved,
         interrupted=True,
         composite=event.composite,
         patch=event.patch,

@@ -221,4 +221,6 @@ async def test_a_deadline_that_has_passed_already_is_taken_at_once() -> None:
     graph.node(late)
     graph.edge(START, "late")
 
-    assert (await testing.run(graph)).values["said"] == "no"
+    trial = testing.InMemoryRun(graph)
+    await trial.start()
+    assert trial.values["said"] == "no"
