@@ -25,9 +25,9 @@ from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.histories.roster import roster
 from abeyance.parallel import each
 from abeyance.runid import conversation_workflow_id
-from abeyance.runs.line import RPC, refusal_of
+from abeyance.runs.line import RPC, is_lost, refusal_of
 from abeyance.runs.reading import Reading
-from abeyance.temporal.patience import NotFound, patiently
+from abeyance.temporal.patience import Again, NotFound, patiently
 from abeyance.temporal.turnstile import Turn, Turnstile
 
 _UNSTARTED: Final = timedelta(seconds=60)
@@ -191,6 +191,8 @@ class Conversations(Reading, ABC):
                         rpc_timeout=RPC,
                     )
                 except WorkflowUpdateFailedError as error:
+                    if is_lost(error):
+                        raise Again(str(error.cause)) from error
                     if (refusal := refusal_of(error)) is None:
                         raise
                     raise refusal from error

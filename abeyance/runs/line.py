@@ -270,7 +270,7 @@ class Line:
         if isinstance(cause, ApplicationError):
             if cause.type in _ANSWERS:
                 return cause
-            if cause.type in _LOST:
+            if is_lost(error):
                 return await self._cut_off(run_id, cause.message)
         # Somebody else's workflow does not know our updates, and is no run.
         await self.described(run_id)
@@ -278,6 +278,11 @@ class Line:
             f"the worker that has the run {run_id!r} could not take this: {cause}. It may be of another "
             "version than this client; the same call may be repeated."
         )
+
+
+def is_lost(error: WorkflowUpdateFailedError) -> bool:
+    """Whether an update went under in the server, and may be sent again under the same id."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type in _LOST
 
 
 def refusal_of(error: WorkflowUpdateFailedError) -> Refusal | None:
