@@ -222,7 +222,9 @@ def _visit_ended(
         case events.NodeInterrupted():
             asking.interrupted(draft, visit, event)
         case events.NodeStopped(journal=journal, patch=changes):
-            if draft.state.ending is not None:
+            if (under_way := draft.state.ending) is not None:
+                if not event.begun:
+                    messages.report_unread(draft, visit, under_way.outcome)
                 # What it had done by then is a part of what the run leaves.
                 if leaving.merge(draft, visit, changes) is not None:
                     draft.drop_visit(visit.address)
