@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         BeforeNode,
         BeforeToolCall,
     )
-    from abeyance.agents.toolcall import Tool, ToolContext
+    from abeyance.agents.tool import Tool, ToolContext
     from abeyance.agents.toolform import tool
     from abeyance.client import Client
     from abeyance.mcp.server import McpServer
@@ -84,8 +84,8 @@ _LATE = {
     "BeforeToolCall": "agents.hooks",
     "Client": "client",
     "McpServer": "mcp.server",
-    "Tool": "agents.toolcall",
-    "ToolContext": "agents.toolcall",
+    "Tool": "agents.tool",
+    "ToolContext": "agents.tool",
     "load": "yaml.loading",
     "testing": "testing",
     "tool": "agents.toolform",

@@ -55,14 +55,14 @@ def _read(app: str) -> tuple[Mapping[str, Graph], list[GraphError]]:
             if not isinstance(graph, Graph):
                 raise SettingsError(f"{app!r} holds a {type(graph).__name__}; {_HINT}")
             if graph.name in by_name:
-                raise SettingsError(f"{app!r} holds two graphs named {graph.name!r}")
+                raise SettingsError(f"{app!r} holds two graphs named {graph.name!r}: rename one")
             graph.build()
         except GraphError as error:
             faulty.append(error)
         else:
             by_name[graph.name] = graph
     if not (by_name or faulty):
-        raise SettingsError(f"{app!r} holds no graph")
+        raise SettingsError(f"{app!r} holds no graph; {_HINT}")
     return by_name, faulty
 
 

@@ -1,4 +1,4 @@
-"""The command line: `abeyance`. What its exit codes mean stands in `exit`."""
+"""The command line: `abeyance`. Its exit codes are explained in `commands.exit`."""
 
 from __future__ import annotations
 

@@ -20,11 +20,8 @@ from abeyance.core.events import Message
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graphs.graph import Graph
-from abeyance.histories.closed import (
-    earlier_receipts,
-    edit_after_the_end,
-    respond_after_the_end,
-)
+from abeyance.histories.accepted import earlier_receipts
+from abeyance.histories.closed import edit_after_the_end, respond_after_the_end
 from abeyance.runs.controlled import Order, was_done
 from abeyance.runs.line import RPC, RunEnded
 from abeyance.runs.sessions import Sessions
@@ -152,9 +149,8 @@ class Client(Sessions):
         `unknown_node`, `invalid_body`, `unknown_run`. Of an ended run the interrupt's own state decides.
         """
         await self._edit(run_id, "edit_deadline", order, key)
-        for entry in await self.interrupts(run_id, status="all"):
-            if entry.id == order.interrupt_id:
-                return entry
+        if (edited := await self.interrupt(run_id, order.interrupt_id)) is not None:
+            return edited
         raise Unavailable(f"the run {run_id!r} cannot be read now; the deadline was moved")
 
     async def _edit(self, run_id: str, name: str, order: wire.Request, key: str | None) -> None:

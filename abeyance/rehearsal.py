@@ -27,6 +27,7 @@ from abeyance.nodes.notebook import Notebook
 from abeyance.nodes.outcome import visit_ended
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.values import limits as limits_
+from abeyance.views import run_view
 from abeyance.visit import context_of, graph_for, run_visit
 
 BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -87,9 +88,13 @@ class Rehearsal:
     async def _feed(self, event: events.Event) -> None:
         self._apply(event)
         for _ in range(MOST_STEPS):
-            if not self._wanted:
+            if self._wanted:
+                await self._perform(self._wanted.popleft())
+            elif (moment := self._state.next_deadline()) is not None and moment <= self._now:
+                # It has passed while code ran, or before it was asked.
+                self._apply(events.Ticked(now=self._now))
+            else:
                 return
-            await self._perform(self._wanted.popleft())
         message = (
             f"the run did {MOST_STEPS} things without coming to rest: a loop without a way out"
         )
@@ -110,7 +115,9 @@ class Rehearsal:
                 self._tell(effect.type, effect.address, effect.actor, effect.data)
             case effects.Yield():
                 self._apply(events.TaskBegan(now=self._now))
-            case effects.StopNode() | effects.Finish():
+            case effects.Finish():
+                self._tell_end()
+            case effects.StopNode():
                 # Visits run one after another here, so none is under way when something else happens.
                 pass
             case _:
@@ -181,7 +188,10 @@ class Rehearsal:
                 raise
             except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
                 outcome = wire.Failed(
-                    code=FailureCode.NODE_FAILED, message=described(error), journal=steps or None
+                    code=FailureCode.NODE_FAILED,
+                    message=described(error),
+                    journal=steps or None,
+                    patch=book.partial,
                 )
                 if attempt <= retries:
                     self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
@@ -194,7 +204,8 @@ class Rehearsal:
         if isinstance(outcome, wire.Finished | wire.Interrupted):
             self._tell_emitted(address, outcome.emitted)
         if isinstance(outcome, wire.Finished) and order.kind == "visit":
-            self._tell(f"{_what(address)}.finished", address)
+            ended = {} if outcome.ended is None else {"outcome": outcome.ended}
+            self._tell(f"{_what(address)}.finished", address, data=ended)
             if outcome.turn is not None:
                 self._tell("model.turn", address, data=outcome.turn)
         if isinstance(outcome, wire.Failed):
@@ -205,6 +216,23 @@ class Rehearsal:
                 message=outcome.message,
             )
         self._apply(visit_ended(address, outcome, self._now))
+
+    def _tell_beginning(self) -> None:
+        told = {
+            "graph": self._state.spec.name,
+            "graph_version": self._graph.build().version,
+            "conversation_id": None,
+            "session_type": "agent",
+        }
+        self._tell("run.started", None, "tester", told)
+
+    def _tell_end(self) -> None:
+        view = run_view(self._state, wire.StartRun(run_id=self._state.run_id))
+        told: dict[str, Json] = {"reason": view.reason}
+        if view.error is not None:
+            told |= {"code": view.error.code, "message": view.error.message}
+        address = None if view.error is None else view.error.address
+        self._tell(f"run.{view.status}", address, view.cancelled_by, told)
 
     def _tell_emitted(self, address: str, emitted: tuple[wire.Emitted, ...]) -> None:
         for each in emitted:

@@ -13,7 +13,11 @@ from abeyance.shapes import Record
 
 
 class InterruptView(Record):
-    """An interrupt as people and programs see it."""
+    """An interrupt as people and programs see it.
+
+    `abridged`: so much is open beside it that its reason, payload and schema are left out, and the prompt
+    is cut; read by its id it is whole.
+    """
 
     id: str
     run_id: str
@@ -40,6 +44,7 @@ class InterruptView(Record):
     answer: Any = None
     settled_at: datetime | None = None
     settled_reason: str | None = None
+    abridged: bool = False
 
 
 class Metrics(Record):

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from abeyance import arrivals, wire
 from abeyance.agents import transcript
-from abeyance.agents.dialogue import TranscriptItem, shown
+from abeyance.agents.transcriptitem import TranscriptItem, shown
 from abeyance.core import events, ledger, recall
 from abeyance.core.canonical import Json
 from abeyance.core.ledger import Interrupt
@@ -28,7 +28,7 @@ from abeyance.core.state import Limits, RunState, Status
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
 from abeyance.graphs.graph import Graph
-from abeyance.histories.dialogue import chosen
+from abeyance.histories.transcripts import chosen
 from abeyance.rehearsal import BEGINNING, MOST_STEPS, Happened, Rehearsal
 from abeyance.values.answers import respond_order
 from abeyance.values.statemodel import ValuesError
@@ -83,6 +83,7 @@ class InMemoryRun(Rehearsal):
 
     async def start(self) -> None:
         """Begin, and go on until nothing can happen without an answer or the passing of time."""
+        self._tell_beginning()
         await self._feed(events.Started(now=self._now))
 
     async def respond(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from abeyance import wire
 from abeyance.core import machine, recall
-from abeyance.core.canonical import Json
+from abeyance.core.canonical import Json, size
 from abeyance.core.events import MessageSent
 from abeyance.core.ledger import Interrupt, Settled
 from abeyance.core.model import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
@@ -16,6 +17,9 @@ from abeyance.errors import Refusal
 
 _MOST_AGENTS: Final = 50
 """In a view, which others read too, who wait for something else."""
+_ABRIDGED_CHARS: Final = 200
+_BESIDE_BULK: Final = 500
+"""In bytes: ids, addresses and times of an interrupt."""
 
 
 def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
@@ -42,7 +46,7 @@ def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
         ended_at=state.updated_at if is_over else None,
         running=[visit.address for visit in state.in_phase(Phase.RUNNING)],
         agents=agents(state)[:_MOST_AGENTS],
-        interrupts=open_interrupts(state),
+        interrupts=open_interrupts(state, beside=state.root.size),
         queue_depth=len(state.mailbox.queue),
         max_queue_size=state.limits.max_queue_size,
         metrics=wire.Metrics(
@@ -99,14 +103,51 @@ def agents(state: RunState) -> list[wire.AgentView]:
     return found
 
 
-def open_interrupts(state: RunState) -> list[wire.InterruptView]:
-    """The open interrupts, in the order in which they were opened."""
-    return [_open_view(state, entry) for entry in state.ledger.open.values()]
+def open_interrupts(state: RunState, *, beside: int = 0) -> list[wire.InterruptView]:
+    """The open interrupts, in the order in which they were opened.
+
+    Temporal ends a run whose worker tells too much at once. So those that find no room any more are
+    abridged; `beside` is how many bytes are told with them.
+    """
+    room = state.limits.visit_bytes - beside
+    found = []
+    for entry in state.ledger.open.values():
+        if room > 0:
+            room -= size(_bulk_of(entry)) + _BESIDE_BULK
+        found.append(_open_view(state, entry) if room > 0 else _abridged_view(state, entry))
+    return found
+
+
+def interrupt(state: RunState, id_: str) -> wire.InterruptView:
+    """One interrupt, with all that is known of it. Raises KeyError if there is none."""
+    if (entry := state.ledger.open.get(id_)) is not None:
+        return _open_view(state, entry)
+    return _settled_view(state, state.ledger.settled[id_])
 
 
 def settled_interrupts(state: RunState) -> list[wire.InterruptView]:
     """The settled interrupts, in the order in which they were settled."""
     return [_settled_view(state, entry) for entry in state.ledger.settled.values()]
+
+
+def _bulk_of(entry: Interrupt) -> Json:
+    reasons = [parent.reason for parent in entry.parents]
+    shown = [entry.prompt, entry.reason, entry.payload, entry.response_schema, reasons]
+    return [*shown, on_timeout_text(entry.on_timeout)]
+
+
+def _abridged_view(state: RunState, entry: Interrupt) -> wire.InterruptView:
+    is_default = isinstance(entry.on_timeout, Default)
+    short = replace(
+        entry,
+        prompt=entry.prompt[:_ABRIDGED_CHARS],
+        reason=None,
+        payload=None,
+        response_schema=None,
+        parents=tuple(replace(parent, reason=None) for parent in entry.parents),
+    )
+    told: dict[str, Json] = {"on_timeout": None} if is_default else {}
+    return _open_view(state, short).model_copy(update={"abridged": True, **told})
 
 
 def _open_view(state: RunState, entry: Interrupt) -> wire.InterruptView:

@@ -9,15 +9,11 @@ the routes, because nothing but this may take its time or need a library.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Final, TypeAlias
-
-from pydantic import ConfigDict, TypeAdapter
-from pydantic_core import PydanticSerializationError
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from abeyance import wire
 from abeyance.agents.callerror import cut, described
@@ -35,11 +31,11 @@ from abeyance.nodes.interrupts import suspended_by
 from abeyance.nodes.notebook import Notebook
 from abeyance.nodes.returned import Returned
 from abeyance.storage.blobs import Blobs
+from abeyance.values.jsonable import as_json
 from abeyance.values.statemodel import ValuesError
 
 _LARGEST: Final = 1_500_000
 """In bytes: Temporal's server takes 2 MB in one payload, and answers travel with the values."""
-_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 Deciders: TypeAlias = Sequence[tuple[str, Callable[..., Any]]]
 """The route functions of a node, with the names of their routes."""
@@ -151,10 +147,11 @@ def _with_notes(outcome: wire.VisitOutcome, context: Context) -> wire.VisitOutco
                 "emitted": tuple(book.emitted),
                 "journal": book.steps or None,
                 "read": book.messages,
+                "patch": book.partial,
             }
             return outcome.model_copy(update=notes)
         case _:
-            return outcome.model_copy(update={"journal": book.steps or None})
+            return outcome.model_copy(update={"journal": book.steps or None, "patch": book.partial})
 
 
 async def _asking(
@@ -174,7 +171,8 @@ async def _asking(
                 )
                 raise Fatal(message) from error
         shown = [asdict(each.question) for each in asked.asked]
-        if (actual := size([shown, asked.saved, asked.reason])) > _LARGEST:
+        # Each question is listed with the reason of what it is a part of.
+        if (actual := size([shown, asked.saved, [asked.reason] * len(shown)])) > _LARGEST:
             message = (
                 f"{order.node!r} asks {len(asked.asked)} questions that take {actual} bytes with the "
                 f"state that it keeps, and they may take {_LARGEST}: show references to what is large"
@@ -197,42 +195,11 @@ async def _run_code(
     returned = await call(code.function, *(state, context)[: code.takes], **named)
     # Fails closed: code that caught its own question has not heard what a person says to it.
     context.notebook.demand_no_open_question()
-    goto: str | None = None
-    sends: tuple[events.Send, ...] | None = None
-    changes: Any = returned
-    more: dict[str, Any] = {}
-    if isinstance(returned, Returned):
-        goto, sends, changes = returned.goto, returned.sends, returned.patch
-        more = {
-            "result": returned.result,
-            "turn": returned.turn,
-            "unread": returned.unread,
-            "uncounted": returned.uncounted,
-        }
-    elif isinstance(returned, Goto):
-        chosen, changes = returned.node, returned.patch
-        if isinstance(chosen, str):
-            goto = chosen
-        elif _are_sends(chosen):
-            sends = _sent(order.node, chosen)
-        else:
-            return _failed(
-                FailureCode.UNKNOWN_NODE,
-                f"the node {order.node!r} returned a Goto to {chosen!r}; it takes the name of a node, "
-                "or a list of Send",
-            )
-    elif _are_sends(returned):
-        sends, changes = _sent(order.node, returned), None
-    if changes is None:
-        changes = {}
-    if not isinstance(changes, Mapping):
-        return _failed(
-            FailureCode.INVALID_PATCH,
-            f"the node {order.node!r} returned a {type(changes).__name__}; a node returns a mapping "
-            "of the fields that it changes, a Goto, a list of Send, or None",
-        )
+    read = _read(order.node, returned)
+    if isinstance(read, wire.Failed):
+        return read
     try:
-        patch = graph.states.patch(changes)
+        patch = graph.states.patch(read.patch)
         after = merged(graph.build(), order.values, patch)
         graph.states.check_merged(after, patch)
     except (ValuesError, PatchError) as error:
@@ -243,13 +210,52 @@ async def _run_code(
             f"the patch of {order.node!r} makes the values {actual} bytes large, and they may take "
             f"{_LARGEST}: keep large data elsewhere, and a reference to it in the values",
         )
-    is_decided = goto is not None or sends is not None
-    routed = () if is_decided else await _routed(graph, order.node, deciders, after)
-    fired = await _fired(order, after)
-    return wire.Finished(patch=patch, goto=goto, sends=sends, routed=routed, fired=fired, **more)
+    is_decided = read.goto is not None or read.sends is not None
+    return wire.Finished(
+        patch=patch,
+        goto=read.goto,
+        sends=read.sends,
+        routed=() if is_decided else await _routed(graph, order.node, deciders, after),
+        fired=await _fired(order, after),
+        result=read.result,
+        ended=read.ended,
+        turn=None if read.turn is None else dict(read.turn),
+        unread=read.unread,
+        uncounted=read.uncounted,
+    )
 
 
-def _are_sends(returned: Any) -> bool:
+def _read(node: str, returned: Any) -> Returned | wire.Failed:
+    """What a node's function returned, in the one form of all that it may return."""
+    match returned:
+        case Returned():
+            return returned
+        case Goto(node=str() as goto, patch=changes):
+            found = Returned(patch={} if changes is None else changes, goto=goto)
+        case Goto(node=chosen, patch=changes) if _are_sends(chosen):
+            found = Returned(patch={} if changes is None else changes, sends=_sent(node, chosen))
+        case Goto(node=chosen):
+            return _failed(
+                FailureCode.UNKNOWN_NODE,
+                f"the node {node!r} returned a Goto to {chosen!r}; it takes the name of a node, or a "
+                "list of Send",
+            )
+        case _ if _are_sends(returned):
+            found = Returned(sends=_sent(node, returned))
+        case None:
+            found = Returned()
+        case _:
+            found = Returned(patch=returned)
+    if not isinstance(found.patch, Mapping):
+        return _failed(
+            FailureCode.INVALID_PATCH,
+            f"the node {node!r} returned a {type(found.patch).__name__}; a node returns a mapping of "
+            "the fields that it changes, a Goto, a list of Send, or None",
+        )
+    return found
+
+
+def _are_sends(returned: Any) -> TypeGuard[Sequence[Send]]:
     return isinstance(returned, list | tuple) and all(isinstance(each, Send) for each in returned)
 
 
@@ -257,13 +263,10 @@ def _sent(node: str, sends: Sequence[Send]) -> tuple[events.Send, ...]:
     found = []
     for each in sends:
         try:
-            item = json.loads(_ANY.dump_json(each.item))
-            fault = why_not_json(item)
-        except (PydanticSerializationError, ValueError) as error:
-            fault = str(error)
-        if fault is not None:
-            message = f"the node {node!r} sends {each.node!r} an item that is not JSON: {fault}"
-            raise Fatal(message)
+            item = as_json(each.item)
+        except ValueError as error:
+            message = f"the node {node!r} sends {each.node!r} an item that is not JSON: {error}"
+            raise Fatal(message) from error
         found.append(events.Send(node=each.node, item=item))
     return tuple(found)
 

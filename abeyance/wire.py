@@ -183,8 +183,8 @@ class Emitted(Record):
 class Finished(Record):
     """The code returned. `routed` are the targets that route functions chose, `fired` the rules with
     CLIPS text that fired. `read` counts the messages that it was given when it asked for them. `result`
-    is that of a tool call; `turn` tells of a turn of a model; `unread` messages were handed to it;
-    `uncounted`, it is no round of a loop.
+    is that of a tool call, which `ended` so; `turn` tells of a turn of a model; `unread` messages were
+    handed to it; `uncounted`, it is no round of a loop.
     """
 
     kind: Literal["finished"] = "finished"
@@ -196,13 +196,14 @@ class Finished(Record):
     emitted: tuple[Emitted, ...] = ()
     read: int | None = None
     result: Any = None
+    ended: str | None = None
     turn: dict[str, Any] | None = None
     unread: bool = False
     uncounted: bool = False
 
 
 class Interrupted(Record):
-    """The code asks people, and has ended until they answer."""
+    """The code asks people, and has ended until they answer. `patch` is what it had done by then."""
 
     kind: Literal["interrupted"] = "interrupted"
     asked: tuple[Asked, ...]
@@ -212,6 +213,7 @@ class Interrupted(Record):
     reason: Any = None
     emitted: tuple[Emitted, ...] = ()
     read: int | None = None
+    patch: dict[str, Any] = Field(default_factory=dict)
 
 
 class Stopped(Record):
@@ -226,13 +228,14 @@ class Stopped(Record):
 
 
 class Failed(Record):
-    """The code failed for good; `fatal` if it said so itself."""
+    """The code failed for good; `fatal` if it said so itself. `patch` is what it had done by then."""
 
     kind: Literal["failed"] = "failed"
     code: str
     message: str
     journal: Any = None
     fatal: bool = False
+    patch: dict[str, Any] = Field(default_factory=dict)
 
 
 VisitOutcome: TypeAlias = Annotated[
@@ -356,6 +359,12 @@ class EditDeadline(DeadlineBody):
 
     interrupt_id: str
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
+
+
+class WhichInterrupt(Request):
+    """Of which interrupt something is asked."""
+
+    interrupt_id: str
 
 
 class Receipts(Record):

@@ -45,11 +45,23 @@ _THREADS: Final = 64
 """How many plain functions of nodes run at once in one worker."""
 _SHARED: Final = (
     # What is decoded outside the sandbox and matched inside has to be of the same classes in both.
-    *(f"abeyance.{name}" for name in ("core", "duration", "errors", "schema", "views", "wire")),
-    *(f"abeyance.{name}" for name in ("context", "graph", "interrupts", "reducers")),
-    *(f"abeyance.{name}" for name in ("notebook", "statemodel")),
-    *(f"abeyance.{name}" for name in ("shapes", "shown")),
-    *("annotated_types", "jsonschema_rs", "pydantic", "pydantic_core", "typing_extensions"),
+    "abeyance.controls",
+    "abeyance.core",
+    "abeyance.duration",
+    "abeyance.errors",
+    "abeyance.graphs",
+    "abeyance.mail",
+    "abeyance.nodes",
+    "abeyance.shapes",
+    "abeyance.shown",
+    "abeyance.values",
+    "abeyance.views",
+    "abeyance.wire",
+    "annotated_types",
+    "jsonschema_rs",
+    "pydantic",
+    "pydantic_core",
+    "typing_extensions",
 )
 _logger = logging.getLogger("abeyance.worker")
 

@@ -112,9 +112,15 @@ class Attempt:
             kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
         )
 
+    @property
+    def _lost(self) -> int:
+        """How many attempts ended without a word, as where their worker was killed."""
+        journal = self._pulse.journal
+        return self._info.attempt - 1 - journal.failures - journal.excused
+
     async def run(self) -> wire.VisitOutcome:
-        order, journal = self._order, self._pulse.journal
-        lost = self._info.attempt - 1 - journal.failures - journal.excused
+        """Make the attempt. Raises ApplicationError where Temporal is to try again."""
+        order, journal, lost = self._order, self._pulse.journal, self._lost
         if journal.failures + lost > order.retries:
             return wire.Failed(
                 code=FailureCode.NODE_FAILED,
@@ -168,10 +174,8 @@ class Attempt:
             raise TimeoutError(message) from error
 
     async def _failed(self, message: str, error: BaseException) -> wire.VisitOutcome:
-        journal = self._pulse.journal
-        failures = journal.failures + 1
-        lost = self._info.attempt - 1 - journal.failures - journal.excused
-        if failures + lost > self._order.retries:
+        failures = self._pulse.journal.failures + 1
+        if failures + self._lost > self._order.retries:
             _logger.error(
                 "run=%s address=%s | the visit failed",
                 self._order.run_id,
@@ -182,6 +186,7 @@ class Attempt:
                 code=FailureCode.NODE_FAILED,
                 message=message,
                 journal=self._notebook.steps or None,
+                patch=self._notebook.partial,
             )
         if await self._remember(failures=failures):
             return self._stopped()

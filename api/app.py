@@ -40,7 +40,7 @@ from abeyance.api import (
 from abeyance.api import graphs as served
 from abeyance.api.auth import Tokens
 from abeyance.api.backend import Backend, Link
-from abeyance.api.guard import Guard, is_loopback
+from abeyance.api.guard import Guard
 from abeyance.api.issuer import Issuer
 from abeyance.api.metered import measure
 from abeyance.api.parameters import DESCRIBED
@@ -48,6 +48,7 @@ from abeyance.app import load_graphs
 from abeyance.client import Client
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.graphs.graph import Graph
+from abeyance.loopback import is_loopback
 from abeyance.settings import Settings
 from abeyance.storage.location import check_reach
 

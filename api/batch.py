@@ -12,16 +12,16 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, RESPOND, STEER, Who
 from abeyance.api.backend import Behind, Runs
-from abeyance.api.bodies import Name
+from abeyance.api.bodies import Name, given_in, statuses_asked
 from abeyance.api.control import demand_gates, leads_on
 from abeyance.api.ids import Key
 from abeyance.api.interrupts import receipts_of
-from abeyance.api.lists import Label, statuses_asked
+from abeyance.api.lists import Label
 from abeyance.api.sent import fitted, message_of
 from abeyance.client import Client
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.histories.closed import ENDINGS
+from abeyance.histories.described import ENDINGS
 from abeyance.parallel import each
 from abeyance.runid import checked_run_id
 from abeyance.runs.listing import RunFilter
@@ -158,7 +158,7 @@ async def pause_many(
     body: PauseBatch, who: Who, behind: Behind, runs: Runs, key: Key
 ) -> BatchOutcome:
     """Pause many runs. Each result tells whether the run was told; it may be about to be paused."""
-    order = wire.Pause(**_given(body.body), actor=who.subject, key=key)
+    order = wire.Pause(**given_in(body.body), actor=who.subject, key=key)
 
     async def pause(run_id: str) -> None:
         if leads_on(body.body):
@@ -173,14 +173,14 @@ async def pause_many(
 @router.post("/resume", dependencies=[CONTROL], responses=_DONE)
 async def resume_many(body: ResumeBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
     """Let many runs go on."""
-    order = wire.Resume(**_given(body.body), actor=who.subject, key=key)
+    order = wire.Resume(**given_in(body.body), actor=who.subject, key=key)
     return await _done(runs, body, lambda run_id: runs.tell(run_id, "resume", order))
 
 
 @router.post("/cancel", dependencies=[CONTROL], responses=_DONE)
 async def cancel_many(body: CancelBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
     """Cancel many runs. Each result tells whether the run was told; it may be about to end."""
-    order = wire.Cancel(**_given(body.body), actor=who.subject, key=key)
+    order = wire.Cancel(**given_in(body.body), actor=who.subject, key=key)
     return await _done(runs, body, lambda run_id: runs.tell(run_id, "cancel", order))
 
 
@@ -259,7 +259,7 @@ async def _see_a_worker(runs: Client) -> None:
 
 def _answers_for(run_id: str, body: wire.Answers) -> dict[str, object]:
     shown = {id_: digest for id_, digest in body.digests.items() if _run_of(id_) == run_id}
-    given = {**_given(body), "digests": shown}
+    given = {**given_in(body), "digests": shown}
     if body.responses is None:
         return given
     own = {id_: answer for id_, answer in body.responses.items() if _run_of(id_) == run_id}
@@ -275,7 +275,3 @@ def _answers_for(run_id: str, body: wire.Answers) -> dict[str, object]:
 
 def _run_of(interrupt_id: str) -> str:
     return interrupt_id.rpartition(".")[0]
-
-
-def _given(body: wire.Request) -> dict[str, object]:
-    return {name: getattr(body, name) for name in body.model_fields_set}

@@ -20,12 +20,13 @@ from abeyance import wire
 from abeyance.api import examples
 from abeyance.api.problems import invalid
 from abeyance.core.canonical import sha256
-from abeyance.core.state import Limits
+from abeyance.core.state import Limits, Status
 from abeyance.duration import OptionalSeconds, Seconds
 
 T = TypeVar("T")
 
 _MOST_LABELS: Final = 20
+_STATUSES: Final = frozenset(str(status) for status in Status)
 
 
 def _printable(text: str) -> str:
@@ -42,6 +43,25 @@ LabelName: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:
 LabelValue: TypeAlias = Annotated[
     str, StringConstraints(max_length=256), AfterValidator(_printable)
 ]
+
+
+def given_in(body: BaseModel | None) -> dict[str, Any]:
+    """The fields of a body that its sender gave, by their names; none where there is no body.
+
+    Null may mean something, so it is not the same as absence.
+    """
+    return {} if body is None else {name: getattr(body, name) for name in body.model_fields_set}
+
+
+def statuses_asked(named: list[str]) -> list[str]:
+    """The statuses that are named. Raises ValueError for what is none."""
+    # `status=a,b` and `status=a&status=b` are one.
+    asked = [name.strip() for part in named for name in part.split(",")]
+    if unknown := [name for name in asked if name not in _STATUSES]:
+        known = ", ".join(map(str, Status))
+        message = f"{unknown[0][:100]!r} is not a status of a run; they are {known}"
+        raise ValueError(message)
+    return asked
 
 
 def _listed(given: object) -> object:
@@ -79,15 +99,15 @@ class LimitsBody(wire.Request):
 
     def below(self, bounds: Limits) -> Limits:
         """The bounds, lowered by what is given here. Raises `invalid_body` for what is higher."""
-        given: dict[str, Any] = {name: getattr(self, name) for name in self.model_fields_set}
+        wanted = given_in(self)
         errors = [
             {"pointer": f"/limits/{name}", "message": fault}
-            for name, value in sorted(given.items())
+            for name, value in sorted(wanted.items())
             if (fault := _widening(name, value, getattr(bounds, name))) is not None
         ]
         if errors:
             raise invalid(errors)
-        return replace(bounds, **given)
+        return replace(bounds, **wanted)
 
 
 def _widening(name: str, value: Any, bound: Any) -> str | None:

@@ -15,6 +15,7 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, Who, demand
 from abeyance.api.backend import Backend, Behind, Runs
+from abeyance.api.bodies import given_in
 from abeyance.api.ids import Key, RunId
 from abeyance.client import Client
 from abeyance.core.policy import Principal
@@ -46,10 +47,9 @@ async def pause(
     itself, is halted, or goes to a node, as `on_timeout` says; to go to a node takes the capabilities
     of the gates that are left and passed by it. To pause a paused run changes nothing.
     """
-    body = body or wire.PauseBody()
     if leads_on(body):
         await demand_gates(run_id, who, behind, runs)
-    return await runs.pause(run_id, wire.Pause(**_given(body), actor=who.subject, key=key))
+    return await runs.pause(run_id, wire.Pause(**given_in(body), actor=who.subject, key=key))
 
 
 @router.post(
@@ -61,8 +61,7 @@ async def resume(
     run_id: RunId, who: Who, runs: Runs, key: Key, body: ResumeBody = None
 ) -> wire.RunView:
     """Go on after a pause. To resume a run that is not paused changes nothing."""
-    body = body or wire.ControlBody()
-    return await runs.resume(run_id, wire.Resume(**_given(body), actor=who.subject, key=key))
+    return await runs.resume(run_id, wire.Resume(**given_in(body), actor=who.subject, key=key))
 
 
 _CANCELLED: Final = document.change(202, "The run, ending.", examples.ENDING_RUN, *_REFUSED)
@@ -78,17 +77,12 @@ async def cancel(
 
     `mode: now` gives no grace, and makes an earlier cancel so.
     """
-    body = body or wire.CancelBody()
-    return await runs.cancel(run_id, wire.Cancel(**_given(body), actor=who.subject, key=key))
+    return await runs.cancel(run_id, wire.Cancel(**given_in(body), actor=who.subject, key=key))
 
 
-def _given(body: wire.ControlBody) -> dict[str, object]:
-    return {name: getattr(body, name) for name in body.model_fields_set}
-
-
-def leads_on(body: wire.PauseBody) -> bool:
+def leads_on(body: wire.PauseBody | None) -> bool:
     """Whether the end of the pause would lead the run to another node."""
-    return body.on_timeout.startswith(_GOTO)
+    return body is not None and body.on_timeout.startswith(_GOTO)
 
 
 async def demand_gates(run_id: str, who: Principal, behind: Backend, runs: Client) -> None:

@@ -15,7 +15,7 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, STEER, Who
 from abeyance.api.backend import Behind, Runs
-from abeyance.api.bodies import Name
+from abeyance.api.bodies import Name, given_in
 from abeyance.api.control import CancelBody, PauseBody, ResumeBody, demand_gates, leads_on
 from abeyance.api.ids import Key
 from abeyance.api.sent import fitted, message_of
@@ -70,7 +70,7 @@ async def interrupt(
     conversation_id: ConversationId, who: Who, runs: Runs, key: Key, body: CancelBody = None
 ) -> Reached:
     """Cancel every active run of a conversation. That there is none is no error."""
-    order = wire.Cancel(**_given(body), actor=who.subject, key=key)
+    order = wire.Cancel(**given_in(body), actor=who.subject, key=key)
     return Reached.of(await runs.conversation_interrupt(conversation_id, order))
 
 
@@ -96,10 +96,10 @@ async def pause(
     body: PauseBody = None,
 ) -> Reached:
     """Pause every active run of a conversation, as a single one is paused."""
-    if body is not None and leads_on(body):
+    if leads_on(body):
         for run_id in await runs.conversation_runs(conversation_id):
             await demand_gates(run_id, who, behind, runs)
-    order = wire.Pause(**_given(body), actor=who.subject, key=key)
+    order = wire.Pause(**given_in(body), actor=who.subject, key=key)
     return Reached.of(await runs.conversation_pause(conversation_id, order))
 
 
@@ -115,7 +115,7 @@ async def resume(
     conversation_id: ConversationId, who: Who, runs: Runs, key: Key, body: ResumeBody = None
 ) -> Reached:
     """Let every active run of a conversation go on."""
-    order = wire.Resume(**_given(body), actor=who.subject, key=key)
+    order = wire.Resume(**given_in(body), actor=who.subject, key=key)
     return Reached.of(await runs.conversation_resume(conversation_id, order))
 
 
@@ -155,7 +155,3 @@ async def steer(
             message = await fitted(message, run_id, behind, runs)
     steered = await runs.conversation_steer(conversation_id, message)
     return Steered(count=1, runs=[steered.run_id], **steered.receipt.model_dump())
-
-
-def _given(body: wire.ControlBody | None) -> dict[str, object]:
-    return {} if body is None else {name: getattr(body, name) for name in body.model_fields_set}

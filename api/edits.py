@@ -10,6 +10,7 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, Who
 from abeyance.api.backend import Behind, Runs
+from abeyance.api.bodies import given_in
 from abeyance.api.ids import InterruptId, Key, RunId
 from abeyance.errors import Code
 
@@ -79,6 +80,5 @@ async def edit_deadline(
     null as `deadline` or `timeout` removes it. To make it nearer, or to change `on_timeout`, takes the
     interrupt's own capability; an answer by default can only be declared in the graph.
     """
-    given = {name: getattr(body, name) for name in body.model_fields_set}
-    order = wire.EditDeadline(**given, interrupt_id=interrupt_id.id, principal=who)
+    order = wire.EditDeadline(**given_in(body), interrupt_id=interrupt_id.id, principal=who)
     return await runs.edit_deadline(interrupt_id.run_id, order, key=key)

@@ -35,6 +35,7 @@ INTERRUPT: Final[dict[str, Any]] = {
     "answer": None,
     "settled_at": None,
     "settled_reason": None,
+    "abridged": False,
 }
 
 RUN: Final[dict[str, Any]] = {

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import re
 from collections.abc import Collection
 from typing import Final
@@ -24,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from abeyance.api.problems import refused
 from abeyance.api.strictjson import check_json
 from abeyance.errors import Code, Refusal
+from abeyance.loopback import is_loopback
 
 EMPTY_BODY_HEADER: Final = "X-Abeyance-Request"
 """By this header, which no foreign page can send, a call without a body shows where it comes from."""
@@ -243,16 +243,6 @@ def _closed_to_others(send: Send, ui: str | None) -> Send:
         await send(message)
 
     return with_headers
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a host name is this machine's own."""
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _joined(name: str, port: int) -> str:

@@ -38,7 +38,7 @@ RunId = Annotated[str, Depends(_run_id)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupted:
+class NamedInterrupt:
     """The interrupt that a path names, and the run that it belongs to, which its id tells."""
 
     id: str
@@ -50,14 +50,14 @@ async def _interrupt_id(
         str,
         Path(description="The id of an interrupt.", examples=["refund-4711.b276f6238dab3ba5"]),
     ],
-) -> Interrupted:
+) -> NamedInterrupt:
     found = _INTERRUPT_ID.fullmatch(interrupt_id)
     if found is None:
         raise unknown_interrupt(interrupt_id)
-    return Interrupted(id=interrupt_id, run_id=found["run_id"])
+    return NamedInterrupt(id=interrupt_id, run_id=found["run_id"])
 
 
-InterruptId = Annotated[Interrupted, Depends(_interrupt_id)]
+InterruptId = Annotated[NamedInterrupt, Depends(_interrupt_id)]
 """The interrupt that a path names. What cannot be the id of one is an unknown interrupt."""
 
 

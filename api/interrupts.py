@@ -11,7 +11,7 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import READ, RESPOND, Who, demand
 from abeyance.api.backend import Runs
-from abeyance.api.bodies import AnswerBody, Answered, Listed
+from abeyance.api.bodies import AnswerBody, Answered, Listed, given_in
 from abeyance.api.ids import InterruptId, Key, RunId, unknown_interrupt
 from abeyance.client import Client
 from abeyance.core.canonical import sha256
@@ -21,7 +21,7 @@ from abeyance.errors import Code, Refusal, Unavailable
 
 router = APIRouter(tags=["interrupts"])
 
-Asked: TypeAlias = Literal["open", "answered", "expired", "cancelled", "superseded", "all"]
+StatusAsked: TypeAlias = Literal["open", "answered", "expired", "cancelled", "superseded", "all"]
 
 AnswersBody: TypeAlias = Annotated[wire.Answers, Body(openapi_examples=examples.ANSWERS)]
 
@@ -56,7 +56,7 @@ _JUDGED = (
 async def list_interrupts(
     run_id: RunId,
     runs: Runs,
-    status: Annotated[Asked, Query(description="Of which status; `all` is any.")] = "open",
+    status: Annotated[StatusAsked, Query(description="Of which status; `all` is any.")] = "open",
 ) -> Listed[wire.InterruptView]:
     """List a run's interrupts."""
     return Listed(items=await runs.interrupts(run_id, status=status))
@@ -74,10 +74,10 @@ async def list_interrupts(
 )
 async def read_interrupt(interrupt_id: InterruptId, runs: Runs) -> wire.InterruptView:
     """Read one interrupt; its id names its run."""
-    for entry in await runs.interrupts(interrupt_id.run_id, status="all"):
-        if entry.id == interrupt_id.id:
-            return entry
-    raise unknown_interrupt(interrupt_id.id)
+    found = await runs.interrupt(interrupt_id.run_id, interrupt_id.id)
+    if found is None:
+        raise unknown_interrupt(interrupt_id.id)
+    return found
 
 
 @router.post(
@@ -101,8 +101,8 @@ async def respond(
     (`response`). null is an answer. The same answer again gets the first receipt, `replayed`; another
     answer to what is settled is refused. `digests` tell what was shown to the answering person.
     """
-    given = {name: getattr(body, name) for name in body.model_fields_set}
-    return await _answer(runs, run_id, wire.Respond(**given, principal=who), key, view=view)
+    order = wire.Respond(**given_in(body), principal=who)
+    return await _answer(runs, run_id, order, key, view=view)
 
 
 @router.post(

@@ -20,8 +20,8 @@ import httpx
 from jwt import PyJWK, PyJWTError
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from abeyance.api.guard import is_loopback
 from abeyance.errors import Code, SettingsError, Unavailable
+from abeyance.loopback import is_loopback
 
 _Algorithm: TypeAlias = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"

@@ -11,28 +11,15 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import READ
 from abeyance.api.backend import Runs
-from abeyance.api.bodies import LabelName, LabelValue, Listed, Name
-from abeyance.core.state import Status
+from abeyance.api.bodies import LabelName, LabelValue, Listed, Name, statuses_asked
 from abeyance.runs.inbox import InboxFilter
 from abeyance.runs.listing import RunFilter
 
 router = APIRouter(tags=["lists"], dependencies=[READ])
 
-_STATUSES: Final = frozenset(str(status) for status in Status)
 _MOST_FILTERS: Final = 20
 _LABEL_NAME: Final = TypeAdapter(LabelName)
 _LABEL_VALUE: Final = TypeAdapter(LabelValue)
-
-
-def statuses_asked(given: list[str]) -> list[str]:
-    """The statuses that are named. Raises ValueError for what is none."""
-    # `status=a,b` and `status=a&status=b` are one.
-    asked = [name.strip() for part in given for name in part.split(",")]
-    if unknown := [name for name in asked if name not in _STATUSES]:
-        known = ", ".join(map(str, Status))
-        message = f"{unknown[0][:100]!r} is not a status of a run; they are {known}"
-        raise ValueError(message)
-    return asked
 
 
 def _label(text: str) -> str:

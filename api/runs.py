@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator
@@ -11,26 +11,18 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import READ, START, Who
 from abeyance.api.backend import Behind, Runs
-from abeyance.api.bodies import RunResult, StartBody
+from abeyance.api.bodies import RunResult, StartBody, statuses_asked
 from abeyance.api.ids import Key, RunId, hash_of, run_id_of
 from abeyance.api.waiting import Leaving, Length, while_asked
-from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
-_STATUSES: Final = frozenset(str(status) for status in Status)
-
 
 def _statuses(given: Any) -> frozenset[str]:
-    # A parameter that takes several values comes as a list; `until=a,b` and `until=a&until=b` are one.
+    # A parameter that takes several values comes as a list.
     parts = given if isinstance(given, list) else [given]
-    asked = {name.strip() for part in parts for name in str(part).split(",")}
-    if unknown := sorted(asked - _STATUSES):
-        known = ", ".join(map(str, Status))
-        message = f"{unknown[0][:100]!r} is not a status of a run; they are {known}"
-        raise ValueError(message)
-    return frozenset(asked)
+    return frozenset(statuses_asked([str(part) for part in parts]))
 
 
 Wait: TypeAlias = Annotated[

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from abeyance import wire
 from abeyance.api.backend import Backend
+from abeyance.api.bodies import given_in
 from abeyance.api.problems import invalid
 from abeyance.client import Client
 from abeyance.core.model import SubgraphNode
@@ -21,8 +22,8 @@ def message_of(body: wire.MessageBody, who: Principal, key: str | None) -> wire.
     if None not in (key, body.message_id) and key != body.message_id:
         told = f"{body.message_id!r} is not the Idempotency-Key {key!r}: give one, or both the same"
         raise invalid([{"pointer": "/message_id", "message": told}])
-    given = {name: getattr(body, name) for name in body.model_fields_set}
-    given["message_id"] = body.message_id or key or uuid.uuid4().hex
+    message_id = body.message_id or key or uuid.uuid4().hex
+    given = {**given_in(body), "message_id": message_id}
     return wire.SteerMessage(**given, sender=who.subject, capabilities=who.capabilities)
 
 

@@ -7,14 +7,14 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from abeyance.agents.dialogue import TranscriptItem
+from abeyance.agents.transcriptitem import TranscriptItem
 from abeyance.api import document, examples
 from abeyance.api.auth import READ
 from abeyance.api.backend import Runs
 from abeyance.api.bodies import Listed
 from abeyance.api.ids import RunId
 from abeyance.errors import Code
-from abeyance.histories import dialogue
+from abeyance.histories import transcripts
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["transcripts"], dependencies=[READ])
 
@@ -38,7 +38,7 @@ class TranscriptAsked(BaseModel):
         description="The `next_cursor` of the page before. None is from the beginning.",
     )
     limit: int = Field(
-        default=100, ge=1, le=dialogue.MOST, description="Of a page: how many items at most."
+        default=100, ge=1, le=transcripts.MOST, description="Of a page: how many items at most."
     )
 
 

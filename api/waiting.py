@@ -25,7 +25,7 @@ def _length(given: Any) -> float:
     text = str(given).strip()
     length = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else seconds(text)
     if not 0 <= length < math.inf:
-        message = f"{text[:100]!r} is no time to wait"
+        message = f"{text[:100]!r} is no time to wait: write 30s, 2m or PT30S"
         raise ValueError(message)
     return length
 

@@ -3,9 +3,12 @@
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from abeyance import worker
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("activities", "api", "workflows")
@@ -68,3 +71,9 @@ def test_a_worker_of_the_checkout_hides_no_package_of_a_graph(folder: str) -> No
     )
 
     assert origin != str(ROOT / folder / "__init__.py")
+
+
+def test_every_module_that_the_strict_sandbox_shares_is_there() -> None:
+    missing = [name for name in worker._SHARED if find_spec(name) is None]
+
+    assert not missing

@@ -33,9 +33,10 @@ _ACTIVITY_EVERY: Final = timedelta(minutes=1)
 class Notice:
     """What Temporal has been told about a run, so that it need not be told again.
 
-    After a hand-over it is told something at once, be there news or not (`owes_word`). The server forgets
-    a task that brought nothing but an update which was turned away. Where that was the first one, it may
-    also forget that the run waits for another, and a replay begins later than the run did (tried).
+    After a hand-over it is told something at once, whether there is news or not (`owes_word`). The
+    server forgets a task that brought nothing but an update which was turned away. If that was the first
+    task, it may also forget that the run waits for another, and a replay begins later than the run did
+    (tried).
     """
 
     def __init__(self, carried: RunState | None, now: datetime, *, owes_word: bool = False) -> None:
@@ -99,7 +100,7 @@ class Notice:
 def _is_for_a_moment(state: RunState) -> bool:
     if state.status is not Status.RUNNING or state.ledger.open:
         return False
-    nodes = [state.graph_of(v.scope).nodes[v.node] for v in state.in_phase(Phase.RUNNING)]
+    nodes = [state.node_of(visit) for visit in state.in_phase(Phase.RUNNING)]
     return bool(nodes) and all(isinstance(node, FunctionNode) and node.local for node in nodes)
 
 

@@ -22,7 +22,7 @@ from abeyance.agents.callerror import CallError
 from abeyance.agents.hookrun import run_hooks
 from abeyance.agents.hooks import BeforeToolCall
 from abeyance.agents.state import AgentState
-from abeyance.agents.toolcall import Tool
+from abeyance.agents.tool import Tool
 from abeyance.core.canonical import Json
 from abeyance.core.events import key_of
 from abeyance.nodes.context import Context
@@ -65,6 +65,9 @@ class Admission:
                 raise Suspended(outcome.asked)
             self.memory = outcome.event.agent_state
             self.arguments = outcome.event.args
+            if changes := self.memory.changes():
+                # What people taught the hooks holds also where this call ends without its code.
+                ctx.notebook.partial = {"agent_state": changes}
             if outcome.cancelled is not None:
                 return callresults.error(outcome.cancelled, is_denied=True)
             # Who was asked has answered about this call, whatever `approve=` says by now.

@@ -136,7 +136,7 @@ def _without_mark(result: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _process(asking: str | None, call_id: str) -> str:
-    """Under what a hook asks about one of several calls, whose ids are what a model's provider says."""
+    """The name under which a hook asks about one of several calls, whose ids may be any text."""
     return f"{asking}.{quote(call_id, safe='')}"
 
 

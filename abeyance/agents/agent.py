@@ -17,7 +17,7 @@ from abeyance.agents.hooks import hook_faults
 from abeyance.agents.mcptools import ServerTools
 from abeyance.agents.modelcall import ToolSpec
 from abeyance.agents.output import FINAL_RESULT, OutputType
-from abeyance.agents.toolcall import Tool
+from abeyance.agents.tool import Tool
 from abeyance.agents.toolform import tool
 from abeyance.core.canonical import Json
 from abeyance.duration import Duration, seconds
@@ -57,8 +57,8 @@ class Agent:
         memory: `run`: another visit of the same node goes on with the conversation of the last.
         model_settings: Handed to the model as they are, such as `{"temperature": 0}`.
         model_timeout: How long one turn of the model may take.
-        model_retries: How often a turn is tried again that failed for another reason than that the model
-            could not be reached, which is tried for as long as it takes.
+        model_retries: How often a turn that failed is tried again. A model that cannot be reached is
+            tried for as long as it takes, and does not count.
     """
 
     def __init__(

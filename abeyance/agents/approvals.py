@@ -26,7 +26,7 @@ from abeyance.nodes.question import question_of
 from abeyance.values.statemodel import StateModel
 
 if TYPE_CHECKING:
-    from abeyance.agents.toolcall import Tool
+    from abeyance.agents.tool import Tool
 
 APPROVE: Final = "approve"
 """What the question for an approval is called."""
@@ -130,11 +130,6 @@ def approval(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
 def call_digest(tool: str, arguments: Mapping[str, Json]) -> str:
     """What binds an approval to a call: `sha256:<hex>` of the tool's name and the arguments."""
     return sha256({"tool": tool, "arguments": dict(arguments)})
-
-
-def same_call(payload: Json, tool: str, arguments: Mapping[str, Json]) -> bool:
-    """Whether a call is the one that the question with this payload was about."""
-    return isinstance(payload, Mapping) and payload.get("digest") == call_digest(tool, arguments)
 
 
 def approved_arguments(

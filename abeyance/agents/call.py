@@ -1,18 +1,21 @@
 """One call of a tool: hooks that asked, the approval, the tool itself, and what the model is told.
 
-An approval is for one attempt. Before an approved tool begins, that it begins is written down, and when
-it has ended, its result. An attempt that finds the one and not the other knows that a worker was lost in
-the middle, and asks a person what became of the call, unless the tool says otherwise (Strands and others
-run such a call again).
+An approval is for one attempt. Before an approved tool begins, it is written down that it begins; when
+it has ended, its result is. An attempt that finds a beginning without a result knows that a worker was
+lost in the middle, and asks a person what became of the call, unless the tool says otherwise (Strands and
+others run such a call again).
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from abeyance.agents import callresults
 from abeyance.agents.admission import Admission
@@ -29,7 +32,7 @@ from abeyance.agents.callerror import CallError, ToolFailed
 from abeyance.agents.hookrun import run_hooks
 from abeyance.agents.hooks import AfterToolCall
 from abeyance.agents.state import AgentState
-from abeyance.agents.toolcall import Tool, ToolContext
+from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.turn import blobs_of
 from abeyance.agents.values import AgentValues
 from abeyance.core.canonical import Json, size
@@ -48,6 +51,30 @@ _LARGEST_NOTE: Final = 200_000
 _logger = logging.getLogger("abeyance.agent")
 
 
+async def _in_time(tool: Tool, work: Coroutine[Any, Any, Json], late: threading.Event) -> Json:
+    """What a call comes to within its tool's timeout. Raises TimeoutError.
+
+    A thread cannot be stopped: it is told that it is late, and left to itself. To wait for it would have
+    the server take the whole attempt for lost, and the call be made once more beside it.
+    """
+    if tool.timeout is None or inspect.iscoroutinefunction(tool.function):
+        async with asyncio.timeout(tool.timeout):
+            return await work
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait({task}, timeout=tool.timeout)
+    except asyncio.CancelledError:
+        while not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+    if task.done():
+        return task.result()
+    late.set()
+    task.cancel()
+    raise TimeoutError
+
+
 class ToolVisit:
     """The visits of one tool of an agent."""
 
@@ -61,7 +88,8 @@ class ToolVisit:
         server = self._agent.servers.get(self._node)
         tools = self._agent.tools if server is None else await server.offered()
         if name not in tools:
-            return Returned(result=callresults.error(f"There is no tool {name!r} any more."))
+            gone = callresults.error(f"There is no tool {name!r} any more.")
+            return Returned(result=gone, ended="failed")
         return await _Call(self._agent, tools[name], state, ctx).make()
 
 
@@ -157,12 +185,13 @@ class _Call:
     async def _run(self) -> dict[str, Json]:
         ctx, tool = self._ctx, self._tool
         memory = self._memory.fork()
+        late = threading.Event()
+        told = replace(ctx, is_cancelled=lambda: late.is_set() or ctx.is_cancelled())
         context = ToolContext.of(
-            ctx, tool=tool.name, call_id=self._id, agent=self._agent.name, agent_state=memory
+            told, tool=tool.name, call_id=self._id, agent=self._agent.name, agent_state=memory
         )
         try:
-            async with asyncio.timeout(tool.timeout) as bound:
-                found = await tool.run(context, self._arguments)
+            found = await _in_time(tool, tool.run(context, self._arguments), late)
         except ToolFailed as failed:
             is_once = ctx.call is not None and ctx.call.once
             if ctx.attempt - ctx.excused <= tool.retries and not is_once:
@@ -181,8 +210,6 @@ class _Call:
             )
             return callresults.error(wrong.text)
         except TimeoutError:
-            if not bound.expired():
-                raise
             return callresults.error(
                 f"{tool.name!r} took longer than its timeout of {tool.timeout:g} s. The call may have "
                 "been done."
@@ -217,4 +244,5 @@ class _Call:
         return Returned(
             patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
             result=await callresults.kept(blobs, ctx.run_id, result),
+            ended=callresults.told(result)[0],
         )

@@ -52,6 +52,9 @@ def described(error: BaseException) -> str:
         text = cut(str(error))
     except Exception as unsayable:  # noqa: BLE001 the author's own `__str__` may raise anything
         text = f"(its text cannot be told: {type(unsayable).__name__})"
+    if isinstance(error, BaseExceptionGroup):
+        # Its own text says only how many there are.
+        text = cut(f"{text}: {'; '.join(map(described, error.exceptions))}")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from abeyance.agents.approvals import UNANSWERED
 from abeyance.agents.hooks import AfterToolCall
 from abeyance.core.canonical import Json, size
 from abeyance.core.policy import TIMEOUT
+from abeyance.nodes.returned import Ended
 from abeyance.storage.blobs import Blobs
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ _LARGEST: Final = 2_000
 _BLOB: Final = "blob"
 UNSEEN: Final = "unseen"
 """What a result has on it while no after-hook has seen it: the tool that was called, and with what."""
-
-Ending: TypeAlias = Literal["success", "failed", "denied", "interrupted"]
 
 _INTERRUPTED: Final = (
     "The call was interrupted before it had a result. It may or may not have been done."
@@ -112,7 +111,7 @@ async def parts(
     ]
 
 
-def told(result: Mapping[str, Json]) -> tuple[Ending, Json]:
+def told(result: Mapping[str, Json]) -> tuple[Ended, Json]:
     """How a call ended, and what the model is told of it."""
     match result:
         case {"content": value}:

@@ -28,7 +28,8 @@ class Entry:
         name = str(ctx.item["tool"])
         called = self._agent.agents.get(name)
         if called is None:
-            return Returned(result=callresults.error(f"There is no tool {name!r} any more."))
+            gone = callresults.error(f"There is no tool {name!r} any more.")
+            return Returned(result=gone, ended="failed")
         admission = Admission(self._agent, called.tool, ctx, AgentState(state.agent_state))
         refused = await admission.refused()
         changes = admission.memory.changes()
@@ -38,4 +39,5 @@ class Entry:
         if refused is None:
             return Returned(patch=patch, goto=name, result=known)
         kept = await callresults.kept(blobs_of(ctx), ctx.run_id, refused)
-        return Returned(patch=patch, result={**(known or {}), **kept})
+        ended = callresults.told(refused)[0]
+        return Returned(patch=patch, result={**(known or {}), **kept}, ended=ended)

@@ -18,7 +18,7 @@ from abeyance.agents.callerror import CallError
 from abeyance.agents.hookrun import run_hooks
 from abeyance.agents.hooks import AfterToolCall, BeforeToolCall, listens
 from abeyance.agents.state import AgentState
-from abeyance.agents.toolcall import Tool
+from abeyance.agents.tool import Tool
 from abeyance.core.canonical import Json
 from abeyance.core.events import Asked, Call, Send
 

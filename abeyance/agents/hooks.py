@@ -27,8 +27,8 @@ PLACES: Final[Mapping[str, str]] = {
     "after_model_call": ".after",
     "before_node": ".node",
 }
-"""What the name under which a hook asks ends with at an event that is not the first of its visit: the
-answer to what it asked before must not be taken for that to a question of the same name."""
+"""What the name under which a hook asks ends with, at an event that is not the first of its visit. Else
+the answer to one question would be taken for that to another one of the same name."""
 
 AFTER_ONE: Final = ".after."
 """Between a hook's name and the id of a call, where it asks about one of several."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from abeyance.agents.callerror import ResultError, ToolDeclarationError, ToolFailed
-from abeyance.agents.toolcall import Tool, ToolContext
+from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.toolform import tool
 from abeyance.core.canonical import Json, canonical
 from abeyance.errors import Blocked, FailureCode
@@ -84,8 +84,11 @@ async def _called(
     try:
         result = await server.call(name, arguments, ask=ask, saved=ctx.saved_state)
     except McpDown as error:
-        lost = " The call may have been done." if error.sent else ""
-        raise ToolFailed(f"{error}.{lost}") from error
+        if error.sent:
+            # Nobody knows what it did, so it is not made again unless somebody wants it.
+            message = f"{error}. The call may have been done."
+            raise ResultError(message) from error
+        raise ToolFailed(f"{error}.") from error
     except (McpToolError, McpUnusable) as error:
         # Another attempt would come to the same.
         raise ResultError(str(error)) from error

@@ -37,7 +37,7 @@ from abeyance.nodes.returned import Returned
 from abeyance.storage.blobs import Blobs
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
 Prompt: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Told]]
 """What the model is told first, made of what a visit of the agent was entered with."""
@@ -91,19 +91,21 @@ class Turn:
             # Nothing of what waited had to be run, so the model can go on at once.
             aftermath.memory = gate.memory
             known = await aftermath.of_known(following.patch["known"])
+        before = await transcript.read(blobs, state.transcript)
+        said = await self._said(state, ctx, inbox, before, known)
         if state.turns >= self._agent.max_turns:
+            await self._left(state, ctx, said)
             message = (
                 f"the agent {self._agent.name!r} has taken {state.turns} turns and come to no end, and "
                 f"max_turns={self._agent.max_turns} allows no more"
             )
             raise AgentFailed(FailureCode.MAX_TURNS, message)
-        before = await transcript.read(blobs, state.transcript)
-        said = await self._said(state, ctx, inbox, before, known)
         asking = await self._hooks(
             BeforeModelCall(
                 messages=[*before, *said], turn=state.turns + 1, agent_state=aftermath.memory
             ),
             ctx,
+            left=lambda: self._left(state, ctx, said),
         )
         messages = asking.event.messages
         if all(a is b for a, b in zip(messages, before, strict=False)) and len(messages) > len(
@@ -121,6 +123,7 @@ class Turn:
             ),
             ctx,
             saved=lambda: self._saved(ctx, response),
+            left=lambda: self._left(state, ctx, [*said, response]),
         )
         return await self._read(state, ctx, said, response, asked.event.agent_state)
 
@@ -149,9 +152,12 @@ class Turn:
         ctx: Context,
         *,
         saved: Callable[[], Awaitable[Json]] | None = None,
+        left: Callable[[], Awaitable[None]] | None = None,
     ) -> HooksOutcome[Any]:
         """What hooks make of an event of the whole turn: they may ask, and may stop the agent."""
         outcome: HooksOutcome[HookEvent] = await run_hooks(self._agent.hooks, event, ctx.targets)
+        if left is not None and (outcome.denied is not None or outcome.asked):
+            await left()
         if outcome.denied is not None:
             message = f"the agent {self._agent.name!r} was stopped: {outcome.denied}"
             raise AgentFailed(FailureCode.NODE_FAILED, message)
@@ -207,11 +213,17 @@ class Turn:
                 on_partial=partial.append,
             )
         except asyncio.CancelledError:
-            left = [*said, *partial]
-            if left:
-                head = await transcript.append(blobs, ctx.run_id, state.transcript, left)
-                ctx.notebook.partial = {"transcript": head}
+            await self._left(state, ctx, [*said, *partial])
             raise
+        except ModelRefused:
+            await self._left(state, ctx, said)
+            raise
+
+    async def _left(self, state: AgentValues, ctx: Context, left: Sequence[ModelMessage]) -> None:
+        """Keep what was said by now, should the run end before the turn does."""
+        if left:
+            head = await transcript.append(blobs_of(ctx), ctx.run_id, state.transcript, left)
+            ctx.notebook.partial = {"transcript": head}
 
     async def _saved(self, ctx: Context, response: ModelResponse) -> Json:
         """Where a response is found again whose hooks ask people: the model is not asked twice."""
@@ -226,7 +238,11 @@ class Turn:
         memory: AgentState,
     ) -> Returned:
         agent = self._agent
-        reading = agent.output.read(response)
+        try:
+            reading = agent.output.read(response)
+        except ModelRefused:
+            await self._left(state, ctx, said)
+            raise
         added: list[ModelMessage] = [*said, response]
         patch: dict[str, Json] = {
             "input": None,
@@ -260,30 +276,17 @@ class Turn:
                         f"the agent {agent.name!r} gave no output that fits, {state.corrections + 1} "
                         f"times in a row; the last time: {'; '.join(faults)}"
                     )
+                    ctx.notebook.partial = {"transcript": patch["transcript"]}
                     raise AgentFailed(FailureCode.NODE_FAILED, message)
                 patch["agent_state"] = memory.changes()
                 return Returned(patch=patch, goto=MODEL_NODE, turn=about)
             case Calls(calls=calls, known=early):
-                called, beyond = bounded(
-                    [
-                        Called(
-                            tool=each.tool_name,
-                            call_id=each.tool_call_id,
-                            arguments=each.args or {},
-                        )
-                        for each in calls
-                    ]
-                )
+                called, beyond = bounded([_called(each) for each in calls])
                 known = beyond | {
                     each.tool_call_id: callresults.error(str(each.content)) for each in early
                 }
                 following = await self._follow(called, known, self._gate(memory, ctx), ctx)
-                return Returned(
-                    patch={**patch, **following.patch},
-                    goto=following.goto,
-                    sends=following.sends,
-                    turn=about,
-                )
+                return replace(following, patch={**patch, **following.patch}, turn=about)
 
     async def _follow(
         self,
@@ -320,6 +323,10 @@ def blobs_of(ctx: Context) -> Blobs:
     """Where a visit keeps what is large."""
     assert ctx.blobs is not None  # noqa: S101 whoever runs visits hands them in
     return ctx.blobs
+
+
+def _called(call: ToolCallPart) -> Called:
+    return Called(tool=call.tool_name, call_id=call.tool_call_id, arguments=call.args or {})
 
 
 def _sum(before: Mapping[str, int], response: ModelResponse) -> dict[str, int]:

@@ -24,7 +24,7 @@ class AgentValues(BaseModel):
     `agent_state` is what hooks and tools remember. `known` are results of the last turn's calls that
     needed nothing to be run, `waiting` the calls that follow one by one, and `heard` messages that came
     while these were made. `output` is the result. `entry`: the graph has the node by which agents are
-    called that somebody is asked about; runs that began before there was one have it not.
+    called that somebody is asked about; a run that began before there was one has none.
     """
 
     input: Any = None

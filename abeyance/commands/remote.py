@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import httpx
 
 from abeyance.errors import AbeyanceError, SettingsError, Unavailable
+from abeyance.loopback import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ class Remote:
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
             # A proxy of the environment knows nothing of this machine's loopback.
-            trust_env=not _is_loopback(url),
+            trust_env=not is_loopback(httpx.URL(url).host),
         )
 
     async def __aenter__(self) -> Self:
@@ -207,11 +207,3 @@ def _faults(problem: Mapping[str, Any]) -> list[str]:
         if isinstance(error, Mapping) and str(error.get("message")) not in detail
     ]
     return [f"  {'; '.join(told)}"] if told else []
-
-
-def _is_loopback(url: str) -> bool:
-    try:
-        host = httpx.URL(url).host
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except (httpx.InvalidURL, ValueError):
-        return False

@@ -1,8 +1,8 @@
 """What becomes of a visit whose code asked people.
 
 The visit waits, with its journal and the state that it kept, until all that it asked is settled; a
-composite one is re-entered at every answer, with what is known. When its code then asks the same again,
-the question that is open stays as it was, with its id and deadline; what it asks no more is superseded.
+composite one is re-entered at every answer, with what is known. A question that its code then asks again
+stays open as it was, with its id and deadline; one that it asks no more is superseded.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
         visit,
         phase=Phase.WAITING,
         journal=event.journal,
-        saved=event.saved,
+        saved=visit.saved if event.saved is None else event.saved,
         interrupted=True,
         composite=event.composite,
+        patch=event.patch,
         read=max(visit.read, len(visit.taken) if event.read is None else event.read),
         stopping=False,
     )

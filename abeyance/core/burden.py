@@ -1,8 +1,8 @@
 """How much a visit is given when its code runs, and what people may add to that.
 
 All of it travels in one piece, for which Temporal has a bound: beyond it a run would stand still, and no
-answer, message or cancel would reach it any more. So what people say is refused if the visit that waits
-for it could not be given it, and a visit that is too large without that fails.
+answer, message or cancel would reach it any more. So an answer is refused if it would make the visit that
+waits for it too large, and a visit that is too large without it fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from abeyance.errors import Code, FailureCode, Refusal
 
 
 def answers_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
-    """What people answered elsewhere, as a visit sees it; what it was answered itself it has anyway."""
+    """What people answered elsewhere, as a visit sees it; the answers to its own questions it has."""
     answers = items.answers_of(state, visit)
     if visit.call is not None:
         return answers
@@ -38,7 +38,7 @@ def of(state: RunState, visit: Visit) -> int:
 
 
 def failure(state: RunState, visit: Visit, bytes_: int) -> Failure | None:
-    """How a visit fails that would be given so much; None if it may be."""
+    """The failure of a visit that would be given so many bytes; None if it may be."""
     if bytes_ <= (most := state.limits.visit_bytes):
         return None
     message = (
@@ -58,7 +58,7 @@ def refuse_answers(state: RunState, event: events.Responded) -> None:
     added = sum(map(size, event.answers.values()))
     for address, entry in waiting.items():
         visit = state.visits[address]
-        is_merged = not isinstance(state.graph_of(visit.scope).nodes[visit.node], FunctionNode)
+        is_merged = not isinstance(state.node_of(visit), FunctionNode)
         _refuse(state, visit, added * (1 + is_merged), interrupt_id=entry.id)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import assert_never
 
-from abeyance.core import ending, flow, gate, items, messages
+from abeyance.core import ending, flow, gate, messages, pausing, recall
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.ledger import Interrupt
@@ -49,9 +49,11 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
         case GoTo(node=node):
             gate.expire(draft, interrupt)
             visit = draft.state.visits[interrupt.visit]
-            if visit.call is not None:
-                items.put_result(draft, visit, {"unanswered": interrupt.name})
             reason = f"the deadline of {interrupt.name!r} left this visit"
+            if visit.call is not None:
+                # It has no other way than out of its call, and that has a result all the same.
+                flow.end_call(draft, visit, {"unanswered": interrupt.name}, reason, by=TIMEOUT)
+                return
             flow.leave_unit(draft, visit, reason, by=TIMEOUT)
             flow.go_instead(draft, visit, node)
         case Default(answer=answer):
@@ -63,12 +65,12 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
 def _pause_is_due(draft: Draft, pause: Pause) -> None:
     match pause.on_timeout:
         case ResumeRun():
-            resume(draft, TIMEOUT, "the pause's deadline passed")
+            pausing.resume(draft, TIMEOUT, "the pause's deadline passed")
         case Halt():
             ending.begin(draft, "halted", "pause-timeout", actor=TIMEOUT)
         case GoTo(node=node):
             _withdraw_everything(draft)
-            resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
+            pausing.resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
             flow.go(draft, draft.state.root.address, node)
         case _:
             assert_never(pause.on_timeout)
@@ -78,13 +80,6 @@ def _grace_is_over(draft: Draft, under_way: Ending) -> None:
     """Whatever still runs is left to itself."""
     draft.change(ending=replace(under_way, grace_until=None))
     ending.stop_running(draft, abandon=True)
-
-
-def resume(draft: Draft, actor: str, reason: str | None) -> None:
-    """The run is paused no longer."""
-    draft.change(pause=None)
-    draft.count(resume_count=1)
-    draft.tell("run.resumed", actor=actor, reason=reason)
 
 
 def _withdraw_everything(draft: Draft) -> None:
@@ -97,4 +92,7 @@ def _withdraw_everything(draft: Draft) -> None:
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
         draft.want(StopNode(visit=visit.address, reason="ending", abandon=True))
     root = draft.state.root
+    for scope in reversed(list(draft.state.scopes.values())):
+        if scope.visit is not None:
+            recall.keep(draft, draft.state.visits[scope.visit], scope)
     draft.change(visits={}, scopes={root.address: replace(root, tokens={}, fans={})})

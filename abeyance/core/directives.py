@@ -166,7 +166,7 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
 
 
 def _skip(draft: Draft, message: Message, visit: Visit) -> None:
-    node = draft.graph(visit.scope).nodes[visit.node]
+    node = draft.state.node_of(visit)
     if isinstance(node, InterruptNode) or visit.phase is Phase.WAITING:
         raise _Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
     if visit.call is not None and (visit.call.once or visit.call.asked):

@@ -1,9 +1,9 @@
 """What people may change in a run that has stopped, and at a question that is open.
 
 Both could be ways around a gate: values decide what is asked and where the run goes, and a deadline
-that is moved to the next second gives the default. So an edit of values, and one that makes a deadline
-nearer or changes what follows it, asks for the gate's own capability as well; and an answer by default
-can only be declared in the graph.
+that is moved to the next second gives the default. So an edit of values takes the gate's own capability
+as well, and so does one that makes a deadline nearer or changes what follows it. An answer by default can
+only be declared in the graph.
 """
 
 from __future__ import annotations

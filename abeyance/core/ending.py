@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abeyance.core import gate, messages
+from abeyance.core import gate, items, messages
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
-from abeyance.core.events import CancelMode
-from abeyance.core.state import Ending, Failure, Outcome, Phase
+from abeyance.core.events import CancelMode, CancelRequested
+from abeyance.core.patch import PatchError
+from abeyance.core.state import Ending, Failure, Outcome, Phase, Visit
+from abeyance.errors import FailureCode
 
 
 def begin(
@@ -55,8 +57,18 @@ def begin(
     messages.report(draft, draft.state.mailbox.queue, outcome)
     for visit in list(draft.state.visits.values()):
         if visit.phase is not Phase.RUNNING:
+            _bring(draft, visit)
             draft.drop_visit(visit.address)
     stop_running(draft, abandon=mode == "now")
+
+
+def _bring(draft: Draft, visit: Visit) -> None:
+    """What a visit had done when it asked is a part of what the run leaves."""
+    try:
+        items.put_patch(draft, visit.scope, visit.members, visit.patch)
+    except PatchError as error:
+        failure = Failure(code=FailureCode.INVALID_PATCH, message=str(error), address=visit.address)
+        begin(draft, "failed", failure.message, error=failure)
 
 
 def stop_running(draft: Draft, *, abandon: bool) -> None:
@@ -71,7 +83,26 @@ def stop_running(draft: Draft, *, abandon: bool) -> None:
             draft.put_visit(replace(visit, stopping=True))
 
 
-def cancel_again(draft: Draft, under_way: Ending, reason: str | None, mode: CancelMode) -> None:
+def cancel_requested(draft: Draft, event: CancelRequested) -> None:
+    """Somebody cancels the run."""
+    draft.count(cancel_count=1)
+    draft.change(last_activity_at=event.now)
+    under_way = draft.state.ending
+    if under_way is not None:
+        _cancel_again(draft, under_way, event.reason, event.mode)
+        return
+    begin(
+        draft,
+        "cancelled",
+        event.reason,
+        actor=event.actor,
+        mode=event.mode,
+        grace=event.grace,
+        native=event.native,
+    )
+
+
+def _cancel_again(draft: Draft, under_way: Ending, reason: str | None, mode: CancelMode) -> None:
     """Somebody cancels a run that ends already. With `now` they insist.
 
     What still runs, be it a finally node, is then not waited for. Beside another outcome it is

@@ -134,7 +134,8 @@ class NodeInterrupted(_Event):
 
     `composite`: it runs several processes, so every answer re-enters it, not only the last. `reason`
     is then what it says of itself. `saved` is the visit's private state. `read` counts the messages that
-    it was given; None is all that it has taken.
+    it was given; None is all that it has taken. `patch` is what it had done by then: it counts only if
+    the visit ends without its code.
     """
 
     visit: str
@@ -144,6 +145,7 @@ class NodeInterrupted(_Event):
     composite: bool = False
     reason: Json = None
     read: int | None = None
+    patch: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +165,7 @@ class NodeStopped(_Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFailed(_Event):
     """A visit's code failed for good: its retries are used up, or it said (`fatal`) that none would
-    help.
+    help. `patch` is what it had done by then: it counts only if nobody has it done again.
     """
 
     visit: str
@@ -171,6 +173,7 @@ class NodeFailed(_Event):
     message: str
     journal: Json = None
     fatal: bool = False
+    patch: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

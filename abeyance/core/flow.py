@@ -23,6 +23,7 @@ from abeyance.core.effects import StopNode
 from abeyance.core.events import Call
 from abeyance.core.gathering import gathering
 from abeyance.core.model import END, AskOperator, Edge, GoTo, InterruptNode, TellCaller
+from abeyance.core.patch import PatchError
 from abeyance.core.state import Failure, Member, Phase, Scope, Visit
 from abeyance.errors import FailureCode
 
@@ -168,11 +169,19 @@ def fail(draft: Draft, visit: Visit, failure: Failure, *, fatal: bool = False) -
             recourse.ask(draft, visit, failure)
         case TellCaller() if not fatal:
             told = {"error": failure.message, "code": failure.code}
-            draft.put_visit(
-                replace(visit, phase=Phase.READY, stage="body", returned={}, result=told)
-            )
+            end_call(draft, visit, told, "the visit failed")
         case _:
-            fail_scope(draft, visit.scope, failure, fatal=fatal)
+            fail_scope(draft, visit.scope, _brought(draft, visit, failure), fatal=fatal)
+
+
+def _brought(draft: Draft, visit: Visit, failure: Failure) -> Failure:
+    """What a visit had done when it failed is a part of what its graph leaves."""
+    try:
+        items.put_patch(draft, visit.scope, visit.members, visit.patch)
+    except PatchError as error:
+        message = f"{failure.message}; and what it had done cannot be merged: {error}"
+        return replace(failure, message=message)
+    return failure
 
 
 def fail_scope(draft: Draft, scope_address: str, failure: Failure, *, fatal: bool = False) -> None:
@@ -182,6 +191,16 @@ def fail_scope(draft: Draft, scope_address: str, failure: Failure, *, fatal: boo
         ending.begin(draft, "failed", failure.message, error=failure)
         return
     fail(draft, draft.state.visits[scope.visit], failure, fatal=fatal)
+
+
+def end_call(
+    draft: Draft, visit: Visit, result: Json, reason: str, *, by: str | None = None
+) -> None:
+    """The call of a tool ends without its code. What that had done when it last asked counts."""
+    drop_unit(draft, visit, reason, by=by)
+    ended = replace(visit, phase=Phase.READY, stage="body", result=result)
+    # Without the patch: should it be what cannot be merged, it is not tried again.
+    draft.put_visit(replace(ended, returned=visit.patch, patch={}))
 
 
 def leave_unit(draft: Draft, visit: Visit, reason: str, *, by: str | None = None) -> None:

@@ -14,7 +14,7 @@ from abeyance.core.address import Address
 from abeyance.core.canonical import Json, rfc3339
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked, key_of
-from abeyance.core.ledger import Interrupt, Parent, SettledStatus
+from abeyance.core.ledger import Interrupt, Parent, Settled, SettledStatus
 from abeyance.core.model import END, GraphSpec, Kind, Question
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Phase, Visit
@@ -120,8 +120,7 @@ def answer(
 ) -> None:
     """Settle an interrupt by an answer, and let its unit go on if it waits for nothing else."""
     settled = ledger.settle_answered(interrupt, value, by, draft.now)
-    limits = draft.state.limits
-    draft.change(ledger=draft.state.ledger.with_settled(settled, keep=limits.settled_kept))
+    _record(draft, settled)
     draft.tell(
         "interrupt.answered",
         interrupt.address,
@@ -151,9 +150,7 @@ def answer(
 def expire(draft: Draft, interrupt: Interrupt) -> None:
     """Settle an interrupt because its deadline passed, without an answer."""
     settled = ledger.settle(interrupt, "expired", draft.now, by=TIMEOUT)
-    draft.change(
-        ledger=draft.state.ledger.with_settled(settled, keep=draft.state.limits.settled_kept)
-    )
+    _record(draft, settled)
     draft.tell(
         "interrupt.expired", interrupt.address, TIMEOUT, id=interrupt.id, name=interrupt.name
     )
@@ -170,9 +167,7 @@ def withdraw(
     """Settle interrupts because nothing waits for their answers any more."""
     for interrupt in list(interrupts):
         settled = ledger.settle(interrupt, status, draft.now, by=by, reason=reason)
-        draft.change(
-            ledger=draft.state.ledger.with_settled(settled, keep=draft.state.limits.settled_kept)
-        )
+        _record(draft, settled)
         draft.tell(
             "interrupt.cancelled",
             interrupt.address,
@@ -181,6 +176,11 @@ def withdraw(
             name=interrupt.name,
             reason=reason,
         )
+
+
+def _record(draft: Draft, settled: Settled) -> None:
+    kept = draft.state.limits.settled_kept
+    draft.change(ledger=draft.state.ledger.with_settled(settled, keep=kept))
 
 
 def ways_out(graph: GraphSpec, scope: str) -> tuple[str, ...]:

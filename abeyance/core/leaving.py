@@ -51,7 +51,10 @@ def start_scope(draft: Draft, scope_address: str, source: str) -> None:
     graph = draft.graph(scope_address)
     fired = _fired(graph, source, draft.state.scopes[scope_address].values, ())
     if fired is None:
-        message = "none of the conditions on the edges from START holds for this input"
+        message = (
+            "none of the conditions on the edges from START holds for this input; "
+            "add an edge with when='else'"
+        )
         failure = Failure(code=FailureCode.NO_WAY_OUT, message=message, address=scope_address)
         flow.fail_scope(draft, scope_address, failure)
         return
@@ -89,7 +92,7 @@ def finish(draft: Draft, visit: Visit, event: NodeFinished) -> None:
         status="superseded",
     )
     items.put_result(draft, visit, visit.result if event.result is None else event.result)
-    if _is_held_back(draft, visit, event):
+    if _hold_back(draft, visit, event):
         return
     way = Way(
         goto=event.goto,
@@ -105,12 +108,12 @@ def finish(draft: Draft, visit: Visit, event: NodeFinished) -> None:
         _judge(draft, done, way)
 
 
-def _is_held_back(draft: Draft, visit: Visit, event: NodeFinished) -> bool:
-    """Whether a visit is run again rather than left, because messages for it are unread.
+def _hold_back(draft: Draft, visit: Visit, event: NodeFinished) -> bool:
+    """Run a visit again, rather than leave it, where messages for it are unread. False if it may leave.
 
-    So that what somebody was told is in, an agent hears before it ends (netherbrain's guard).
+    An agent so hears, before it ends, what people were told has reached it (netherbrain's guard).
     """
-    node = draft.graph(visit.scope).nodes[visit.node]
+    node = draft.state.node_of(visit)
     if not isinstance(node, FunctionNode) or not node.guarded:
         return False
     unread = tuple(messages.for_visit(draft.state, visit))
@@ -176,7 +179,7 @@ def decide(draft: Draft, visit: Visit) -> None:
             visit=visit.address,
             graph=draft.graph(visit.scope),
             path=draft.state.scopes[visit.scope].path,
-            node=draft.graph(visit.scope).nodes[visit.node],
+            node=draft.state.node_of(visit),
             values=items.values_of(draft.state, visit),
             answers=items.answers_of(draft.state, visit),
         )

@@ -190,10 +190,13 @@ def addressee(ledger: Ledger) -> str:
     if len(ledger.open) == 1:
         return next(iter(ledger.open))
     listed = [{"id": entry.id, "name": entry.name} for entry in ledger.open.values()]
+    ids = ", ".join(entry["id"] for entry in listed[:10])
+    told = (
+        f"so an answer must name the id of one: {ids}" if ids else "so there is nothing to answer"
+    )
     raise Refusal(
         Code.AMBIGUOUS_INTERRUPT,
-        f"{len(listed)} interrupts are open, so an answer must name the id of one: "
-        + (", ".join(entry["id"] for entry in listed[:10]) or "there is nothing to answer now"),
+        f"{len(listed)} interrupts are open, {told}.",
         open_interrupts=listed,
     )
 

@@ -1,7 +1,7 @@
 """Static interrupts: a person looks at the values before or after a node, and may edit them.
 
-Which nodes is said when the graph is built or the run is started (Eino's static interrupts). The question
-shows the values as they are then, with their version. Null lets the run go on; `{values, version}` sets
+The graph names these nodes, or the start of the run does (Eino's static interrupts). The question shows
+the values as they are then, with their version. Null lets the run go on; `{values, version}` sets
 fields first, if nobody has changed the values since. What is shown and what may be set is what the visit
 reads: within a fan-out its own item's values.
 """

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal, assert_never
+from typing import assert_never
 
 from abeyance.core import (
     asking,
@@ -42,22 +42,21 @@ from abeyance.core import (
     looks,
     messages,
     nesting,
+    pausing,
     schedule,
 )
-from abeyance.core.canonical import Json, rfc3339, size, why_not_json
+from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.effects import Effect, StopNode
-from abeyance.core.model import END, START, GoTo, GraphSpec, InterruptNode, Node
+from abeyance.core.effects import Effect
+from abeyance.core.model import END, START, GoTo, GraphSpec, InterruptNode
 from abeyance.core.state import (
     Failure,
     Limits,
-    Pause,
     Phase,
     Rotation,
     RunState,
     Scope,
     Status,
-    Visit,
 )
 from abeyance.errors import Code, Refusal
 
@@ -175,15 +174,11 @@ def _apply(draft: Draft, event: events.Event) -> None:
         case events.Responded():
             _responded(draft, event)
         case events.Paused():
-            _paused(draft, event)
+            pausing.paused(draft, event)
         case events.Resumed():
-            draft.change(last_activity_at=event.now)
-            if draft.state.pause is None:
-                draft.count(resume_count=1)
-            else:
-                deadlines.resume(draft, event.actor, event.reason)
+            pausing.resumed(draft, event)
         case events.CancelRequested():
-            _cancel_requested(draft, event)
+            ending.cancel_requested(draft, event)
         case events.Evicted():
             eviction.evict(draft, event)
         case events.MessageSent():
@@ -191,7 +186,7 @@ def _apply(draft: Draft, event: events.Event) -> None:
         case events.MessagesTaken():
             messages.taken(draft, event)
         case events.MessagesCleared():
-            _messages_cleared(draft, event)
+            messages.cleared(draft, event)
         case events.ValuesEdited():
             edits.edit_values(draft, event)
         case events.DeadlineEdited():
@@ -215,7 +210,7 @@ def _visit_ended(
             leaving.decided(draft, visit, visit.way, event)
         case events.NodeFinished():
             messages.give_back(draft, visit, event)
-            if visit.returned is not None or isinstance(_node(draft, visit), InterruptNode):
+            if visit.returned is not None or isinstance(draft.state.node_of(visit), InterruptNode):
                 # It was code of routes and rules; the answer itself was merged before it was asked.
                 event = replace(event, patch={})
             leaving.finish(draft, visit, event)
@@ -226,7 +221,8 @@ def _visit_ended(
                 if not event.begun:
                     messages.report_unread(draft, visit, under_way.outcome)
                 # What it had done by then is a part of what the run leaves.
-                if leaving.merge(draft, visit, changes) is not None:
+                done = (visit.patch, changes)
+                if all(leaving.merge(draft, visit, each) is not None for each in done):
                     draft.drop_visit(visit.address)
                 return
             # Code that was stopped before it began brings no journal, and must not erase the last.
@@ -234,14 +230,10 @@ def _visit_ended(
             draft.put_visit(replace(visit, phase=Phase.READY, journal=kept, stopping=False))
         case events.NodeFailed(code=code, message=message, journal=journal):
             kept = visit.journal if journal is None else journal
-            failed = replace(visit, journal=kept)
+            failed = replace(visit, journal=kept, patch=event.patch or visit.patch)
             flow.fail(draft, failed, Failure(code=code, message=message), fatal=event.fatal)
         case _:
             assert_never(event)
-
-
-def _node(draft: Draft, visit: Visit) -> Node:
-    return draft.graph(visit.scope).nodes[visit.node]
 
 
 def _responded(draft: Draft, event: events.Responded) -> None:
@@ -254,77 +246,13 @@ def _responded(draft: Draft, event: events.Responded) -> None:
             draft.change(last_activity_at=event.now)
 
 
-def _paused(draft: Draft, event: events.Paused) -> None:
-    # Also a repeat, which does nothing else, is counted.
-    draft.count(pause_count=1)
-    draft.change(last_activity_at=event.now)
-    if draft.state.pause is not None or draft.state.ending is not None:
-        return
-    timeout = draft.state.limits.pause_timeout if event.timeout is None else event.timeout
-    deadline = None if timeout is None else draft.after(timeout)
-    draft.change(
-        pause=Pause(
-            since=event.now,
-            actor=event.actor,
-            reason=event.reason,
-            mode=event.mode,
-            deadline=deadline,
-            on_timeout=event.on_timeout,
-        ),
-    )
-    draft.tell(
-        "run.paused",
-        actor=event.actor,
-        reason=event.reason,
-        mode=event.mode,
-        deadline=deadline and rfc3339(deadline),
-    )
-    if event.mode == "now":
-        _stop_running(draft, "pause")
-
-
-def _stop_running(draft: Draft, reason: Literal["pause", "rotation"]) -> None:
-    for visit in list(draft.state.in_phase(Phase.RUNNING)):
-        # A call that may run only once is waited for.
-        is_once = visit.call is not None and visit.call.once
-        if not visit.stopping and not visit.is_finally and not is_once:
-            draft.want(StopNode(visit=visit.address, reason=reason))
-            draft.put_visit(replace(visit, stopping=True))
-
-
-def _cancel_requested(draft: Draft, event: events.CancelRequested) -> None:
-    draft.count(cancel_count=1)
-    draft.change(last_activity_at=event.now)
-    under_way = draft.state.ending
-    if under_way is not None:
-        ending.cancel_again(draft, under_way, event.reason, event.mode)
-        return
-    ending.begin(
-        draft,
-        "cancelled",
-        event.reason,
-        actor=event.actor,
-        mode=event.mode,
-        grace=event.grace,
-        native=event.native,
-    )
-
-
-def _messages_cleared(draft: Draft, event: events.MessagesCleared) -> None:
-    unread = draft.state.mailbox.queue
-    if unread:
-        messages.report(draft, unread, "cleared")
-        draft.change(last_activity_at=event.now)
-        draft.tell("messages.cleared", actor=event.actor, count=len(unread))
-
-
 def _rotation_due(draft: Draft, rotation: Rotation) -> None:
     under_way = draft.state.ending
     if draft.state.rotation in {rotation, "hard"} or (under_way and under_way.native):
         return
     draft.change(rotation=rotation)
     if rotation == "hard":
-        _stop_running(draft, "rotation")
+        pausing.stop_for_now(draft, "rotation")
 
 
 def _settle(draft: Draft) -> None:

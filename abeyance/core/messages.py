@@ -17,10 +17,16 @@ from abeyance.core import items, media, recall
 from abeyance.core.address import Address
 from abeyance.core.canonical import size, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.events import Message, MessageSent, MessagesTaken, NodeFinished
+from abeyance.core.events import (
+    Message,
+    MessagesCleared,
+    MessageSent,
+    MessagesTaken,
+    NodeFinished,
+)
 from abeyance.core.mailbox import UndeliveredReason, cut
 from abeyance.core.model import GraphSpec, SubgraphNode
-from abeyance.core.state import Phase, RunState, Visit
+from abeyance.core.state import Limits, Phase, RunState, Visit
 from abeyance.errors import Code, Refusal
 
 DIRECTIVES: Final = frozenset(
@@ -147,6 +153,15 @@ def give_back(draft: Draft, visit: Visit, event: NodeFinished) -> None:
             draft.tell("message.returned", visit.address, message_id=message.message_id)
 
 
+def cleared(draft: Draft, event: MessagesCleared) -> None:
+    """Somebody throws the unread messages away."""
+    unread = draft.state.mailbox.queue
+    if unread:
+        report(draft, unread, "cleared")
+        draft.change(last_activity_at=event.now)
+        draft.tell("messages.cleared", actor=event.actor, count=len(unread))
+
+
 def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> None:
     if not messages:
         return
@@ -204,6 +219,20 @@ def _refuse_malformed(state: RunState, message: Message) -> None:
             limit=limits.max_message_length,
             actual=len(text),
         )
+    _refuse_metadata(limits, message)
+    _refuse_foreign_media(state, message)
+    allowed = limits.allowed_actions
+    if message.action is not None and allowed and message.action not in allowed:
+        raise Refusal(
+            Code.ACTION_NOT_ALLOWED,
+            f"The action {message.action!r} is not allowed in this run; allowed are "
+            f"{', '.join(map(repr, allowed))}.",
+            message_id=message.message_id,
+            allowed_actions=list(allowed),
+        )
+
+
+def _refuse_metadata(limits: Limits, message: Message) -> None:
     for what, value in (
         ("metadata", message.metadata),
         ("params", message.params),
@@ -223,16 +252,6 @@ def _refuse_malformed(state: RunState, message: Message) -> None:
             "elsewhere, and a reference to it into the message.",
             limit=limits.max_metadata_size,
             actual=carried,
-        )
-    _refuse_foreign_media(state, message)
-    allowed = limits.allowed_actions
-    if message.action is not None and allowed and message.action not in allowed:
-        raise Refusal(
-            Code.ACTION_NOT_ALLOWED,
-            f"The action {message.action!r} is not allowed in this run; allowed are "
-            f"{', '.join(map(repr, allowed))}.",
-            message_id=message.message_id,
-            allowed_actions=list(allowed),
         )
 
 

@@ -70,7 +70,7 @@ def close(draft: Draft) -> bool:
             return True
         visit = draft.state.visits[scope.visit]
         changed = _changed(draft, visit, scope)
-        node = draft.graph(visit.scope).nodes[visit.node]
+        node = draft.state.node_of(visit)
         if isinstance(node, SubgraphNode) and node.result is not None:
             visit = replace(visit, result={"content": scope.values.get(node.result)})
         recall.keep(draft, visit, scope)

@@ -32,7 +32,7 @@ def keep(draft: Draft, visit: Visit, scope: Scope) -> None:
     for key in [key for key in kept if key.startswith(f"{scope.address}/")]:
         # What was inside it will never be entered again.
         del kept[key]
-    node = draft.graph(visit.scope).nodes[visit.node]
+    node = draft.state.node_of(visit)
     if isinstance(node, SubgraphNode) and node.remembers:
         kept[_key(visit)] = {
             name: scope.values[name] for name in node.remembers if name in scope.values

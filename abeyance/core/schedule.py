@@ -90,10 +90,12 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
             asking.before(draft, visit, visit.call)
             return True
         if (refused := asking.refusal(draft.state, visit)) is not None:
-            event = NodeFinished(now=draft.now, visit=visit.address, result=refused)
+            event = NodeFinished(
+                now=draft.now, visit=visit.address, result=refused, patch=visit.patch
+            )
             leaving.finish(draft, visit, event)
             return True
-    match draft.graph(visit.scope).nodes[visit.node]:
+    match draft.state.node_of(visit):
         case _ if visit.returned is not None:
             return _go_out(draft, visit, visit.returned, has_place=has_place)
         case FunctionNode() as node:
@@ -123,7 +125,7 @@ def _recover(draft: Draft, visit: Visit) -> bool:
         case "retry" if visit.returned is not None and not visit.returned:
             # The same, but what asks for the way is code of its own.
             draft.put_visit(visit)
-        case "retry" if isinstance(draft.graph(visit.scope).nodes[visit.node], SubgraphNode):
+        case "retry" if isinstance(draft.state.node_of(visit), SubgraphNode):
             # Its graph begins anew, and what is asked in it has to have ids of its own.
             draft.drop_visit(visit.address)
             flow.enter(draft, visit.scope, visit.node, members=visit.members)

@@ -18,7 +18,7 @@ from abeyance.core.canonical import Json
 from abeyance.core.events import Call, CancelMode, Message, PauseMode, Send
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
-from abeyance.core.model import Decision, GraphSpec, OnPauseTimeout, SubgraphNode
+from abeyance.core.model import Decision, GraphSpec, Node, OnPauseTimeout, SubgraphNode
 
 FORMAT = 1
 """The version of a snapshot's form. A change that old code could not read raises it."""
@@ -171,6 +171,7 @@ class Visit:
     it leads. `inbox` are the messages that it was handed at its start, `taken` those that it asked for
     since; `guidance` is what a person said who had it run again, and `undo` takes back what it has
     changed so far. `call` says that it is the call of a tool, and `result` is what that has come to.
+    `patch` is what its code had done when it last asked or failed, and counts if the visit ends so.
     """
 
     address: str
@@ -202,6 +203,7 @@ class Visit:
     undo: Undo | None = None
     call: Call | None = None
     result: Json = None
+    patch: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +357,10 @@ class RunState:
             assert isinstance(inner, SubgraphNode)  # noqa: S101 a path leads through nothing else
             graph = inner.graph
         return graph
+
+    def node_of(self, visit: Visit) -> Node:
+        """The node that a visit is of."""
+        return self.graph_of(visit.scope).nodes[visit.node]
 
     def in_phase(self, phase: Phase) -> Iterator[Visit]:
         """The visits in one phase, oldest first."""

@@ -1,5 +1,7 @@
-"""What was accepted under a key: the server gives a known update id its first result, whatever comes
-with it the second time, so a caller who repeats a key has to be held against the history.
+"""What was accepted under a key.
+
+The server gives a known update id its first result, whatever comes with it the second time, so a caller
+who repeats a key has to be held against the history.
 """
 
 from __future__ import annotations
@@ -9,18 +11,23 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
+from pydantic import ValidationError
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.update.v1 import UpdateRef
 from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryReverseRequest,
+    PollWorkflowExecutionUpdateRequest,
 )
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
+from abeyance.core.ledger import Receipt
 from abeyance.errors import Code, Refusal
+from abeyance.histories.described import decoded
 
 _ACCEPTED: Final = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
 _COMPLETED: Final = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED
@@ -154,6 +161,42 @@ async def check_same(
         token = page.next_page_token
         if not token:
             return
+
+
+async def earlier_receipts(
+    temporal: TemporalClient, run_id: str, key: str, rpc_timeout: Any
+) -> list[Receipt] | None:
+    """What the update `respond` with this id has returned; None if there was none.
+
+    The server knows the updates of the run's newest history only. Raises the refusal
+    `idempotency_conflict` if the id is that of another update.
+    """
+    try:
+        answer = await temporal.workflow_service.poll_workflow_execution_update(
+            PollWorkflowExecutionUpdateRequest(
+                namespace=temporal.namespace,
+                update_ref=UpdateRef(
+                    workflow_execution=WorkflowExecution(workflow_id=run_id), update_id=key
+                ),
+                identity=temporal.identity,
+            ),
+            retry=True,
+            timeout=rpc_timeout,
+        )
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    payloads = answer.outcome.success.payloads
+    if not payloads:
+        return None
+    try:
+        return wire.Receipts.model_validate(await decoded(temporal, payloads[0])).receipts
+    except ValidationError:
+        raise Refusal(
+            Code.IDEMPOTENCY_CONFLICT,
+            f"The key {key!r} was used for another operation on the run {run_id!r}. Send another key.",
+        ) from None
 
 
 def other_call(run_id: str, key: str) -> Refusal:

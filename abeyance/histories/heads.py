@@ -18,9 +18,8 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance.core.address import Address
 from abeyance.core.recall import FIELD, is_agent
-from abeyance.histories.pages import unknown
 from abeyance.histories.runlog import mapping
-from abeyance.histories.source import Source
+from abeyance.histories.source import Source, unknown_run
 from abeyance.histories.translate import sources
 from abeyance.histories.visitlog import is_visit
 from abeyance.temporal.patience import NotFound
@@ -44,7 +43,7 @@ async def heads(temporal: TemporalClient, run_id: str, *, patience: float) -> di
             if not token:
                 return found.by_address
     except NotFound:
-        raise unknown(run_id) from None
+        raise unknown_run(run_id) from None
 
 
 class _Heads:

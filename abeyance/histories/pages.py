@@ -16,10 +16,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
-from abeyance.errors import Code, Refusal
 from abeyance.histories.cursor import Cursor
 from abeyance.histories.runlog import CLOSING
-from abeyance.histories.source import Execution, Source
+from abeyance.histories.source import Execution, Source, unknown_run
 from abeyance.histories.translate import Known, failures, released, sources, translate
 from abeyance.storage.converter import decode_message
 from abeyance.temporal.patience import NotFound
@@ -64,7 +63,7 @@ class Histories:
         try:
             return await self._source.execution(run_id)
         except NotFound:
-            raise unknown(run_id) from None
+            raise unknown_run(run_id) from None
 
     async def oldest(self, run_id: str) -> Cursor:
         """Before the first event of the oldest history from which one can read on to the newest.
@@ -80,7 +79,7 @@ class Histories:
             # Of what came before, nothing is kept.
             pass
         if oldest is None:
-            raise unknown(run_id)
+            raise unknown_run(run_id)
         return Cursor(run_id=run_id, execution=oldest.execution, birth=oldest.birth, event=0)
 
     async def read(self, place: Place, *, wait: bool = False) -> Page:
@@ -156,12 +155,3 @@ class Histories:
         if payloads:
             values = await self._source.data_converter.decode(payloads)
         return translate(event, values, known)
-
-
-def unknown(run_id: str) -> Refusal:
-    """The refusal of what is asked about a run that is not there."""
-    return Refusal(
-        Code.UNKNOWN_RUN,
-        f"There is no run {run_id!r}, or its history is no longer kept.",
-        run_id=run_id,
-    )

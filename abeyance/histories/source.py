@@ -20,8 +20,8 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
 from abeyance import wire
-from abeyance.errors import Unavailable
-from abeyance.histories.closed import PAUSED_NATIVELY
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.histories.described import PAUSED_NATIVELY
 from abeyance.temporal.patience import NotFound, worth_repeating
 
 T = TypeVar("T")
@@ -119,3 +119,12 @@ class Source:
                     ) from error
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def unknown_run(run_id: str) -> Refusal:
+    """The refusal of what is asked about a run that is not there."""
+    return Refusal(
+        Code.UNKNOWN_RUN,
+        f"There is no run {run_id!r}, or its history is no longer kept.",
+        run_id=run_id,
+    )

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from abeyance import wire
 from abeyance.errors import Unavailable
 from abeyance.histories.cursor import is_later, order
-from abeyance.histories.pages import Histories, Place, unknown
-from abeyance.histories.source import Execution
+from abeyance.histories.pages import Histories, Place
+from abeyance.histories.source import Execution, unknown_run
 from abeyance.histories.walk import Walk
 from abeyance.temporal.patience import NotFound
 
@@ -135,7 +135,7 @@ class Tail:
                 self._drop_the_slow()
                 self._move()
         except NotFound:
-            raise unknown(self.run_id) from None
+            raise unknown_run(self.run_id) from None
 
     def _drop_the_slow(self) -> None:
         first = self.recent.first

@@ -9,8 +9,8 @@ what they held. The texts of failures, which `failures` names, are made readable
 is told is ids, codes, addresses and hashes, never a value or an answer.
 
 A workflow task sends off the visits that it makes ready before it writes down the facts that made them
-ready. A reader wants to hear of an answer first and of what it started then, so the start of a visit is
-held back until the rest of its task has been told.
+ready. A reader wants to hear of an answer before what it started, so the start of a visit is held back
+until the rest of its task has been told.
 """
 
 from __future__ import annotations

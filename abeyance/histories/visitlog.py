@@ -54,6 +54,13 @@ def failed(address: str, code: str, message: str) -> Told:
     )
 
 
+def finished(address: str, ended: str | None) -> Told:
+    """The code returned; a call of a tool `ended` so."""
+    if ended is not None:
+        return Told(type="tool.finished", address=address, data={"outcome": ended})
+    return Told(type=f"{what(address)}.finished", address=address)
+
+
 def turned(address: str, turn: Mapping[str, Any]) -> Told:
     """A model answered."""
     return Told(
@@ -85,7 +92,7 @@ def reported(address: str, report: Mapping[str, Any]) -> Iterator[Told]:
                 )
             # What interrupted is told by its questions: the visit is not over.
             if kind == "finished":
-                yield Told(type=f"{what(address)}.finished", address=address)
+                yield finished(address, outcome.get("ended"))
                 if (turn := outcome.get("turn")) is not None:
                     yield turned(address, turn)
         case "stopped":

@@ -84,7 +84,8 @@ class McpServer:
     `prefix` is put before each name. `approve` is True if a person has to approve every call, or a
     predicate on the tool's name (as the model knows it) and its arguments. `timeout` bounds the work of a
     call; the time in which a person is asked does not count. `connect_timeout` bounds finding the server.
-    `retries` counts the attempts after the first. `max_result` is in bytes. `connections` bounds how many
+    `retries` counts the attempts after the first at a call that has not reached the server; one that may
+    have been done is not made again. `max_result` is in bytes. `connections` bounds how many
     calls one process makes at once (a started server is one process for each); one that nobody has used
     for `idle` is closed. `handshake`: speak a protocol of 2025, and do not ask for a newer one.
 

@@ -77,7 +77,7 @@ class Context:
     `item` is that of a fan-out; `results`, after a join that gathered one, its items in order, each
     `{item, status}`. `resumed`: this visit has asked people before and was re-entered; `targets` are
     then the answers to its own questions, by name (`process/name` where a process asked), and
-    `saved_state` is what it kept when it asked.
+    `saved_state` is the last state that it gave when it asked.
 
     `inbox` are the messages that were there for it when it started, if its function has a parameter of
     that name, or says `ctx.inbox` itself; `guidance` is what a person said who had the visit done again.

@@ -31,6 +31,7 @@ from abeyance.core.model import (
 from abeyance.duration import seconds
 from abeyance.nodes.code import can_take, takes
 from abeyance.values import schema
+from abeyance.values.answers import as_asked
 from abeyance.values.statemodel import StateModel, ValuesError, pointed
 
 _GOTO: Final = "goto:"
@@ -113,6 +114,14 @@ class Intake:
             return None
         return copy.deepcopy(value)
 
+    def text(self, value: object, told: str) -> str:
+        """A text; a question mark in place of what is none."""
+        if isinstance(value, str):
+            value = self.json(value, told)
+        else:
+            self.note(f"{told}: {value!r} is no text")
+        return value if isinstance(value, str) else "?"
+
     def schema(self, response: Any, told: str) -> Json:
         """The JSON Schema of what an answer may be."""
         try:
@@ -147,9 +156,17 @@ class Intake:
                 return Fail()
 
     def on_timeout(
-        self, given: object, told: str, *, response_schema: Json, answer_to: str | None
+        self,
+        given: object,
+        told: str,
+        *,
+        response: object = None,
+        response_schema: Json,
+        answer_to: str | None,
     ) -> OnTimeout:
-        """What happens when nobody has answered in time. A default has to be a possible answer."""
+        """What happens when nobody has answered in time. A default has to be a possible answer, also by
+        what the code of a model in `response` says.
+        """
         match given:
             case "halt":
                 return Halt()
@@ -159,7 +176,7 @@ class Intake:
                 before = len(self.faults)
                 answer = self.json(answer, f"{told}, on_timeout=")
                 if len(self.faults) == before:
-                    self._check_default(answer, told, response_schema, answer_to)
+                    self._check_default(answer, told, response, response_schema, answer_to)
                 return Default(answer=answer)
             case _:
                 self.note(
@@ -169,10 +186,17 @@ class Intake:
                 return Halt()
 
     def _check_default(
-        self, answer: Json, told: str, response_schema: Json, answer_to: str | None
+        self,
+        answer: Json,
+        told: str,
+        response: object,
+        response_schema: Json,
+        answer_to: str | None,
     ) -> None:
         found = () if response_schema is None else schema.faults_of(response_schema, answer)
         faults = [f"{fault.pointer or '(the answer)'}: {fault.message}" for fault in found]
+        if not faults and response_schema is not None:
+            faults = _unread(response, answer)
         if not faults and answer_to is not None and answer_to in self._states.fields:
             try:
                 self._states.patch({answer_to: answer})
@@ -180,6 +204,15 @@ class Intake:
                 faults = [str(error)]
         for fault in faults:
             self.note(f"{told} has a default answer that does not fit: {fault}")
+
+
+def _unread(response: object, answer: Json) -> list[str]:
+    try:
+        as_asked(response, answer)
+    except ValidationError as error:
+        found = pointed(error, answer)
+        return [f"{entry['pointer'] or '(the answer)'}: {entry['message']}" for entry in found]
+    return []
 
 
 def unreadable(spec: GraphSpec) -> Iterator[str]:

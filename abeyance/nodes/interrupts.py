@@ -7,13 +7,12 @@ re-entered when people have answered. `Interrupt` may be raised anywhere in a no
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from abeyance import wire
 from abeyance.core.canonical import Json, why_not_json
@@ -22,6 +21,7 @@ from abeyance.duration import Duration
 from abeyance.errors import Fatal
 from abeyance.nodes.intake import Intake
 from abeyance.nodes.question import question_of
+from abeyance.values.answers import as_asked
 from abeyance.values.statemodel import StateModel, ValuesError
 
 OnTimeout: TypeAlias = str | Mapping[Literal["default"], Json]
@@ -152,10 +152,8 @@ def lowered(interrupt: Interrupt) -> Asked:
 
 def typed_answer(asked: Interrupt, answer: Json) -> Any:
     """An answer as the type that its question named. Raises ValuesError if it does not fit that."""
-    if asked.response is None or isinstance(asked.response, Mapping):
-        return answer
     try:
-        return TypeAdapter(asked.response).validate_json(json.dumps(answer))
+        return as_asked(asked.response, answer)
     except ValidationError as error:
         message = f"the answer to {asked.name!r} does not fit its type: {error}"
         raise ValuesError(message) from error

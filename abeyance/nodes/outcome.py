@@ -38,6 +38,7 @@ def visit_ended(
                 composite=outcome.composite,
                 reason=outcome.reason,
                 read=outcome.read,
+                patch=outcome.patch,
             )
         case wire.Stopped():
             return events.NodeStopped(
@@ -55,6 +56,7 @@ def visit_ended(
                 message=outcome.message,
                 journal=outcome.journal,
                 fatal=outcome.fatal,
+                patch=outcome.patch,
             )
         case _:
             assert_never(outcome)

@@ -52,7 +52,7 @@ def question_of(
                 )
             # An answer that is accepted has to be one that the nodes which read it can read.
             response_schema = narrowed(response_schema, field)
-    prompt = intake.json("" if prompt is None else prompt, f"{told}, prompt=")
+    prompt = intake.text("" if prompt is None else prompt, f"{told}, prompt=")
     reason = intake.json(reason, f"{told}, reason=")
     payload = intake.json(payload, f"{told}, payload=")
     shown = size([prompt, reason, payload, response_schema])
@@ -63,14 +63,18 @@ def question_of(
         )
     return Question(
         name=name,
-        prompt="?" if prompt is None else prompt,
+        prompt=prompt,
         reason=reason,
         payload=payload,
         response_schema=response_schema,
         requested_capability=intake.capability(requested_capability, told),
         timeout=intake.seconds(timeout, f"{told}, timeout="),
         on_timeout=intake.on_timeout(
-            on_timeout, told, response_schema=response_schema, answer_to=answer_to
+            on_timeout,
+            told,
+            response=response,
+            response_schema=response_schema,
+            answer_to=answer_to,
         ),
     )
 

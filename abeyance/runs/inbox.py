@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from abeyance import wire
 from abeyance.histories import bookmark
-from abeyance.histories.closed import Described
+from abeyance.histories.described import Described
 from abeyance.runs.listing import MOST_READ, OPEN_RUNS, Listing, Place, having, written
 
 Ask: TypeAlias = Callable[[str], Awaitable[list[wire.InterruptView]]]

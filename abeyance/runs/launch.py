@@ -16,7 +16,7 @@ from abeyance.core.model import GraphSpec, SubgraphNode
 from abeyance.core.state import Limits, Status
 from abeyance.errors import Code, GraphError, Refusal
 from abeyance.graphs.graph import Graph
-from abeyance.histories.closed import Described
+from abeyance.histories.described import Described
 from abeyance.runid import checked_run_id, generated_run_id
 from abeyance.values import limits as limits_
 from abeyance.values.statemodel import as_mapping

@@ -26,7 +26,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from abeyance import wire
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.histories.accepted import Accepted, accepted_before, check_same, other_call
-from abeyance.histories.closed import PAUSED_NATIVELY, Described, closing_record, describe
+from abeyance.histories.closed import closing_record
+from abeyance.histories.described import PAUSED_NATIVELY, Described, describe
+from abeyance.histories.source import unknown_run
+from abeyance.temporal.hedge import hedged
 from abeyance.temporal.patience import LOOKED_AHEAD, Again, NotFound, patiently, worth_repeating
 from abeyance.temporal.turnstile import SharedReads, Turn, Turnstile
 
@@ -68,7 +71,7 @@ class Line:
         try:
             return await patiently(run_id, ask, seconds=self.patience)
         except NotFound:
-            raise _unknown(run_id) from None
+            raise unknown_run(run_id) from None
 
     async def record(self, described: Described) -> wire.ClosingRecord:
         """What an ended run left behind. Raises the refusal `unknown_run`."""
@@ -76,7 +79,7 @@ class Line:
         try:
             return await patiently(described.run_id, ask, seconds=self.patience)
         except NotFound:
-            raise _unknown(described.run_id) from None
+            raise unknown_run(described.run_id) from None
 
     async def poll(
         self, run_id: str, token: bytes, *, only_the_end: bool
@@ -109,7 +112,7 @@ class Line:
             try:
                 worth_repeating(error)
             except NotFound:
-                raise _unknown(run_id) from None
+                raise unknown_run(run_id) from None
         return None
 
     async def refuse_natively_paused(self, run_id: str) -> None:
@@ -152,9 +155,10 @@ class Line:
         seconds = min(self.patience, _READ_PATIENCE)
         same = f"{run_id} {name} {'' if argument is None else argument.model_dump_json()}"
         try:
-            found: T = await self._reads.read(same, lambda: patiently(run_id, ask, seconds=seconds))
+            fetch = partial(patiently, run_id, partial(hedged, ask), seconds=seconds)
+            found: T = await self._reads.read(same, fetch)
         except NotFound:
-            raise _unknown(run_id) from None
+            raise unknown_run(run_id) from None
         return found
 
     async def signal(self, run_id: str, name: str, order: wire.Request) -> None:
@@ -225,7 +229,7 @@ class Line:
         try:
             found = await patiently(run_id, ask, seconds=self.patience)
         except NotFound:
-            raise _unknown(run_id) from None
+            raise unknown_run(run_id) from None
         if found is not None and found.name != name:
             raise other_call(run_id, key)
         return found
@@ -248,7 +252,7 @@ class Line:
         try:
             await patiently(run_id, check, seconds=self.patience)
         except NotFound:
-            raise _unknown(run_id) from None
+            raise unknown_run(run_id) from None
 
     async def _raise_if_gone(self, run_id: str, error: RPCError) -> None:
         """Raise RunEnded, `unknown_run` or Again if an error says that there is nothing to send to."""
@@ -260,11 +264,10 @@ class Line:
         return RunEnded(described) if not described.is_running else Again(reason)
 
     async def _meant_by(self, run_id: str, error: WorkflowUpdateFailedError) -> Exception:
+        if (refusal := refusal_of(error)) is not None:
+            return refusal
         cause = error.cause
         if isinstance(cause, ApplicationError):
-            if cause.type in _CODES:
-                details = cause.details[0] if cause.details else {}
-                return Refusal(Code(cause.type), cause.message, **details)
             if cause.type in _ANSWERS:
                 return cause
             if cause.type in _LOST:
@@ -277,18 +280,10 @@ class Line:
         )
 
 
-def _unknown(run_id: str) -> Refusal:
-    return Refusal(
-        Code.UNKNOWN_RUN,
-        f"There is no run {run_id!r}, or its history is no longer kept.",
-        run_id=run_id,
-    )
-
-
-def refusal_of(error: WorkflowUpdateFailedError) -> Exception:
-    """What an update was refused with: the Refusal, where it was one."""
+def refusal_of(error: WorkflowUpdateFailedError) -> Refusal | None:
+    """The refusal with which a workflow turned an update away; None if it failed otherwise."""
     cause = error.cause
-    if isinstance(cause, ApplicationError) and cause.type in _CODES:
-        details = cause.details[0] if cause.details else {}
-        return Refusal(Code(cause.type), cause.message, **details)
-    return cause if isinstance(cause, ApplicationError) else error
+    if not isinstance(cause, ApplicationError) or cause.type not in _CODES:
+        return None
+    details = cause.details[0] if cause.details else {}
+    return Refusal(Code(cause.type), cause.message, **details)

@@ -26,7 +26,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import wire
 from abeyance.errors import Unavailable
 from abeyance.histories import bookmark
-from abeyance.histories.closed import Described
+from abeyance.histories.described import Described
 from abeyance.temporal.patience import patiently
 
 MOST_READ: Final = 1_000
@@ -181,11 +181,20 @@ class Listing:
 
     async def all(self, query: str) -> list[WorkflowExecutionInfo]:
         """All rows of a query, in no order."""
-        return await self._all(query)
+        rows: list[WorkflowExecutionInfo] = []
+        token = b""
+        while True:
+            page, token = await self._page(query, _ROWS, token)
+            rows += page
+            if not token:
+                return rows
 
     async def count(self, query: str) -> int:
         """How many rows a query has, as of a moment ago."""
-        return await self._count(query)
+        request = CountWorkflowExecutionsRequest(namespace=self._temporal.namespace, query=query)
+        service = self._temporal.workflow_service
+        ask = partial(service.count_workflow_executions, request, timeout=_RPC)
+        return int((await self._patiently(ask)).count)
 
     async def open_rows(
         self, query: str, before: Place | None, wanted: int
@@ -217,7 +226,7 @@ class Listing:
         while True:
             span = await self._span(query, upper, wanted)
             lower = None if span is None else upper - span
-            found = _in_order(await self._all(_within(query, lower, upper)), before)
+            found = _in_order(await self.all(_within(query, lower, upper)), before)
             if found or lower is None:
                 return found, lower is None
             wanted *= 4
@@ -225,13 +234,13 @@ class Listing:
     async def _span(self, query: str, upper: datetime, wanted: int) -> timedelta | None:
         """How far to look back for more than `wanted` rows, but not too many; None is to the start."""
         most = 4 * wanted + _ROWS
-        if await self._count(_within(query, None, upper)) <= most:
+        if await self.count(_within(query, None, upper)) <= most:
             return None
         # No run starts in the future: what lies between is there for clocks that differ.
         ahead = max(upper - datetime.now(UTC), timedelta(0))
         low, few = timedelta(0), 0
         reach = timedelta(0) if ahead else _FIRST_SPAN
-        while (many := await self._count(_within(query, upper - ahead - reach, upper))) <= wanted:
+        while (many := await self.count(_within(query, upper - ahead - reach, upper))) <= wanted:
             low, few, reach = ahead + reach, many, max(reach * 4, _FIRST_SPAN)
             if reach > _LONGEST_SPAN:
                 return None
@@ -241,22 +250,13 @@ class Listing:
             # Where as many would be as are looked for, if they came evenly; else in the middle.
             share = ((wanted + most) / 2 - few) / (many - few) if is_even else 0.5
             middle = low + (high - low) * share
-            found = await self._count(_within(query, upper - middle, upper))
+            found = await self.count(_within(query, upper - middle, upper))
             if found > wanted:
                 high, many = middle, found
             else:
                 low, few = middle, found
             is_even = not is_even
         return high
-
-    async def _all(self, query: str) -> list[WorkflowExecutionInfo]:
-        rows: list[WorkflowExecutionInfo] = []
-        token = b""
-        while True:
-            page, token = await self._page(query, _ROWS, token)
-            rows += page
-            if not token:
-                return rows
 
     async def _page(
         self, query: str, size: int, token: bytes
@@ -272,12 +272,6 @@ class Listing:
             partial(service.list_workflow_executions, request, timeout=_RPC)
         )
         return list(page.executions), page.next_page_token
-
-    async def _count(self, query: str) -> int:
-        request = CountWorkflowExecutionsRequest(namespace=self._temporal.namespace, query=query)
-        service = self._temporal.workflow_service
-        ask = partial(service.count_workflow_executions, request, timeout=_RPC)
-        return int((await self._patiently(ask)).count)
 
     async def _patiently(self, ask: Any) -> Any:
         try:

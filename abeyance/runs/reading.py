@@ -13,11 +13,12 @@ from typing import Self
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
-from abeyance.agents.dialogue import TranscriptItem
+from abeyance.agents.transcriptitem import TranscriptItem
 from abeyance.core.events import Message
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.histories import dialogue
-from abeyance.histories.closed import PAUSED_NATIVELY, Described, record_in
+from abeyance.histories import transcripts
+from abeyance.histories.closed import record_in
+from abeyance.histories.described import PAUSED_NATIVELY, Described
 from abeyance.histories.heads import heads
 from abeyance.runs.inbox import Inbox, InboxFilter
 from abeyance.runs.line import Line
@@ -120,7 +121,10 @@ class Reading:
         return await self._inbox.page(wanted or InboxFilter(), cursor=cursor, limit=limit)
 
     async def interrupts(self, run_id: str, *, status: str = "open") -> list[wire.InterruptView]:
-        """A run's interrupts of one status, or of `all`: the open ones first."""
+        """A run's interrupts of one status, or of `all`: the open ones first.
+
+        Where much is open, the later ones are `abridged`; `interrupt` reads one of them whole.
+        """
         described = await self._line.described(run_id)
         if not described.is_running:
             found = (await self._line.record(described)).interrupts
@@ -132,6 +136,18 @@ class Reading:
             except Unavailable:
                 found = described.degraded_view().interrupts
         return [entry for entry in found if status in ("all", entry.status)]
+
+    async def interrupt(self, run_id: str, interrupt_id: str) -> wire.InterruptView | None:
+        """One of a run's interrupts, open or settled; None if it has no such one."""
+        listed = await self.interrupts(run_id, status="all")
+        found = next((entry for entry in listed if entry.id == interrupt_id), None)
+        if found is None or not found.abridged:
+            return found
+        which = wire.WhichInterrupt(interrupt_id=interrupt_id)
+        try:
+            return await self._line.query(run_id, "interrupt", wire.InterruptView, which)
+        except Unavailable:
+            return found
 
     async def messages(self, run_id: str) -> list[Message]:
         """The unread messages, in the order of reading; none in an ended run, which reports them.
@@ -193,7 +209,7 @@ class Reading:
             SettingsError: The extra `agents` is not installed.
         """
         described = await self._line.described(run_id)
-        return await dialogue.page(
+        return await transcripts.page(
             self.blobs,
             run_id,
             await self._transcripts(described),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
-from temporalio.client import Client as TemporalClient
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
@@ -23,25 +23,23 @@ from abeyance.runs.evictions import Evictions
 from abeyance.runs.launch import Launch, Started
 from abeyance.runs.line import RPC
 from abeyance.runs.recency import Recency
-from abeyance.storage.blobs import Blobs
 from abeyance.temporal.patience import patiently
 
 
 class Starting(Conversations):
     """Conversations, and starting the runs in them and others."""
 
-    def __init__(
-        self,
-        temporal: TemporalClient,
-        *,
-        task_queue: str = wire.TASK_QUEUE,
-        patience: float = 10.0,
-        blobs: Blobs | None = None,
-    ) -> None:
-        super().__init__(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
-        self._recency = Recency(self._listing, task_queue)
-        self._evictions = Evictions(self._line, self._recency)
-        self._capacity = Capacity(self._recency, self._evictions.for_another)
+    @cached_property
+    def _recency(self) -> Recency:
+        return Recency(self._listing, self.task_queue)
+
+    @cached_property
+    def _evictions(self) -> Evictions:
+        return Evictions(self._line, self._recency)
+
+    @cached_property
+    def _capacity(self) -> Capacity:
+        return Capacity(self._recency, self._evictions.for_another)
 
     async def start(
         self,

@@ -15,7 +15,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import wire
-from abeyance.histories.closed import ENDINGS
+from abeyance.histories.described import ENDINGS
 from abeyance.histories.runlog import CLOSING
 from abeyance.runs.line import Line
 
@@ -34,8 +34,8 @@ async def signs(
 ) -> AsyncGenerator[HistoryEvent | None, None]:
     """Yields whenever the run may have one of the wanted statuses, or has ended.
 
-    What it yields is the event that ended the run, or None; after that, the run is to be looked at. To go
-    on reading is to wait for the next sign. Raises the refusal `unknown_run`, and Unavailable.
+    What it yields is the event that ended the run, or None; the reader then looks at the run, and reads
+    on to wait for the next sign. Raises the refusal `unknown_run`, and Unavailable.
     """
     only_the_end = wanted <= ENDINGS
     is_beginning, token = True, b""

@@ -6,7 +6,6 @@ or API be, and would look for a blob in vain: then a folder has to be said to be
 
 from __future__ import annotations
 
-import ipaddress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 from temporalio.envconfig import ClientConfig
 
 from abeyance.errors import SettingsError
+from abeyance.loopback import is_loopback
 from abeyance.settings import Settings, bucket_of
 from abeyance.storage import s3
 from abeyance.storage.blobs import Blobs, FolderBlobs
@@ -49,7 +49,7 @@ def blobs_of(settings: Settings) -> Blobs:
     address = temporal_address()
     storage = settings.storage
     if storage is None:
-        if not is_loopback(address):
+        if not is_on_this_machine(address):
             raise SettingsError(
                 f"there is nowhere to keep blobs, which agents need: Temporal is at {address}, so other "
                 "workers may be elsewhere too. Set ABEYANCE_STORAGE to s3://bucket/prefix, or to a "
@@ -93,7 +93,7 @@ def check_reach(settings: Settings, address: str | None = None) -> None:
         s3.check_installed()
         return
     address = address or temporal_address()
-    if not settings.storage_shared and not is_loopback(address):
+    if not settings.storage_shared and not is_on_this_machine(address):
         raise SettingsError(
             f"ABEYANCE_STORAGE={settings.storage!r} is a folder, and Temporal is at {address}: a worker "
             "or an API elsewhere could not read it. If all of them mount that folder, set "
@@ -106,12 +106,6 @@ def temporal_address() -> str:
     return ClientConfig.load_client_connect_config().get("target_host") or DEFAULT_ADDRESS
 
 
-def is_loopback(address: str) -> bool:
+def is_on_this_machine(address: str) -> bool:
     """Whether an address (host:port) is one of this machine alone."""
-    host = urlsplit(f"//{address}").hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(urlsplit(f"//{address}").hostname or "")

@@ -18,7 +18,12 @@ from abeyance.errors import SettingsError, Unavailable
 from abeyance.metrics import METRICS
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.converter import data_converter
-from abeyance.storage.location import DEFAULT_ADDRESS, DEFAULT_FOLDER, check_reach, is_loopback
+from abeyance.storage.location import (
+    DEFAULT_ADDRESS,
+    DEFAULT_FOLDER,
+    check_reach,
+    is_on_this_machine,
+)
 from abeyance.traces import Tracing, are_on
 
 _QUOTED: Final = re.compile('"([^"]+)"')
@@ -50,7 +55,7 @@ async def connect_temporal(
     target = config.setdefault("target_host", DEFAULT_ADDRESS)
     check_reach(settings, target)
     # Who only looks in beside `abeyance dev` need not be told where it keeps what is large.
-    reads = None if is_told or not is_loopback(target) else DEFAULT_FOLDER
+    reads = None if is_told or not is_on_this_machine(target) else DEFAULT_FOLDER
     runtime = None
     if metrics_address is not None:
         metrics = PrometheusConfig(

@@ -1,4 +1,4 @@
-"""Workflows that are never told of what no workflow task has brought yet.
+"""Keeps workflows from being told of events that no workflow task has brought them yet.
 
 A question to a run that no worker has in memory is answered from its history, and the SDK then applies
 also what stands behind the last finished task: ahead of the task that is to bring it, or of one that

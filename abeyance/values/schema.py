@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import Any, Final
 
 import jsonschema_rs
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 from pydantic_core import core_schema
 
 from abeyance.core.canonical import Json, canonical, size
@@ -26,6 +28,13 @@ from abeyance.core.events import SchemaFault
 
 _PATTERNS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=1_000, size_limit=1_000_000)
 _BOUNDS: Final = frozenset({"ge", "gt", "le", "lt", "max_digits", "multiple_of"})
+_KEYS: Final = {
+    "int": "^[+-]?[0-9]+$",
+    "float": r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$",
+}
+"""What a key, which is text in JSON, has to look like, by the type that it will be read as."""
+_VERSION: Final = re.compile("uuid[1-8]")
+_UUID: Final = "^.{{14}}{version}"
 _MOST_FAULTS: Final = 20
 _MOST_CHARS: Final = 500
 _SEARCHED_BYTES: Final = 20_000
@@ -72,7 +81,7 @@ def faults_of(schema: Json, answer: Json) -> tuple[SchemaFault, ...]:
         message = "it does not fit the schema, and is too large for the place to be searched for"
         return (SchemaFault(pointer="", message=message),)
     found: list[SchemaFault] = []
-    for error in validator.iter_errors(answer):
+    for error in chain.from_iterable(map(_likely, validator.iter_errors(answer))):
         pointer = "".join(f"/{escaped(str(part))}" for part in error.instance_path)
         # A part that is there although its schema is `false`: what the library says of it helps nobody.
         is_needless = error.message.startswith("False schema does not allow")
@@ -83,13 +92,57 @@ def faults_of(schema: Json, answer: Json) -> tuple[SchemaFault, ...]:
     return tuple(found)
 
 
+def _likely(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.ValidationError]:
+    """What an answer that could be one of several things misses of the one that it seems to be."""
+    place = len(error.instance_path)
+    seeming = [
+        branch
+        for branch in getattr(error.kind, "context", ())
+        if not any(_is_of_another(each, place) for each in branch)
+    ]
+    if len(seeming) == 1:
+        for each in seeming[0]:
+            yield from _likely(each)
+    else:
+        yield error
+
+
+def _is_of_another(error: jsonschema_rs.ValidationError, place: int) -> bool:
+    """Whether the thing itself is of another kind, or a member that names its kind names another."""
+    depth = len(error.instance_path) - place
+    return (depth == 0 and error.kind.name in {"type", "const", "enum"}) or (
+        depth == 1 and error.kind.name == "const"
+    )
+
+
 def escaped(part: str) -> str:
     """A part of a JSON pointer, as it is written in one."""
     return part.replace("~", "~0").replace("/", "~1")
 
 
 class _AnswerSchema(GenerateJsonSchema):
-    """Takes no answer for a Decimal that its type will refuse: pydantic's own schema takes any text."""
+    """Says of some types what pydantic's own schema leaves out, so that no answer is taken that they will
+    refuse: which texts are a Decimal, a UUID of one version, a URL of one scheme, or a key.
+    """
+
+    def generate(
+        self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation"
+    ) -> JsonSchemaValue:
+        found: JsonSchemaValue = _with_known_formats(super().generate(schema, mode))
+        return found
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        found = super().dict_schema(schema)
+        keys = schema.get("keys_schema")
+        if keys is not None and keys["type"] in _KEYS:
+            found["propertyNames"] = {"pattern": _KEYS[keys["type"]]}
+        return found
+
+    def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
+        found = super().url_schema(schema)
+        if schemes := schema.get("allowed_schemes"):
+            found["pattern"] = f"^({'|'.join(map(re.escape, schemes))}):"
+        return found
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         places, digits = schema.get("decimal_places"), schema.get("max_digits")
@@ -105,6 +158,19 @@ class _AnswerSchema(GenerateJsonSchema):
         fraction = "[0-9]+" if places is None else f"[0-9]{{1,{places}}}" if places else "0+"
         text = {"type": "string", "pattern": rf"^[+-]?[0-9]+(\.{fraction})?$"}
         return {"anyOf": [number, text]}
+
+
+def _with_known_formats(schema: Json) -> Json:
+    match schema:
+        case {"type": "string", "format": str(format_)} if _VERSION.fullmatch(format_):
+            pattern = _UUID.format(version=format_[-1])
+            return {**schema, "format": "uuid", "pattern": pattern}
+        case Mapping():
+            return {key: _with_known_formats(value) for key, value in schema.items()}
+        case list():
+            return [_with_known_formats(value) for value in schema]
+        case _:
+            return schema
 
 
 @lru_cache(maxsize=1000)

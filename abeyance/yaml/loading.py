@@ -18,8 +18,8 @@ from abeyance.errors import GraphError
 from abeyance.graphs.graph import Graph
 from abeyance.reference import NotFound
 from abeyance.yaml import source
+from abeyance.yaml.declaration import Declaration, Item, Opener
 from abeyance.yaml.faults import Faults
-from abeyance.yaml.graph import Declaration, Item, Opener
 from abeyance.yaml.schema import GraphForm, NodeForm, RuleForm, WayForm
 from abeyance.yaml.source import Document, Place
 

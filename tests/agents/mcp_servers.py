@@ -197,6 +197,7 @@ def server_of(  # noqa: PLR0915 - one tool after the other
     @server.tool()
     def crash() -> str:
         """End the process."""
+        deed("crashed")
         os._exit(3)
 
     @server.tool()

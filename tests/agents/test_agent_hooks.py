@@ -271,6 +271,16 @@ async def test_who_is_trusted_is_asked_no_more_in_later_turns() -> None:
     assert (folder.gone, run.status) == (["/a", "/b"], "completed")
 
 
+async def test_trust_is_kept_though_the_call_that_gave_it_is_rejected() -> None:
+    folder = Folder(approve=lambda args: args["path"] == "/a")
+    script = Script(call("delete", "c1", path="/a"), call("delete", "c2", path="/b"), "done")
+    run = await started(Agent("clerk", model=script, tools=[folder.tool], hooks=[Approval()]))
+    await run.respond("sure", "t")
+    await run.respond("approve", {"approved": False})
+
+    assert (folder.gone, run.status) == (["/b"], "completed")
+
+
 async def test_calls_of_the_same_turn_are_asked_about_though_one_answer_trusts() -> None:
     folder = Folder()
     calls = [call("delete", "c1", path="/a"), call("delete", "c2", path="/b")]
@@ -334,3 +344,25 @@ async def test_what_a_failing_tool_remembered_is_dropped_and_what_its_hook_did_i
 
     (kept,) = run.state.remembered.values()
     assert kept["agent_state"] == {"c1": True, "c2": True, "work": {"c1": True, "c2": True}}
+
+
+async def test_the_event_of_a_calls_end_says_how_it_ended() -> None:
+    folder = Folder()
+
+    class Asking:
+        async def before_tool_call(self, event: BeforeToolCall) -> None:
+            event.cancel_tool = not await event.interrupt("may I?", response=bool)
+
+    @tool
+    async def fail() -> str:
+        message = "x" * 5_000
+        raise ValueError(message)
+
+    calls = [call("delete", "c1", path="/a"), call("delete", "c2", path="/b"), call("fail", "c3")]
+    agent = Agent("clerk", model=Script(calls, "done"), tools=[folder.tool, fail], hooks=[Asking()])
+    run = await started(agent)
+    for call_id, answer in (("c1", True), ("c2", False), ("c3", True)):
+        await respond(run, call_id, answer)
+
+    ends = [event.data for event in run.events if event.type == "tool.finished"]
+    assert ends == [{"outcome": "success"}, {"outcome": "denied"}, {"outcome": "failed"}]

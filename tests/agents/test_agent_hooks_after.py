@@ -147,6 +147,20 @@ async def test_a_hook_that_asks_after_the_model_has_it_asked_once() -> None:
     assert (run.status, run.values["report"], len(script.seen)) == ("completed", "the answer", 1)
 
 
+@pytest.mark.parametrize("moment", ["before_model_call", "after_model_call"])
+async def test_what_was_said_is_kept_though_a_run_ends_while_a_hook_asks(moment: str) -> None:
+    async def asks(self: object, event: Any) -> None:
+        await event.interrupt("look")
+
+    hook = type("Review", (), {moment: asks})()
+    run = await started(Agent("clerk", model=Script("the answer"), hooks=[hook]))
+    await run.cancel("not today")
+
+    answer = [("assistant", "the answer")] if moment == "after_model_call" else []
+    told = [(item.role, item.text) for item in await run.transcript()]
+    assert told == [("user", "What is to be done?"), *answer]
+
+
 async def test_a_hook_that_asks_before_the_model_holds_it_back() -> None:
     class Budget:
         async def before_model_call(self, event: BeforeModelCall) -> None:

@@ -105,6 +105,14 @@ async def test_what_a_server_asks_is_an_interrupt_with_its_schema_and_no_is_an_a
     assert deeds(tmp_path) == done
 
 
+async def test_a_call_in_which_its_server_dies_is_not_made_again(tmp_path: Path) -> None:
+    run = await testing.run(graph_of(Calls(("crash", {})), started(tmp_path)), {"task": "crash"})
+
+    assert run.values["said"].startswith("failed: the tool 'crash' of local: the server died")
+    assert "may have been done" in run.values["said"]
+    assert deeds(tmp_path) == ["crashed"]
+
+
 async def test_a_server_that_asks_in_the_old_way_and_is_asked_in_the_new_one_says_how_to_declare_it(
     tmp_path: Path,
 ) -> None:

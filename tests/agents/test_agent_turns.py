@@ -75,6 +75,7 @@ async def test_corrections_are_bounded_in_a_row() -> None:
     assert (code, "3 times in a row" in message) == ("node_failed", True)
     assert "score: Field required" in message
     assert len(script.seen) == 3
+    assert [item.role for item in await run.transcript()] == ["user", *["assistant", "tool"] * 3]
 
 
 async def test_a_turn_that_calls_tools_is_no_correction() -> None:
@@ -117,6 +118,7 @@ async def test_a_model_that_loops_is_ended_by_max_turns() -> None:
     code, message = failure(run)
     assert (code, "max_turns=4" in message) == ("max_turns", True)
     assert len(script.seen) == 4
+    assert [item.role for item in await run.transcript()][-2:] == ["assistant", "tool"]
 
 
 async def test_what_a_turn_used_is_told_of_each_and_summed() -> None:
@@ -169,6 +171,7 @@ async def test_a_response_that_was_cut_fails_the_agent_and_says_what_to_do() -> 
 
     code, message = failure(run)
     assert (code, "max_tokens" in message) == ("node_failed", True)
+    assert [item.role for item in await run.transcript()] == ["user"]
 
 
 async def test_a_model_that_raises_is_tried_again_as_often_as_the_agent_says() -> None:

@@ -228,7 +228,7 @@ async def test_a_cancel_stops_the_hooks() -> None:
         await asyncio.Event().wait()
 
     task = asyncio.create_task(run_hooks([Named("h", long)], call()))
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -201,7 +201,7 @@ async def test_a_tool_that_is_new_is_seen_when_the_server_tells(tmp_path: Path) 
         server = remote.server()
         await server.list_tools()
         await server.call("grow", {}, ask=People())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while "grown" not in {tool.name for tool in await server.list_tools()}:
                 await asyncio.sleep(0.01)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from datetime import date
 from typing import Any
 
 import pytest
+from agent_scripts import Script, call, started
 from pydantic import BaseModel
 from tool_calls import calling
 
-from abeyance import Fatal, Interrupt
+from abeyance import Agent, Fatal, Interrupt
 from abeyance.agents.toolform import ResultError, ToolContext, ToolFailed, tool
 from abeyance.nodes.interrupts import Suspended
 
@@ -48,6 +50,20 @@ async def test_what_a_tool_raises_is_told_without_a_traceback() -> None:
     assert failed.value.text == f"LookupError: {'x' * 2_000}..."[:2_000] + "..."
 
 
+async def test_what_a_task_group_of_a_tool_raises_is_told_with_what_is_in_it() -> None:
+    async def broken() -> None:
+        message = "no such order"
+        raise LookupError(message)
+
+    @tool
+    async def fetch() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(broken())
+
+    with pytest.raises(ToolFailed, match=r"ExceptionGroup: .*: LookupError: no such order"):
+        await fetch.run(calling(), {})
+
+
 async def test_a_tool_may_say_itself_what_the_model_is_told() -> None:
     @tool
     def fail() -> None:
@@ -78,7 +94,7 @@ async def test_a_cancel_from_outside_is_a_cancel() -> None:
         await asyncio.Event().wait()
 
     task = asyncio.create_task(long.run(calling(), {}))
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -149,3 +165,21 @@ async def test_a_tool_may_remember_things_in_the_agents_state() -> None:
     assert here.agent_state.changes() == {"trusted": ["anna"]}
     with pytest.raises(ToolFailed, match="the agent's state holds JSON, and what is set as 'seen'"):
         await spoil.run(calling({"seen": [1]}), {})
+
+
+async def test_a_tool_in_a_thread_is_left_to_itself_at_its_timeout_and_told_to_stop() -> None:
+    told: queue.Queue[None] = queue.Queue()
+    stopped: queue.Queue[bool] = queue.Queue()
+
+    @tool(timeout=0.05)
+    def hang(ctx: ToolContext) -> None:
+        told.get(timeout=5)
+        stopped.put(ctx.cancelled)
+
+    script = Script(call("hang", "c1"), "done")
+    await started(Agent("clerk", model=script, tools=[hang]))
+    told.put(None)
+
+    outcome, text = script.told()["c1"]
+    assert (outcome, "timeout of 0.05 s" in text) == ("failed", True)
+    assert stopped.get(timeout=5)

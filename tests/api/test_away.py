@@ -25,13 +25,20 @@ def lonely(temporal: TemporalClient) -> Site:
     return Site(temporal, gated(), gates(2), patience=1.0)
 
 
+def patient(site: Site) -> Site:
+    """The same place, for those who know that the worker is there: it may be slow."""
+    other = Site(site.temporal, *site.graphs.values())
+    other.settings, other.client.task_queue = site.settings, site.client.task_queue
+    return other
+
+
 async def test_a_worker_away_leaves_reads_and_control_and_refuses_answers(
     temporal: TemporalClient,
 ) -> None:
     site = lonely(temporal)
-    async with served(app_for(site)) as api:
+    async with served(app_for(site)) as api, served(app_for(patient(site))) as other:
         async with site.worker():
-            run_id, (gate,) = await api.waiting("gated", {"amount": 3})
+            run_id, (gate,) = await other.waiting("gated", {"amount": 3})
         read = await api.http.get(f"/runs/{run_id}")
         answered = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
         paused = await api.http.post(f"/runs/{run_id}/pause", json={"reason": "audit"})
@@ -39,8 +46,8 @@ async def test_a_worker_away_leaves_reads_and_control_and_refuses_answers(
             "/runs", json={"graph": "gated", "input": {}, "run_id": new_id()}
         )
         async with site.worker():
-            again = await eventually(lambda: _ok(api, gate))
-            later = (await api.http.get(f"/runs/{run_id}")).json()
+            again = await eventually(lambda: _ok(other, gate))
+            later = (await other.http.get(f"/runs/{run_id}")).json()
 
         view = read.json()
         assert (view["degraded"], view["status"]) == (True, "awaiting-input")
@@ -60,16 +67,16 @@ async def test_a_conversation_is_controlled_while_its_workers_are_away(
     site = lonely(temporal)
     talk, other = new_id("talk"), new_id("talk")
 
-    async with served(app_for(site)) as api:
+    async with served(app_for(site)) as api, served(app_for(patient(site))) as other_api:
 
         async def say(operation: str, talk: str, **body: str) -> httpx.Response:
             return await api.http.post(f"/conversations/{talk}/{operation}", json=body)
 
         async with site.worker():
-            first, _ = await api.waiting("gated", conversation_id=talk)
-            await api.http.post(f"/runs/{first}/cancel", json={})
-            await api.until(first, "cancelled")
-            run_id, _ = await api.waiting("gated", conversation_id=talk)
+            first, _ = await other_api.waiting("gated", conversation_id=talk)
+            await other_api.http.post(f"/runs/{first}/cancel", json={})
+            await other_api.until(first, "cancelled")
+            run_id, _ = await other_api.waiting("gated", conversation_id=talk)
         paused = await say("pause", talk, reason="audit")
         steered = await say("steer", talk, text="hello")
         nobody = await say("interrupt", other)

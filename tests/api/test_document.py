@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from stack import Api
 
 from abeyance import wire
-from abeyance.agents.dialogue import TranscriptItem
+from abeyance.agents.transcriptitem import TranscriptItem
 from abeyance.api import admin, batch, bodies, conversations, examples, messages
 from abeyance.api.app import create_app
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS

@@ -23,7 +23,7 @@ async def raw(api: Api, request: bytes) -> bytes:
         with contextlib.suppress(ConnectionError):
             writer.write(request)
             await writer.drain()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"(?i)content-length: (\d+)", head)
             return head + (await reader.readexactly(int(length[1])) if length else b"")

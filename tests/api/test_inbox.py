@@ -130,12 +130,15 @@ async def test_a_run_that_asks_more_than_its_rows_hold_is_asked_itself(
 
 
 async def test_what_is_overdue_comes_first_while_no_worker_is_up(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated("late", timeout="2s"), gated("soon", timeout="1h"))
+    site = Site(temporal, gated("late"), gated("soon", timeout="1h"))
     talk = new_id("talk")
     async with served(app_for(site)) as api:
         async with site.worker():
             _, (soon,) = await api.waiting("soon", conversation_id=talk, session_type="listed")
             _, (late,) = await api.waiting("late", conversation_id=talk, session_type="listed")
+            # The last that the worker does: it has gone before that.
+            moved = await api.http.patch(f"/interrupts/{late}", json={"timeout": "2s"})
+            assert moved.status_code == 200, moved.text
         found = await api.interrupt(late)
 
         async def is_overdue() -> bool:

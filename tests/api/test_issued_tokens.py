@@ -142,18 +142,20 @@ async def test_capabilities_may_stand_in_a_claim_within_others(
 
 
 NOW = int(time.time())
+DAY = 86_400
+"""Longer than any run of the tests takes, from when they are collected."""
 
 
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"exp": NOW - 3600}, "has expired (exp)"),
+        ({"exp": NOW - DAY}, "has expired (exp)"),
         ({"exp": GONE}, "has no exp"),
         ({"exp": None}, "has no exp"),
         ({"exp": "soon"}, "cannot be read"),
-        ({"nbf": NOW + 3600}, "does not hold yet (nbf"),
+        ({"nbf": NOW + DAY}, "does not hold yet (nbf"),
         ({"nbf": "soon"}, "cannot be read"),
-        ({"iat": NOW + 3600}, "does not hold yet (nbf, iat)"),
+        ({"iat": NOW + DAY}, "does not hold yet (nbf, iat)"),
         ({"iat": "soon"}, "its iat is no number"),
         ({"iss": "https://other.example/"}, "another issuer (iss)"),
         ({"iss": [ISSUER]}, "another issuer (iss)"),
@@ -206,14 +208,19 @@ async def test_clocks_may_be_a_little_apart(guarded: Api) -> None:
 async def test_a_token_that_expires_while_the_service_is_up_is_refused_from_then_on(
     guarded: Api,
 ) -> None:
-    ends = int(time.time()) - LEEWAY_SECONDS + 3
-    headers = signed(KEY, "RS256", exp=ends)
-    assert (await guarded.http.get("/graphs", headers=headers)).status_code == 200
+    # Two seconds are enough to be let in once; where they were not, there are more.
+    for seconds in (2, 6, 30):
+        ends = int(time.time()) + 1 - LEEWAY_SECONDS + seconds
+        headers = signed(KEY, "RS256", exp=ends)
+        first = (await guarded.http.get("/graphs", headers=headers)).status_code
+        if time.time() < ends + LEEWAY_SECONDS:
+            break
+    assert first == 200
 
     async def is_refused() -> bool:
         return (await guarded.http.get("/graphs", headers=headers)).status_code == 401
 
-    await eventually(is_refused, seconds=10)
+    await eventually(is_refused, seconds=60)
     assert time.time() >= ends + LEEWAY_SECONDS
 
 

@@ -56,6 +56,8 @@ async def test_runs_are_listed_newest_first_whatever_became_of_them(api: Api, si
         return found == [brief, run_ids[3], run_ids[1]]
 
     await eventually(settled)
+    waiting = [run_ids[4], run_ids[2], run_ids[0]]
+    await seen(api, waiting, conversation_id=talk, status="awaiting-input")
     for limit in (1, 2, 4):
         assert await ids(api, conversation_id=talk, limit=limit) == newest_first
     statuses = {
@@ -66,8 +68,6 @@ async def test_runs_are_listed_newest_first_whatever_became_of_them(api: Api, si
     assert statuses[run_ids[3]] == ("cancelled", True, True)
     assert statuses[run_ids[1]] == ("cancelled", True, True)
     assert statuses[run_ids[0]] == ("awaiting-input", True, False)
-    waiting = [run_ids[4], run_ids[2], run_ids[0]]
-    await seen(api, waiting, conversation_id=talk, status="awaiting-input")
     assert await ids(api, conversation_id=talk, graph="brief") == [brief]
     assert await ids(api, conversation_id=talk, graph="nothing") == []
 

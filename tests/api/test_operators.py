@@ -63,7 +63,8 @@ async def test_an_answer_to_a_natively_paused_run_is_refused_at_once_and_accepte
 ) -> None:
     run_id, (gate,) = await api.waiting("gated", {"amount": 3})
     await pause_natively(site.temporal, run_id)
-    async with asyncio.timeout(5):
+    # Far less than who waits for the run is given.
+    async with asyncio.timeout(20):
         plain = await api.http.post(f"/interrupts/{gate}/respond", json={"response": YES})
         keyed = await api.http.post(
             f"/runs/{run_id}/respond",

@@ -79,7 +79,7 @@ async def test_it_ends_quietly_when_its_process_is_told_to(settings: Settings) -
     try:
         await eventually(lambda: answers(port), seconds=40)
         process.send_signal(signal.SIGTERM)
-        told, failed = await asyncio.wait_for(process.communicate(), 10)
+        told, failed = await asyncio.wait_for(process.communicate(), 30)
     finally:
         if process.returncode is None:
             process.kill()

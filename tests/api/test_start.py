@@ -194,7 +194,7 @@ async def test_nobody_waits_for_a_caller_who_has_hung_up(
     writer.close()
     await writer.wait_closed()
 
-    await eventually(lambda: not api.under_way, seconds=10)
+    await eventually(lambda: not api.under_way, seconds=20)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ async def test_who_waits_for_a_run_is_told_where_it_stands(own: Site) -> None:
         await eventually(lambda: api.under_way == 1)
         stop(api)
 
-        answer = await asyncio.wait_for(asked, 10)
+        answer = await asyncio.wait_for(asked, 20)
 
     assert answer.status_code == 200, answer.text
     assert answer.json()["status"] == "awaiting-input"
@@ -55,7 +55,7 @@ async def test_who_waits_for_room_in_a_queue_is_told_that_it_is_full(own: Site) 
         await eventually(lambda: api.under_way == 1)
         stop(api)
 
-        answer = await asyncio.wait_for(sent, 10)
+        answer = await asyncio.wait_for(sent, 20)
 
     assert (answer.status_code, answer.json()["code"]) == (429, "queue_full")
 

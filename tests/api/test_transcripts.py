@@ -20,11 +20,14 @@ CLERK = "graph:payments;node:pay;agent:clerk"
 WRITER = "graph:writers;node:write;agent:writer"
 CRITIC = "graph:writers;node:check;agent:critic"
 MUCH = {"task": "pay much"}
+THOUGHT_OF: list[str] = []
+"""What the model that never answers was asked, by any run."""
 YES = {"response": {"approved": True}}
 
 
-def bank_of(temporal: TemporalClient) -> Site:
-    return Site(temporal, payments(), writers(), thinkers(), counters(), teams(), patience=2.0)
+def bank_of(temporal: TemporalClient, *, patience: float = 30.0) -> Site:
+    graphs = payments(), writers(), thinkers(THOUGHT_OF), counters(), teams()
+    return Site(temporal, *graphs, patience=patience)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -42,8 +45,8 @@ async def agents(bank: Site) -> AsyncIterator[Api]:
 
 @asynccontextmanager
 async def lonely(temporal: TemporalClient) -> AsyncIterator[tuple[Site, Api]]:
-    """A place whose worker comes and goes."""
-    site = bank_of(temporal)
+    """A place whose worker comes and goes, with a client that does not wait long for it."""
+    site = bank_of(temporal, patience=2.0)
     async with served(app_for(site)) as api:
         yield site, api
 
@@ -227,12 +230,7 @@ async def test_without_the_extra_it_is_said_what_to_install(
 
 async def test_a_cancelled_run_has_what_was_said_up_to_then(agents: Api) -> None:
     run_id = await agents.start("thinkers", {"task": "think hard"})
-
-    async def thinks() -> bool:
-        events = (await agents.http.get(f"/runs/{run_id}/events")).json()["items"]
-        return any(event["type"] == "node.started" for event in events)
-
-    await eventually(thinks)
+    await eventually(lambda: "think hard" in THOUGHT_OF)
     await refused(agents, run_id, 404, "unknown_node")
     await agents.http.post(f"/runs/{run_id}/cancel", json={})
     await agents.until(run_id, "cancelled")

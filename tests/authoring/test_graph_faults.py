@@ -8,13 +8,23 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, SecretStr, model_validator
 
 from abeyance import END, START, Graph, GraphError, add, append, merge
 
 
 class Decision(BaseModel):
     approved: bool
+
+
+class Explained(Decision):
+    reason: str = ""
+
+    @model_validator(mode="after")
+    def _explained(self) -> Explained:
+        if not (self.approved or self.reason):
+            raise ValueError("a refusal has a reason")
+        return self
 
 
 class State(BaseModel):
@@ -190,6 +200,10 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
             'a default answer that does not fit: (the answer): "much" is not of type "integer"',
         ),
         ({"timeout": 1, "on_timeout": {"default": float("nan")}}, "not JSON compliant"),
+        (
+            {"response": Explained, "timeout": 1, "on_timeout": {"default": {"approved": False}}},
+            "a default answer that does not fit: (the answer): Value error, a refusal has a reason",
+        ),
         ({"answer_to": "nope"}, "answers to 'nope', which is no field"),
         ({"reason": {1: "x"}}, "reason=: the key 1 of a JSON mapping is not text"),
         ({"payload": {"x": {1, 2}}}, "payload=: set is not a JSON value"),
@@ -198,7 +212,7 @@ def test_a_name_in_the_place_of_the_function_is_said_to_be_one() -> None:
         ({"requested_capability": "*"}, "asks for the capability '*', which nobody can hold"),
         ({"requested_capability": "a,b"}, "which nobody can hold"),
         ({"requested_capability": "a\nb"}, "which nobody can hold"),
-        ({"prompt": 5}, "the node 'ask', question/prompt: Input should be a valid string"),
+        ({"prompt": 5}, "the interrupt 'ask', prompt=: 5 is no text"),
         ({"prompt": "\ud800"}, "the interrupt 'ask', prompt=: 'utf-8' codec can't encode"),
         ({"reason": "x" * 100_001}, "the interrupt 'ask' shows 1000"),
         ({"prompt": "x" * 100_001}, "may show 100000: keep large data elsewhere"),

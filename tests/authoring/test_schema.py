@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import pytest
-from pydantic import BaseModel, Field, JsonValue, condecimal
+from pydantic import UUID4, BaseModel, Field, HttpUrl, JsonValue, condecimal
 
 from abeyance.core.canonical import Json
 from abeyance.values.schema import faults_of, schema_of
 
+A_UUID = UUID("a6d5b3a2-1b1e-4c1f-9a1b-0123456789ab")
+NIL = UUID(int=0)
 LONG_ENOUGH_TO_WEDGE_A_RUN = 2.0
 
 
@@ -35,8 +38,44 @@ class Either(BaseModel):
     parts: list[Both | Either]
 
 
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: int
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    owner: Address | None = None
+
+
 def pointers(response: Any, answer: Json) -> list[str]:
     return [fault.pointer for fault in faults_of(schema_of(response), answer)]
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "expected"),
+    [
+        (
+            Account | None,
+            {"iban": "de", "addresses": [{"street": 1}]},
+            ["/addresses/0/street", "/iban"],
+        ),
+        (list[Account | None], [None, {"iban": 5}], ["/1/iban"]),
+        (Cat | Dog, {"kind": "dog", "owner": {"street": 5}}, ["/owner/street"]),
+        (
+            Annotated[Cat | Dog, Field(discriminator="kind")],
+            {"kind": "cat", "lives": "9"},
+            ["/lives"],
+        ),
+        (Cat | Dog, {"kind": "cow"}, [""]),
+        (Account | None, "none", [""]),
+        (int | str, [], [""]),
+    ],
+)
+def test_where_an_answer_could_be_one_of_several_things_it_is_told_what_it_misses_of_the_likely_one(
+    response: Any, answer: Json, expected: list[str]
+) -> None:
+    assert sorted(set(pointers(response, answer))) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,6 +92,15 @@ def pointers(response: Any, answer: Json) -> list[str]:
         (int, [0, 1, 1.0, 10**400], [1.5, "1", True, None]),
         (str, ["", "a"], [None, 0, False]),
         (float, [0, 1.5], ["1.5", None]),
+        (
+            dict[int, str],
+            [{}, {"1": "a", "-2": "b"}],
+            [{"a": "a"}, {"1.5": "a"}, {"": "a"}, {"1": 1}],
+        ),
+        (dict[float, str], [{"1": "a", "-2.5e3": "b"}], [{"a": "a"}, {"": "a"}]),
+        (UUID4, [str(A_UUID)], ["", "much", str(NIL), str(A_UUID) + "0"]),
+        (list[UUID4], [[str(A_UUID)]], [["much"]]),
+        (HttpUrl, ["http://a.example", "https://a.example/b?c"], ["ftp://a.example", "a:b", ""]),
         (Decimal, [0, 1.5, "1.50", "-3"], ["much", "NaN", "1e5", "", None]),
         (condecimal(ge=0, decimal_places=2), [0, 19.99], [-1, 0.001, "-5", "much"]),
         (condecimal(decimal_places=2), [0.07, "0.07", "-1"], [0.001, "0.001", "much"]),

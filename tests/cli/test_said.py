@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from abeyance.agents.dialogue import (
+from abeyance.agents.transcriptitem import (
     TranscriptCall,
     TranscriptItem,
     TranscriptMedia,

@@ -135,7 +135,7 @@ def test_a_program_on_a_leash_ends_when_its_parent_is_killed(start: str) -> None
         until(lambda: words_of(child)[:1] == ["/bin/sleep"], "the program to run")
         parent.kill()
 
-    until(lambda: not words_of(child), "the program to end", seconds=5)
+    until(lambda: not words_of(child), "the program to end")
 
 
 def test_a_program_whose_parent_has_gone_is_not_started() -> None:

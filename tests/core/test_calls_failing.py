@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from core_agents import (
     CLERK,
@@ -22,6 +24,7 @@ from core_drive import ADA, Drive, at, graph
 
 from abeyance.core import events
 from abeyance.core.model import END, START, AskOperator, GoTo
+from abeyance.core.recall import transcripts
 
 HELPER = f"{CLERK};tool:ask_helper:c1;agent:helper"
 YES = {"approved": True}
@@ -255,3 +258,16 @@ def test_three_levels_of_agents_give_what_the_deepest_came_to(deepest: str) -> N
     assert results(run) == [{"content": "helper's"}]
     run.finish("model", {"output": "clerk's"})
     assert (run.status, run.values) == ("completed", {"x": "clerk's"})
+
+
+@pytest.mark.parametrize("patch", [{"transcript": "t1"}, {"nonsense": 1}])
+def test_what_a_turn_had_done_when_it_failed_counts_and_hides_no_failure(patch: Any) -> None:
+    run = reviewing()
+    model = run.visit("model").address
+    run.feed(events.NodeFailed, visit=model, code="max_turns", message="too many", patch=patch)
+
+    error = run.ending.error
+    assert error is not None
+    assert (run.status, error.code, error.message[:8]) == ("failed", "max_turns", "too many")
+    assert ("transcript" in patch) is (transcripts(run.state) == {CLERK: "t1"})
+    assert ("nonsense" in patch) is ("cannot be merged" in error.message)

@@ -6,9 +6,11 @@ import pytest
 from core_agents import (
     CLERK,
     address_of,
+    asks,
     call,
     calls,
     done,
+    failed,
     gated,
     helper,
     question,
@@ -20,6 +22,7 @@ from core_agents import (
 from core_drive import Drive
 
 from abeyance.core import events
+from abeyance.core.model import END, GoTo
 from abeyance.core.recall import transcripts
 from abeyance.core.state import Limits
 
@@ -197,3 +200,84 @@ def test_what_an_agent_remembers_is_nothing_that_a_person_can_write(target: str 
     run.direct("update_state", target=target, params={"patch": {"agent_state": {"trusted": True}}})
 
     assert run.rejected() == [("d1", "invalid_patch")]
+
+
+def test_what_a_call_had_changed_when_it_asked_counts_if_it_is_rejected() -> None:
+    run = reviewing()
+    turn(run, call("c1"))
+    asks(run, "c1", question("approve"), patch={"agent_state": {"trusted": True}})
+    assert "agent_state" not in run.state.scopes[CLERK].values
+    said(run, "c1", {"approved": False})
+
+    assert results(run) == [{"rejected": None}]
+    assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
+
+
+def test_what_a_call_had_changed_when_it_asked_counts_if_a_deadline_ends_it() -> None:
+    run = reviewing()
+    turn(run, call("c1"))
+    late = question("which", "question", timeout=60.0, on_timeout=GoTo(node=END))
+    asks(run, "c1", late, patch={"agent_state": {"trusted": True}})
+    run.tick(60)
+
+    assert results(run) == [{"unanswered": "which"}]
+    assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
+
+
+def test_what_a_call_had_changed_when_it_asked_counts_if_it_fails_then() -> None:
+    run = reviewing()
+    turn(run, call("c1"))
+    asks(run, "c1", question("which", "question"), patch={"agent_state": {"trusted": True}})
+    said(run, "c1", "a", "which")
+    failed(run, "c1")
+
+    assert results(run) == [{"error": "it broke", "code": "node_failed"}]
+    assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
+
+
+def test_what_a_call_changed_when_it_asked_and_cannot_be_merged_is_its_failure() -> None:
+    run = reviewing()
+    turn(run, call("c1"), call("c2"))
+    asks(run, "c1", question("approve"), patch={"nonsense": 1})
+    late = question("which", "question", timeout=60.0, on_timeout=GoTo(node=END))
+    asks(run, "c2", late, patch={"nonsense": 1})
+    said(run, "c1", {"approved": False})
+    run.tick(60)
+
+    assert [each["code"] for each in results(run)] == ["invalid_patch", "invalid_patch"]
+
+
+def test_what_a_turn_had_done_when_it_asked_counts_when_the_run_ends() -> None:
+    for is_answered in (False, True):
+        run = reviewing()
+        model = run.visit("model").address
+        asked = question("look", "question")
+        patch = {"transcript": "whole"}
+        run.feed(events.NodeInterrupted, visit=model, asked=(asked,), patch=patch)
+        assert transcripts(run.state) == {}
+        if is_answered:
+            (entry,) = run.state.ledger.open.values()
+            run.feed(events.Responded, **run.response({entry.id: True}))
+        run.cancel()
+        if is_answered:
+            run.feed(events.NodeStopped, visit=model)
+
+        assert run.status == "cancelled"
+        assert transcripts(run.state) == {CLERK: "whole"}
+
+
+def test_what_was_done_when_it_asked_and_cannot_be_merged_hides_no_cancellation() -> None:
+    for is_answered in (False, True):
+        run = reviewing()
+        model = run.visit("model").address
+        asked = question("look", "question")
+        run.feed(events.NodeInterrupted, visit=model, asked=(asked,), patch={"nonsense": 1})
+        if is_answered:
+            (entry,) = run.state.ledger.open.values()
+            run.feed(events.Responded, **run.response({entry.id: True}))
+        run.cancel()
+        if is_answered:
+            run.feed(events.NodeStopped, visit=model)
+
+        assert run.status == "cancelled"
+        assert [each.code for each in run.ending.beside] == ["invalid_patch"]

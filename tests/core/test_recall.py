@@ -99,6 +99,19 @@ def test_a_cancelled_run_still_knows_its_conversations() -> None:
     }
 
 
+def test_conversations_are_known_after_a_pause_whose_deadline_left_every_branch() -> None:
+    inner = "graph:g;node:review;agent:clerk;tool:ask_helper:c1;agent:helper"
+    node = agent_node("review", helper(remembers=REMEMBERS), remembers=REMEMBERS)
+    run = Drive(graph(node, "end", ways=[(START, "review"), edge("review", "end")]))
+    turn(run, call("c1", "ask_helper"), transcript="t1")
+    turn(run, call("c2"), transcript="t2")
+    run.feed(events.Paused, actor="bob", timeout=60.0, on_timeout=GoTo(node="end"))
+    run.tick(60)
+
+    assert transcripts(run.state) == {CLERK: "t1", inner: "t2"}
+    assert run.state.remembered == {KEY: {"transcript": "t1"}}
+
+
 def test_a_helper_that_remembers_does_so_within_the_visit_of_its_caller() -> None:
     run = reviewing(helper(remembers=REMEMBERS))
     turn(run, call("c1", "ask_helper"))

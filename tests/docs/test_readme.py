@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from dev_stack import ANY_PORTS, Place, command
+from dev_stack import ANY_PORTS, Place, command, until
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -148,11 +148,21 @@ def test_its_commands_start_answer_and_watch_a_run(place: Place) -> None:
     said = []
     (line,) = SERVE.splitlines()
     with serving(place, line) as url:
-        for words in map(shlex.split, SESSION.splitlines()):
+
+        def say(*words: str) -> str:
             assert words[0] == "abeyance"
             done = place.run(*words[1:], ABEYANCE_URL=url)
             assert (done.returncode, done.stderr) == (0, ""), words
-            said.append(done.stdout)
+            return done.stdout
+
+        def lists() -> bool:
+            return "Refund 250 for A-7?" in say("abeyance", "inbox")
+
+        for words in map(shlex.split, SESSION.splitlines()):
+            if words == ["abeyance", "inbox"]:
+                # It is a moment behind.
+                until(lists, "the question to be listed")
+            said.append(say(*words))
 
     run, inbox, show, respond, watch = said
     assert "awaiting-input" in run

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from abeyance.agents.dialogue import TranscriptCall, TranscriptItem, TranscriptUsage
+from abeyance.agents.transcriptitem import TranscriptCall, TranscriptItem, TranscriptUsage
 from abeyance.commands.said import item_lines
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "transcripts.md").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from temporal_site import BINARY, search_attributes
+from temporal_site import BINARY, UP_WITHIN, search_attributes
 from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
@@ -22,6 +22,7 @@ async def temporal() -> AsyncIterator[TemporalClient]:
     async with await WorkflowEnvironment.start_local(
         data_converter=data_converter(),
         dev_server_existing_path=BINARY,
+        dev_server_startup_timeout=UP_WITHIN,
         dev_server_log_level="never",
         search_attributes=search_attributes(),
         dev_server_extra_args=[

@@ -197,12 +197,15 @@ async def test_a_visit_that_a_pause_stops_is_told_to_stop_and_to_start_again(
 
 
 async def test_messages_are_told_and_what_became_of_them(temporal: TemporalClient) -> None:
-    site = Site(temporal, gated(timeout="PT0.5S"))
+    site = Site(temporal, gated())
     async with site.worker():
         run_id = await site.start()
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
         await site.client.send_message(
             run_id, wire.SteerMessage(message_id="m1", text="be quick", sender="bea")
         )
+        soon = wire.EditDeadline(interrupt_id=asked.id, timeout=0.1, principal=ANYBODY)
+        await site.client.edit_deadline(run_id, soon)
         await site.ended(run_id)
     events = await told(temporal, run_id)
 

@@ -141,12 +141,12 @@ async def test_what_is_to_come_is_told_when_it_comes_and_the_last_event_is_the_e
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
         events = await Feed(temporal).opened(run_id, None)
-        before = [await asyncio.wait_for(anext(events), 10) for _ in range(5)]
+        before = [await asyncio.wait_for(anext(events), 30) for _ in range(5)]
         coming = asyncio.create_task(anext(events))
         await asyncio.wait({coming}, timeout=0.3)
         assert not coming.done()
         await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
-        answered = await asyncio.wait_for(coming, 10)
+        answered = await asyncio.wait_for(coming, 30)
         rest = [event async for event in events]
 
     assert before[-1].type == "run.awaiting_input"
@@ -160,7 +160,7 @@ async def test_a_start_is_told_at_once_while_the_node_still_runs(temporal: Tempo
     async with site.worker():
         run_id = await site.start()
         events = Feed(temporal).follow(run_id, None)
-        types = [(await asyncio.wait_for(anext(events), 10)).type for _ in range(2)]
+        types = [(await asyncio.wait_for(anext(events), 30)).type for _ in range(2)]
         assert types == ["run.started", "node.started"]
         held.release.set()
         assert [event.type async for event in events][-1] == "run.completed"
@@ -222,7 +222,7 @@ async def test_a_cursor_whose_history_is_no_longer_kept_is_refused_with_the_olde
         kept, _ = await Feed(temporal).page(run_id, gone.details["oldest"], 1_000)
         rest = await whole(Feed(temporal), run_id)
         follower = Feed(temporal).follow(run_id, gone.details["oldest"])
-        assert await asyncio.wait_for(anext(follower), 10) == kept[0]
+        assert await asyncio.wait_for(anext(follower), 30) == kept[0]
         await follower.aclose()
 
     assert (gone.code, opened.value.code) == ("gone", "gone")

@@ -63,7 +63,7 @@ async def test_a_run_that_is_terminated_ends_as_cancelled(temporal: TemporalClie
         await site.until(run_id, "awaiting-input")
         following = asyncio.create_task(followed(Feed(temporal), run_id))
         await temporal.get_workflow_handle(run_id).terminate(reason="enough")
-        live = await asyncio.wait_for(following, 10)
+        live = await asyncio.wait_for(following, 30)
 
     assert ends(live) == ["run.cancelled"]
     assert live[-1].actor == "temporal"
@@ -106,7 +106,7 @@ async def test_a_run_that_timed_out_in_temporal_ends_as_failed(temporal: Tempora
         task_queue=site.settings.task_queue,
         execution_timeout=timedelta(seconds=1),
     )
-    events = await asyncio.wait_for(followed(Feed(temporal), "timed-out"), 10)
+    events = await asyncio.wait_for(followed(Feed(temporal), "timed-out"), 30)
 
     assert [event.type for event in events] == ["run.started", "run.failed"]
     assert events[-1].data == {"reason": "timed out in Temporal", "code": None, "message": None}
@@ -124,7 +124,7 @@ async def test_a_follower_of_a_run_that_is_reset_goes_on_with_what_replaced_it(
         before = [await anext(live) for _ in range(3)]
         for _ in range(2):
             await reset(temporal, run_id, await newest(temporal, run_id))
-            before += [await asyncio.wait_for(anext(live), 10) for _ in range(2)]
+            before += [await asyncio.wait_for(anext(live), 30) for _ in range(2)]
         view = await site.until(run_id, "awaiting-input")
         await site.client.respond(run_id, {view.interrupts[0].id: 1}, principal=ANYBODY)
         events = before + [event async for event in live]
@@ -202,7 +202,7 @@ async def test_a_reset_to_before_a_hand_over_is_followed_and_cursors_still_grow(
         for entry in view.interrupts:
             await site.client.respond(run_id, {entry.id: 2}, principal=ANYBODY)
         await site.ended(run_id)
-        after = await asyncio.wait_for(following, 10)
+        after = await asyncio.wait_for(following, 30)
 
     ids = [event.id for event in (*before, *after)]
     assert ids == sorted(set(ids))

@@ -386,6 +386,7 @@ async def test_what_travels_with_an_outcome_is_bounded() -> None:
             ctx.emit("often")
 
     assert "asks 20 questions that take 18" in await failed(asks)
+
     assert "200000 bytes of them, and emits more" in await failed(emits)
     assert "may emit 1000 events" in await failed(emits_often)
 
@@ -398,3 +399,22 @@ async def test_an_event_has_the_prefix_of_its_kind_once() -> None:
     ended = await run(one_node(emits))
     own = [event.type for event in ended.events if event.type.startswith("user.")]
     assert own == ["user.charged", "user.charged"]
+
+
+async def test_the_reason_of_a_composite_counts_with_each_of_its_questions() -> None:
+    def work(state: State) -> dict[str, Any]:
+        asked = [Interrupt(f"q{number}") for number in range(20)]
+        raise CompositeInterrupt(asked, reason="x" * 90_000)
+
+    assert "asks 20 questions that take 18" in await failed(work)
+
+
+async def test_a_visit_keeps_its_state_until_it_gives_another() -> None:
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        await ctx.interrupt("first", state={"seen": 1})
+        await ctx.interrupt("second")
+        await ctx.interrupt("third", state=ctx.saved_state | {"third": True})
+        return {"log": [str(ctx.saved_state)]}
+
+    ended = await run(one_node(work), answers={"first": 1, "second": 2, "third": 3})
+    assert ended.values["log"] == ["{'seen': 1, 'third': True}"]

@@ -20,6 +20,7 @@ async def test_a_run_with_a_scripted_answer_completes() -> None:
     assert ended.status == "completed"
     assert ended.values["log"] == ["before", "after {'approved': True}"]
     assert [event.type for event in ended.events] == [
+        "run.started",
         "node.started",
         "node.finished",
         "interrupt.opened",
@@ -27,6 +28,7 @@ async def test_a_run_with_a_scripted_answer_completes() -> None:
         "interrupt.answered",
         "node.started",
         "node.finished",
+        "run.completed",
     ]
 
 
@@ -219,4 +221,6 @@ async def test_a_deadline_that_has_passed_already_is_taken_at_once() -> None:
     graph.node(late)
     graph.edge(START, "late")
 
-    assert (await testing.run(graph)).values["said"] == "no"
+    trial = testing.InMemoryRun(graph)
+    await trial.start()
+    assert trial.values["said"] == "no"

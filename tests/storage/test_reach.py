@@ -12,7 +12,7 @@ from abeyance.client import Client
 from abeyance.errors import SettingsError
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.blobs import BlobMissing
-from abeyance.storage.location import DEFAULT_FOLDER, blobs_of, check_reach, is_loopback
+from abeyance.storage.location import DEFAULT_FOLDER, blobs_of, check_reach, is_on_this_machine
 from abeyance.temporal.connection import connect_temporal
 
 ELSEWHERE = "temporal.example:7233"
@@ -40,7 +40,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ],
 )
 def test_loopback_is_told_from_what_looks_like_it(address: str, expected: bool) -> None:
-    assert is_loopback(address) is expected
+    assert is_on_this_machine(address) is expected
 
 
 async def test_worker_client_and_api_refuse_a_folder_if_temporal_is_elsewhere(

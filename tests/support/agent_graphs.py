@@ -88,16 +88,17 @@ def writers() -> Graph:
     return graph
 
 
-async def _think(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    del messages, info
-    await asyncio.Event().wait()
-    raise AssertionError("nobody sets it")
+def thinkers(asked: list[str]) -> Graph:
+    """An agent whose model never answers; what it is asked stands in `asked` from then on."""
 
+    async def think(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        del info
+        asked.append(_task(messages))
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
 
-def thinkers() -> Graph:
-    """An agent whose model never answers."""
     graph = Graph("thinkers", state=Task)
-    graph.agent("think", Agent("thinker", model=_think), input="task", output="report")
+    graph.agent("think", Agent("thinker", model=think), input="task", output="report")
     graph.edge(START, "think")
     return graph
 

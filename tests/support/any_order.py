@@ -28,7 +28,7 @@ from witness import Witness
 
 from abeyance import Principal, wire
 from abeyance.core.canonical import Json
-from abeyance.histories.closed import describe
+from abeyance.histories.described import describe
 from abeyance.runs.line import RPC
 
 Operation: TypeAlias = Callable[[Random], Awaitable[Said]]

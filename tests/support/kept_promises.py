@@ -14,7 +14,7 @@ from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
 from abeyance import wire
 from abeyance.core.canonical import sha256, why_not_json
 from abeyance.errors import Code
-from abeyance.histories.closed import describe
+from abeyance.histories.described import describe
 from abeyance.histories.feed import Feed
 from abeyance.runs.line import RPC
 from abeyance.temporal.lookahead import UNWRITTEN

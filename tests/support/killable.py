@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from ports import free_port
-from temporal_site import BINARY
+from temporal_site import BINARY, UP_WITHIN
 
 from abeyance import wire
 from abeyance.client import Client
@@ -56,14 +56,14 @@ class KillableServer:
 
     async def client(self) -> Client:
         """A client, as soon as the server answers."""
-        for _ in range(200):
-            try:
-                temporal = await connect_temporal(f"127.0.0.1:{self.port}")
-            except Unavailable:
-                await asyncio.sleep(0.05)
-            else:
-                return Client(temporal, patience=30)
-        raise AssertionError("the server did not come up within 10 s")
+        async with asyncio.timeout(UP_WITHIN.total_seconds()):
+            while True:
+                try:
+                    temporal = await connect_temporal(f"127.0.0.1:{self.port}")
+                except Unavailable:
+                    await asyncio.sleep(0.05)
+                else:
+                    return Client(temporal, patience=30)
 
 
 @asynccontextmanager

@@ -78,7 +78,7 @@ def deeds(folder: Path) -> list[str]:
     return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
     """Wait for something, and fail if it takes too long."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ from abeyance.workflows.run import AgentRun
 
 BINARY = str(Path(sys.executable).parent / "temporal")
 ANYBODY = Principal(subject="ada", capabilities=("*",))
+UP_WITHIN = timedelta(seconds=60)
+"""How long a server may take to come up: on a machine that is busy, far longer than the SDK waits."""
+
 _DYNAMIC = (
     "history.transferProcessorMaxPollRPS=5000",
     "frontend.WorkflowTimeSkippingEnabled=true",
@@ -53,6 +57,7 @@ def _server_options() -> dict[str, Any]:
     return {
         "data_converter": data_converter(),
         "dev_server_existing_path": BINARY,
+        "dev_server_startup_timeout": UP_WITHIN,
         "dev_server_log_level": "never",
         "search_attributes": search_attributes(),
         "dev_server_extra_args": [
@@ -82,7 +87,7 @@ class Site:
         self,
         temporal: TemporalClient,
         *graphs: Graph,
-        patience: float = 15.0,
+        patience: float = 30.0,
         blobs: Blobs | None = None,
     ) -> None:
         self.temporal = temporal
@@ -148,7 +153,7 @@ async def replay(history: WorkflowHistory) -> None:
     await replayer.replay_workflow(history)
 
 
-async def eventually(condition: Callable[[], Any], *, seconds: float = 15) -> Any:
+async def eventually(condition: Callable[[], Any], *, seconds: float = 30) -> Any:
     """What the condition gives as soon as it is truthy; it may be a coroutine function."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:

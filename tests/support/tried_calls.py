@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from abeyance import Refusal, wire
 from abeyance.core.canonical import Json
 from abeyance.errors import Code, Unavailable
-from abeyance.histories.closed import PAUSED_NATIVELY, describe
+from abeyance.histories.described import PAUSED_NATIVELY, describe
 from abeyance.runs.line import RPC
 
 PATIENCE: Final = 4.0

@@ -23,6 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from abeyance import wire
 from abeyance.client import Client
 from abeyance.errors import Unavailable
+from abeyance.runs import line
 from abeyance.temporal.patience import LOOKED_AHEAD
 
 _RUNS = 8
@@ -45,7 +46,7 @@ async def _cold(site: Site) -> list[str]:
 async def _asked_and_told(site: Site, run_ids: list[str]) -> list[wire.RunView]:
     """Ask each run how it is; before a worker is there for that, leave it two messages."""
     temporal, counter = counted(site.temporal)
-    client = Client(temporal, task_queue=site.settings.task_queue, patience=15)
+    client = Client(temporal, task_queue=site.settings.task_queue, patience=40)
     views = [asyncio.create_task(client.view(run_id)) for run_id in run_ids]
     await eventually(lambda: counter.calls["query_workflow"] >= len(run_ids))
     for run_id in run_ids:
@@ -93,9 +94,11 @@ async def test_a_run_that_is_always_asked_too_early_is_shown_as_temporal_knows_i
 
 
 async def test_a_question_that_comes_before_what_came_after_it_leaves_a_history_that_replays(
-    temporal: TemporalClient, caplog: pytest.LogCaptureFixture
+    temporal: TemporalClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG, "abeyance.lookahead")
+    # However long the worker takes to come: its answers are what this is about.
+    monkeypatch.setattr(line, "_READ_PATIENCE", 30.0)
     failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
     # Whether the question or the task comes to the worker first is the server's choice.
     for _ in range(_ROUNDS):

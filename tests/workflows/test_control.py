@@ -12,7 +12,12 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, Refusal, wire
+from abeyance.activities.pulse import BEAT_SECONDS, THROTTLE_SECONDS
 from abeyance.errors import Code
+
+SOON = 15
+"""In seconds, far more than it takes: on a machine that is busy, a second may be long. Where nobody sees
+to it that code hears in time, it hears after 24 seconds at the earliest."""
 
 
 async def test_a_paused_run_finishes_what_runs_and_starts_nothing(temporal: TemporalClient) -> None:
@@ -59,7 +64,7 @@ async def test_pause_now_stops_a_node_and_runs_it_again_as_the_same_visit(
         await site.client.resume(run_id)
         ended = await site.ended(run_id)
 
-        assert took < 3
+        assert took < SOON
         if how == "async":
             assert held.started == 2
             assert ended.values["log"] == ["held", "cleanup completed"]
@@ -100,7 +105,8 @@ async def test_a_cancel_reaches_a_node_within_three_seconds_and_finally_nodes_ru
         ending = await site.client.cancel(run_id, wire.Cancel(reason="wrong file", actor="ada"))
         ended = await site.ended(run_id)
 
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < SOON
+        assert BEAT_SECONDS + THROTTLE_SECONDS < 3
         assert (ending.status, ending.outcome) == ("ending", "cancelled")
         assert held.stopped == 1
         assert (ended.status, ended.reason, ended.cancelled_by) == (
@@ -126,7 +132,7 @@ async def test_a_node_that_ignores_its_cancel_does_not_hold_the_run_beyond_its_g
         took = time.monotonic() - began
         held.release.set()
 
-        assert 1.4 < took < 10
+        assert 1.4 < took < SOON
         assert ended.status == "cancelled"
         assert ended.values["log"] == ["cleanup cancelled"]
 

@@ -21,7 +21,7 @@ async def test_questions_that_were_open_at_a_hand_over_stay_in_the_inbox(
         for answered in ids[:3]:
             await site.client.respond(run_id, {answered: 1}, principal=ANYBODY)
         # Sooner than a wait that has to look at its end.
-        await site.until(run_id, "awaiting-input", seconds=10)
+        await site.until(run_id, "awaiting-input", seconds=15)
 
         async def asked() -> bool:
             rows, _ = await site.client.inbox(InboxFilter(graph="handed-over"))

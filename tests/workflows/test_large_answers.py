@@ -1,7 +1,8 @@
-"""Answers that are large together: the one too many is refused, and the run goes on with the others."""
+"""What is asked or answered is large together: the run goes on, and tells what it can."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,12 +10,16 @@ from pydantic import BaseModel
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import START, Context, Graph, Refusal
+from abeyance import START, Context, Graph, Refusal, Send
 from abeyance.errors import Code
 
 
 class State(BaseModel):
     total: int = 0
+
+
+class Document(BaseModel):
+    text: str = ""
 
 
 async def test_the_answer_with_which_a_run_would_stand_still_is_refused(
@@ -52,3 +57,38 @@ async def test_the_answer_with_which_a_run_would_stand_still_is_refused(
     assert refused.value.code is Code.PAYLOAD_TOO_LARGE
     assert ended.status == "completed", ended.error
     assert ended.values["total"] == 4 * 450_000 + len("short")
+
+
+async def test_a_run_that_asks_more_than_can_be_shown_at_once_is_still_read_and_controlled(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("looked", state=Document, interrupt_before=["one"])
+
+    @graph.node(to=["one"])
+    async def split(state: Document) -> list[Send]:
+        return [Send("one", number) for number in range(40)]
+
+    graph.node(name="one")(lambda state: {})
+    graph.edge(START, "split")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start({"text": "x" * 200_000})
+        await site.until(run_id, "awaiting-input")
+        # What is read while the pause is carried out travels with that.
+        paused, *others = await asyncio.gather(
+            site.client.pause(run_id), *(site.client.view(run_id) for _ in range(3))
+        )
+        listed = await site.client.interrupts(run_id)
+        last = await site.client.interrupt(run_id, listed[-1].id)
+        assert last is not None
+        await site.client.respond(
+            run_id, {last.id: {"values": {}, "version": last.payload["version"]}}, principal=ANYBODY
+        )
+        resumed = await site.client.resume(run_id)
+
+    assert (paused.status, paused.degraded, len(paused.interrupts)) == ("paused", False, 40)
+    assert [view.degraded for view in others] == [False] * 3
+    assert [(entry.abridged, entry.payload is None) for entry in listed[-2:]] == [(True, True)] * 2
+    assert not listed[0].abridged
+    assert (last.abridged, len(last.payload["values"]["text"])) == (False, 200_000)
+    assert len(resumed.interrupts) == 39

@@ -29,9 +29,12 @@ async def test_a_node_that_looks_for_messages_asks_its_run_only_when_there_are_s
 
     @graph.node
     async def look(state: dict[str, Any], ctx: Context) -> None:
-        for _ in range(30):
+        # However long the message takes; and what is asked after it counts too.
+        after = 0
+        while after < 20:
             if (found := await ctx.check_interrupt()) is not None:
                 told.append(found.text)
+            after += bool(told)
             await asyncio.sleep(0.01)
 
     graph.edge(START, "look")
@@ -46,6 +49,37 @@ async def test_a_node_that_looks_for_messages_asks_its_run_only_when_there_are_s
     assert told == ["hello 1"]
     # One to send it, one that took it, and some that came before it was known that it was the last.
     assert counter.calls["update_workflow_execution"] <= 6
+
+
+async def test_who_steers_a_node_that_looks_all_the_time_is_told_what_became_of_it(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("looking")
+    wanted = 40
+
+    @graph.node
+    async def look(state: dict[str, Any], ctx: Context) -> None:
+        found = 0
+        while found < wanted:
+            if await ctx.check_interrupt() is not None:
+                found += 1
+            else:
+                await asyncio.sleep(0.02)
+
+    graph.edge(START, "look")
+    site = Site(temporal, graph)
+    few = asyncio.Semaphore(4)
+    async with site.worker():
+        run_id = await site.start()
+
+        async def steer(number: int) -> wire.MessageReceipt:
+            async with few:
+                return await site.client.steer(run_id, wire.SteerMessage(text=f"{number}"))
+
+        receipts = await asyncio.gather(*(steer(number) for number in range(wanted)))
+        await site.ended(run_id)
+
+    assert [each for each in receipts if each.queue_depth is None] == []
 
 
 async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(
@@ -77,6 +111,7 @@ async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(
                 await post.take(0)
             mishaps.was_done = False
             mishaps._coming.clear()
+            client._line.patience = 30
             return [await post.take(0), await post.take(1)]
 
         first, second = await ActivityEnvironment().run(looked)

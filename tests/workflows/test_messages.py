@@ -170,6 +170,7 @@ async def test_a_repeat_is_known_across_hand_overs_and_in_both_ways_of_sending(
         assert ended.values["log"] == ["m1", "m2"]
 
 
+@pytest.mark.timeout(300)
 async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happens(
     temporal: TemporalClient,
 ) -> None:
@@ -212,7 +213,7 @@ async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happ
                 accepted.append((await site.client.steer(run_id, given)).message_id)
             except Refusal as refusal:
                 assert refusal.code is Code.NOT_RUNNING
-        ended = await site.ended(run_id, seconds=60)
+        ended = await site.ended(run_id, seconds=120)
     accepted.append(f"m{count}")
 
     assert ended.status == "completed", ended.error
@@ -291,7 +292,9 @@ async def test_a_message_to_a_run_that_completes_is_taken_or_reported_or_refused
         receipts: dict[str, str | None] = {}
 
         async def send(index: int) -> None:
-            # From before its first node to after its end.
+            # From before its first node to after its end, which one of them waits for.
+            if index == 7:
+                await site.ended(run_id)
             await asyncio.sleep(index * number % 13 * 0.004)
             way = site.client.steer if index % 2 else site.client.send_message
             try:
@@ -315,7 +318,7 @@ async def test_a_message_to_a_run_that_completes_is_taken_or_reported_or_refused
         for batch in range(4):
             await asyncio.gather(*(one_run(8 * batch + number) for number in range(8)))
 
-    assert fates["refused"]
+    assert fates["refused"] >= 32
     assert fates["taken"] + fates["left"]
 
 

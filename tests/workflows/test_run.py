@@ -331,16 +331,14 @@ async def test_code_that_no_worker_has_is_waited_for_and_shown_as_blocked(
     run_id = await site.start()
     async with site.worker(old):
 
-        async def is_blocked() -> bool:
-            view = await site.client.view(run_id)
-            return [entry["node"] for entry in view.blocked] == ["deployed.n1"]
+        async def is_blocked() -> list[dict[str, Any]]:
+            return (await site.client.view(run_id)).blocked
 
-        await eventually(is_blocked)
-        blocked = (await site.client.view(run_id)).blocked[0]
+        (blocked,) = await eventually(is_blocked)
     async with site.worker():
         ended = await site.ended(run_id)
 
-    assert blocked["code"] == "code_missing"
+    assert (blocked["node"], blocked["code"]) == ("deployed.n1", "code_missing")
     assert "'n1'" in blocked["message"]
     assert ended.values["log"] == ["n0", "n1"]
 

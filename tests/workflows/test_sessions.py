@@ -16,13 +16,13 @@ from abeyance.errors import Code, Refusal
 from abeyance.temporal.rounds import schedule_id, schedule_janitor
 
 
-async def seen(site: Site, count: int) -> None:
+async def seen(site: Site, count: int, *, seconds: float = 30) -> None:
     """Wait until visibility knows so many active runs."""
 
     async def known() -> bool:
         return len(await site.client.list_active()) == count
 
-    await eventually(known)
+    await eventually(known, seconds=seconds)
 
 
 async def test_a_start_beyond_the_bound_is_rejected_and_the_same_start_again_is_not(
@@ -92,7 +92,7 @@ async def test_a_burst_of_starts_leaves_as_many_as_may_be(temporal: TemporalClie
         # On a machine that is busy visibility may be later than expected, and a run too many may be left:
         # what is promised is that a start which comes when it knows all sees to that.
         try:
-            await seen(site, 4)
+            await seen(site, 4, seconds=5)
         except AssertionError:
             await site.start(max_active_runs=4)
             await seen(site, 4)

@@ -18,9 +18,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from abeyance.agents.dialogue import shown
 from abeyance.agents.injected import user_part
 from abeyance.agents.output import Correction, OutputType
+from abeyance.agents.transcriptitem import shown
 from abeyance.core.events import Message
 
 

@@ -10,9 +10,9 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from abeyance import Refusal
 from abeyance.agents import transcript
-from abeyance.agents.dialogue import TranscriptItem
+from abeyance.agents.transcriptitem import TranscriptItem
 from abeyance.errors import Code, Unavailable
-from abeyance.histories.dialogue import chosen, page
+from abeyance.histories.transcripts import chosen, page
 from abeyance.storage.blobs import Blobs, FolderBlobs, MemoryBlobs
 
 AGENT = "graph:g;node:n;agent:a"

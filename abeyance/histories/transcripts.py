@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from abeyance.agents import transcript
-from abeyance.agents.dialogue import TranscriptItem, shown
+from abeyance.agents.transcriptitem import TranscriptItem, shown
 from abeyance.core.address import Address
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.histories import bookmark
