@@ -282,5 +282,6 @@ async def test_a_message_of_a_visit_that_never_began_is_reported(temporal: Tempo
 
     assert (view.status, view.values["log"]) == ("cancelled", [])
     assert [(left.message_id, left.reason) for left in view.undelivered] == [("m", "cancelled")]
-    assert view.metrics is not None and view.metrics.messages_delivered == 0
+    assert view.metrics is not None
+    assert view.metrics.messages_delivered == 0
     await site.replays(run_id)
