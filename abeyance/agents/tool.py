@@ -6,9 +6,10 @@ and being stopped pass through, because they are not the model's to deal with.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.agents.approvals import Approve
 from abeyance.agents.callerror import CallError, ResultError, ToolFailed, described
@@ -25,6 +26,8 @@ from abeyance.values.statemodel import ValuesError
 from abeyance.wire import refuse_too_deep
 
 OnUnknown: TypeAlias = Literal["ask", "retry", "fail"]
+
+_PASSED_ON: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +99,10 @@ class Tool:
             returned = await call(self.function, *work.args, **work.keywords)
             # Something may have been put deep into it that could not be written back.
             context.agent_state.changes()
-        except (Fatal, ValuesError, CallError):
+        except (Fatal, ValuesError, CallError, *_PASSED_ON):
             raise
-        except Exception as error:
+        except BaseException as error:
+            # Also what is no Exception, or the attempt would count as lost and the call be made again.
             if suspended_by(error) is not None:
                 raise
             raise ToolFailed(described(error)) from error

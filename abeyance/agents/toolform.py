@@ -137,7 +137,7 @@ def tool(
         question = declared_question(
             "its approval",
             intake,
-            {"type": "object"} if arguments is None else arguments.schema,
+            {"type": "object"} if arguments is None else arguments.editable,
             requested_capability=requested_capability,
             timeout=approval_timeout,
             on_timeout=on_timeout,

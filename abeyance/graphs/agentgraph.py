@@ -17,7 +17,8 @@ from abeyance.agents.tool import Tool
 from abeyance.agents.turn import Prompt, Turn
 from abeyance.agents.values import REMEMBERED, AgentValues
 from abeyance.core.events import key_of
-from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode, TellCaller
+from abeyance.core.model import START, FunctionNode, SubgraphNode, TellCaller
+from abeyance.graphs.building import stand_in
 from abeyance.graphs.graph import Graph
 from abeyance.nodes.code import NodeCode, call, can_take, refuses, summary
 from abeyance.values.fitting import field_schema, misfit
@@ -117,7 +118,7 @@ def node_of(name: str, agent: Agent, output: str | None) -> SubgraphNode:
     """The node of a graph that an agent is; it writes its result to the field `output`."""
     return SubgraphNode(
         id=name,
-        graph=GraphSpec(name=agent.name),
+        graph=stand_in(agent.name),
         description=agent.description,
         input={},
         output={} if output is None else {output: "output"},
@@ -169,7 +170,7 @@ def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
 def _nested(each: AgentTool) -> SubgraphNode:
     return SubgraphNode(
         id=each.name,
-        graph=GraphSpec(name=each.agent.name),
+        graph=stand_in(each.agent.name),
         description=summary(each.tool.description),
         input={},
         output={},

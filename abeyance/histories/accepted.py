@@ -34,7 +34,7 @@ _COMPLETED: Final = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED
 _PAGE: Final = 200
 _MOST_PAGES: Final = 40
 """Together more events than a history gets before the run is handed over."""
-_MOST_HISTORIES: Final = 20
+_MOST_HISTORIES: Final = 5
 """How many histories before the newest are looked at: a repeat comes soon, or not at all."""
 
 

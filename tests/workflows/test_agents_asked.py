@@ -96,7 +96,7 @@ async def test_a_worker_that_shuts_down_costs_a_tool_no_attempt(temporal: Tempor
     async with site.worker():
         await eventually(lambda: begun == [1])
     async with site.worker():
-        ended = await site.ended(run_id, seconds=40)
+        ended = await site.ended(run_id)
 
     assert ended.values["report"] == "look: success: found"
     assert begun == [1, 2, 3]
