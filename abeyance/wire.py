@@ -217,11 +217,14 @@ class Interrupted(Record):
 
 
 class Stopped(Record):
-    """The code was stopped because the run asked for it. `patch` is what it had done by then."""
+    """The code was stopped because the run asked for it. `patch` is what it had done by then; `begun` is
+    False if no worker had it in hand.
+    """
 
     kind: Literal["stopped"] = "stopped"
     journal: Any = None
     patch: dict[str, Any] = Field(default_factory=dict)
+    begun: bool = True
 
 
 class Failed(Record):

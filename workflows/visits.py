@@ -117,7 +117,8 @@ async def report_of(handle: VisitHandle, node: FunctionNode | None = None) -> wi
         return await handle
     except (ActivityError, asyncio.CancelledError) as error:
         if is_cancelled_exception(error):
-            return wire.VisitReport(outcome=wire.Stopped())
+            # Code that is stopped while it runs returns that itself.
+            return wire.VisitReport(outcome=wire.Stopped(begun=False))
         cause = error.__cause__ or error
         if node is not None and (journal := _left_when_stopped(error, node)) is not None:
             return wire.VisitReport(outcome=wire.Stopped(journal=journal.steps or None))

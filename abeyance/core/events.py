@@ -152,12 +152,14 @@ class NodeInterrupted(_Event):
 class NodeStopped(_Event):
     """A visit's code was stopped, because of a pause, a rotation or an ending.
 
-    `patch` is what it had done by then: it counts only if the visit does not begin again.
+    `patch` is what it had done by then: it counts only if the visit does not begin again. `begun` False:
+    no worker had the code in hand, be it for the first time or to be tried again.
     """
 
     visit: str
     journal: Json = None
     patch: Mapping[str, Json] = field(default_factory=dict)
+    begun: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -217,7 +217,9 @@ def _visit_ended(
         case events.NodeInterrupted():
             asking.interrupted(draft, visit, event)
         case events.NodeStopped(journal=journal, patch=changes):
-            if draft.state.ending is not None:
+            if (under_way := draft.state.ending) is not None:
+                if not event.begun:
+                    messages.report_unread(draft, visit, under_way.outcome)
                 # What it had done by then is a part of what the run leaves.
                 done = (visit.patch, changes)
                 if all(leaving.merge(draft, visit, each) is not None for each in done):

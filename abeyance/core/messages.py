@@ -178,6 +178,15 @@ def report(draft: Draft, messages: tuple[Message, ...], reason: UndeliveredReaso
     draft.change(mailbox=draft.state.mailbox.reporting(messages, reason))
 
 
+def report_unread(draft: Draft, visit: Visit, reason: UndeliveredReason) -> None:
+    """Report what a visit was handed at its start whose code has not begun, and never will."""
+    if visit.inbox and visit.starts == 1:
+        draft.count(messages_delivered=-len(visit.inbox))
+        for message in visit.inbox:
+            draft.tell("message.returned", visit.address, message_id=message.message_id)
+        report(draft, tuple(visit.inbox), reason)
+
+
 def expire(draft: Draft) -> None:
     """Report what has become too old."""
     old = tuple(

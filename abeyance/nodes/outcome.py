@@ -42,7 +42,11 @@ def visit_ended(
             )
         case wire.Stopped():
             return events.NodeStopped(
-                now=now, visit=visit, journal=outcome.journal, patch=outcome.patch
+                now=now,
+                visit=visit,
+                journal=outcome.journal,
+                patch=outcome.patch,
+                begun=outcome.begun,
             )
         case wire.Failed():
             return events.NodeFailed(

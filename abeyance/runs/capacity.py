@@ -69,13 +69,10 @@ class Capacity:
         self._evicted = _since(now - _REMEMBERED, self._evicted)
         going = [*_since(now - _LAG, self._evicted)][-_MOST_ASKED:]
         coming = [run_id for run_id in self._started if run_id not in self._evicted][-_MOST_ASKED:]
-        shown = await self._recency.count()
-        return (
-            shown
-            - await self._recency.count(among=going)
-            + len(coming)
-            - await self._recency.known(coming)
-        )
+        # Those of our own are left out of what is shown, and not subtracted from it: visibility hears of
+        # them between any two questions.
+        others = await self._recency.count(beside=[*going, *coming])
+        return others + len(coming) - await self._recency.over(coming)
 
     async def _evict_oldest(self, wanted: int, now: float) -> None:
         if wanted <= 0:

@@ -45,7 +45,7 @@ _ROUNDED: Final = timedelta(milliseconds=1)
 _ROUNDED_MICROSECONDS: Final = _ROUNDED // timedelta(microseconds=1)
 _LATEST_START: Final = 2**52
 """In microseconds: in more than a hundred years."""
-_RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
+RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
 _NOT_LISTED: Final = frozenset({wire.MEMO_FACTS, wire.MEMO_CLOSING})
 """What may be large, and kept in storage, of which no list shows anything."""
 OPEN_RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}' AND CloseTime IS NULL"
@@ -74,7 +74,7 @@ class RunFilter:
     @property
     def query(self) -> str:
         """What narrows the runs down."""
-        conditions = [_RUNS]
+        conditions = [RUNS]
         if self.statuses:
             either = sorted(map(_having_status, self.statuses))
             conditions.append(f"({' OR '.join(either)})")

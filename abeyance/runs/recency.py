@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
 from abeyance import wire
-from abeyance.runs.listing import OPEN_RUNS, Listing, written
+from abeyance.runs.listing import OPEN_RUNS, RUNS, Listing, written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -33,16 +33,16 @@ class Recency:
         self._listing = listing
         self._open = f"{OPEN_RUNS} AND TaskQueue = '{quoted}' AND {wire.STATUS} != 'ending'"
 
-    async def count(self, *, among: Collection[str] | None = None) -> int:
-        """How many runs are open, of all or among these."""
-        if among is None:
-            return await self._listing.count(self._open)
-        return await self._listing.count(f"{self._open} AND {_among(among)}") if among else 0
+    async def count(self, *, beside: Collection[str] = ()) -> int:
+        """How many runs are open, beside these."""
+        query = f"{self._open} AND {_among(beside, 'NOT IN')}" if beside else self._open
+        return await self._listing.count(query)
 
-    async def known(self, among: Collection[str]) -> int:
-        """How many of these runs visibility has heard of, be they open or not."""
-        kind = f"WorkflowType = '{wire.WORKFLOW}'"
-        return await self._listing.count(f"{kind} AND {_among(among)}") if among else 0
+    async def over(self, among: Collection[str]) -> int:
+        """How many of these runs have ended, or end already."""
+        ended = f"(CloseTime IS NOT NULL OR {wire.STATUS} = 'ending')"
+        query = f"{RUNS} AND {ended} AND {_among(among)}"
+        return await self._listing.count(query) if among else 0
 
     async def runs(self, *, inactive_since: datetime | None = None) -> list[Active]:
         """The open runs, the least recently active first; with a time, those not active after it."""
@@ -56,9 +56,9 @@ class Recency:
         return sorted(map(_active, await self._listing.all(query)))
 
 
-def _among(run_ids: Collection[str]) -> str:
+def _among(run_ids: Collection[str], how: str = "IN") -> str:
     # No character of a run's id has to be quoted.
-    return "WorkflowId IN (" + ", ".join(f"'{run_id}'" for run_id in sorted(run_ids)) + ")"
+    return f"WorkflowId {how} (" + ", ".join(f"'{run_id}'" for run_id in sorted(run_ids)) + ")"
 
 
 def _active(row: WorkflowExecutionInfo) -> Active:

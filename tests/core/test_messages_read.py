@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from core_drive import SNAPSHOT, Drive, chain, gate, graph, reader
 
 from abeyance.core import events
@@ -44,6 +45,27 @@ def test_a_visit_that_is_stopped_gets_its_inbox_again_and_nobody_else_does() -> 
     assert [[m.message_id for m in order.inbox] for order in run.orders("work")] == [["m"], ["m"]]
     run.finish("work")
     assert [m.message_id for m in run.orders("after")[0].inbox] == ["new"]
+
+
+@pytest.mark.parametrize(("begun", "is_again"), [(False, False), (True, False), (False, True)])
+def test_what_a_visit_was_handed_is_reported_if_its_code_never_begins(
+    begun: bool, is_again: bool
+) -> None:
+    run = Drive(chain("first", reader()))
+    run.send("m")
+    run.finish("first")
+    if is_again:
+        run.feed(events.Paused, actor="ada", mode="now")
+        run.stopped("work")
+        run.feed(events.Resumed, actor="ada")
+    run.feed(events.CancelRequested, actor="ada")
+    run.feed(events.NodeStopped, visit=run.visit("work").address, begun=begun)
+
+    left = [(each.message_id, each.reason) for each in run.state.mailbox.undelivered]
+    is_read = begun or is_again
+    assert left == ([] if is_read else [("m", "cancelled")])
+    assert run.state.counters.messages_delivered == int(is_read)
+    assert run.status == "cancelled"
 
 
 def test_a_message_waits_for_the_node_that_it_names() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from sample_graphs import State, gated
-from temporal_site import Site, eventually
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, wire
+from abeyance.core.events import Message
 from abeyance.errors import StillPaused
 from abeyance.histories.feed import Feed
 
@@ -254,3 +256,32 @@ async def test_a_pause_that_goes_on_by_itself_or_elsewhere_does_so_at_its_deadli
     assert resumed.metrics.resume_count == 1
     assert ended.values["log"] == ["before", "late"]
     assert [entry.status for entry in entries] == ["cancelled"]
+
+
+async def test_a_message_of_a_visit_that_never_began_is_reported(temporal: TemporalClient) -> None:
+    graph = Graph("letters", state=State)
+    graph.interrupt("gate", prompt="?")
+
+    @graph.node
+    async def read(state: State, inbox: Sequence[Message]) -> dict[str, Any]:
+        return {"log": [message.text for message in inbox]}
+
+    graph.edge(START, "gate")
+    graph.edge("gate", "read")
+    site = Site(temporal, graph)
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await site.client.send_message(run_id, wire.SteerMessage(message_id="m", text="hello"))
+        await site.client.pause(run_id)
+        await site.client.respond(run_id, response=1, principal=ANYBODY)
+    for signal in ("resume", "cancel"):
+        await temporal.get_workflow_handle(run_id).signal(signal)
+    async with site.worker():
+        view = await site.ended(run_id)
+
+    assert (view.status, view.values["log"]) == ("cancelled", [])
+    assert [(left.message_id, left.reason) for left in view.undelivered] == [("m", "cancelled")]
+    assert view.metrics is not None
+    assert view.metrics.messages_delivered == 0
+    await site.replays(run_id)

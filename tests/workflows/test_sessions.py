@@ -48,6 +48,23 @@ async def test_a_start_beyond_the_bound_is_rejected_and_the_same_start_again_is_
         await site.start(**bound, conversation_id=f"c-{runs[0]}")
 
 
+async def test_a_burst_of_starts_fills_the_room_and_no_more(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+
+    async def is_started() -> bool:
+        try:
+            await site.start(max_active_runs=3, max_active_runs_policy="reject")
+        except Refusal as refusal:
+            assert refusal.code is Code.TOO_MANY_RUNS
+            return False
+        return True
+
+    async with site.worker():
+        started = await asyncio.gather(*(is_started() for _ in range(20)))
+
+    assert sum(started) == 3
+
+
 async def test_the_run_longest_without_activity_is_halted_for_a_new_one(
     temporal: TemporalClient,
 ) -> None:
