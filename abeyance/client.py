@@ -75,7 +75,10 @@ class Client(Sessions):
     async def earlier_receipts(self, run_id: str, key: str) -> list[ledger.Receipt] | None:
         """What an accepted `respond` with this key got; None if there was none."""
         ask = partial(earlier_receipts, self.temporal, run_id, key, RPC)
-        return await patiently(run_id, ask, seconds=self.patience)
+        if (found := await patiently(run_id, ask, seconds=self.patience)) is not None:
+            return found
+        before = await self._line.accepted_before(run_id, "respond", key=key)
+        return None if before is None else wire.Receipts.model_validate(before.result).receipts
 
     async def refuse_natively_paused(self, run_id: str) -> None:
         """Raise the refusal `natively_paused` if the run is paused through Temporal itself."""
@@ -151,6 +154,8 @@ class Client(Sessions):
         raise Unavailable(f"the run {run_id!r} cannot be read now; the deadline was moved")
 
     async def _edit(self, run_id: str, name: str, order: wire.Request, key: str | None) -> None:
+        if key is not None and await self._line.repeats(run_id, name, order, key=key):
+            return
         try:
             await self._line.update(run_id, name, order, None, Turn.RESPOND, key=key)
         except RunEnded as ended:
@@ -264,6 +269,9 @@ class Client(Sessions):
         With the same `key` again, what came since stays.
         """
         order = wire.ClearMessages(actor=actor)
+        before = key and await self._line.repeats(run_id, "clear_messages", order, key=key)
+        if before:
+            return wire.Cleared.model_validate(before.result).cleared
         try:
             cleared = await self._line.update(
                 run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE, key=key

@@ -9,15 +9,11 @@ the routes, because nothing but this may take its time or need a library.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeGuard
-
-from pydantic import ConfigDict, TypeAdapter
-from pydantic_core import PydanticSerializationError
 
 from abeyance import wire
 from abeyance.agents.callerror import cut, described
@@ -35,11 +31,11 @@ from abeyance.nodes.interrupts import suspended_by
 from abeyance.nodes.notebook import Notebook
 from abeyance.nodes.returned import Returned
 from abeyance.storage.blobs import Blobs
+from abeyance.values.jsonable import as_json
 from abeyance.values.statemodel import ValuesError
 
 _LARGEST: Final = 1_500_000
 """In bytes: Temporal's server takes 2 MB in one payload, and answers travel with the values."""
-_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 Deciders: TypeAlias = Sequence[tuple[str, Callable[..., Any]]]
 """The route functions of a node, with the names of their routes."""
@@ -267,13 +263,10 @@ def _sent(node: str, sends: Sequence[Send]) -> tuple[events.Send, ...]:
     found = []
     for each in sends:
         try:
-            item = json.loads(_ANY.dump_json(each.item))
-            fault = why_not_json(item)
-        except (PydanticSerializationError, ValueError) as error:
-            fault = str(error)
-        if fault is not None:
-            message = f"the node {node!r} sends {each.node!r} an item that is not JSON: {fault}"
-            raise Fatal(message)
+            item = as_json(each.item)
+        except ValueError as error:
+            message = f"the node {node!r} sends {each.node!r} an item that is not JSON: {error}"
+            raise Fatal(message) from error
         found.append(events.Send(node=each.node, item=item))
     return tuple(found)
 

@@ -45,10 +45,23 @@ _THREADS: Final = 64
 """How many plain functions of nodes run at once in one worker."""
 _SHARED: Final = (
     # What is decoded outside the sandbox and matched inside has to be of the same classes in both.
-    *(f"abeyance.{name}" for name in ("core", "graphs", "nodes", "values")),
-    *(f"abeyance.{name}" for name in ("controls", "duration", "errors", "mail", "shapes", "shown")),
-    *(f"abeyance.{name}" for name in ("views", "wire")),
-    *("annotated_types", "jsonschema_rs", "pydantic", "pydantic_core", "typing_extensions"),
+    "abeyance.controls",
+    "abeyance.core",
+    "abeyance.duration",
+    "abeyance.errors",
+    "abeyance.graphs",
+    "abeyance.mail",
+    "abeyance.nodes",
+    "abeyance.shapes",
+    "abeyance.shown",
+    "abeyance.values",
+    "abeyance.views",
+    "abeyance.wire",
+    "annotated_types",
+    "jsonschema_rs",
+    "pydantic",
+    "pydantic_core",
+    "typing_extensions",
 )
 _logger = logging.getLogger("abeyance.worker")
 

@@ -25,7 +25,8 @@ from abeyance.activities.record import encoded, written
 from abeyance.storage.encryption import is_reference
 
 BEAT_SECONDS: Final = 1.0
-"""How often a visit says that it lives, and so how soon it hears that it should stop."""
+"""How often a visit says that it lives, and so how soon it hears that it should stop; more often where it
+may not be silent for so long."""
 THROTTLE_SECONDS: Final = 0.5
 """The least time between two signs of life that a worker sends: shorter, so that none is held back."""
 
@@ -49,10 +50,12 @@ class Pulse:
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
         """Say once in a while that the visit lives."""
+        silence = self._info.heartbeat_timeout
+        pause = min(BEAT_SECONDS, silence.total_seconds() / 4) if silence else BEAT_SECONDS
 
         async def beat() -> None:
             while True:
-                await asyncio.sleep(BEAT_SECONDS)
+                await asyncio.sleep(pause)
                 await self.beat()
 
         if self._info.is_local:

@@ -17,7 +17,7 @@ from abeyance.api.control import demand_gates, leads_on
 from abeyance.api.ids import Key
 from abeyance.api.interrupts import receipts_of
 from abeyance.api.lists import Label
-from abeyance.api.messages import message_of
+from abeyance.api.sent import fitted, message_of
 from abeyance.client import Client
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
@@ -185,14 +185,20 @@ async def cancel_many(body: CancelBatch, who: Who, runs: Runs, key: Key) -> Batc
 
 
 @router.post("/steer", dependencies=[STEER], responses=_DONE)
-async def steer_many(body: SteerBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
+async def steer_many(
+    body: SteerBatch, who: Who, behind: Behind, runs: Runs, key: Key
+) -> BatchOutcome:
     """Put the same message into the mailboxes of many runs, under one `message_id`.
 
     With the same `message_id`, or the same `Idempotency-Key`, a repeat changes nothing.
     """
     message = message_of(body.body, who, key)
     await _see_a_worker(runs)
-    return await _done(runs, body, lambda run_id: runs.send_message(run_id, message))
+
+    async def send(run_id: str) -> None:
+        await runs.send_message(run_id, await fitted(message, run_id, behind, runs))
+
+    return await _done(runs, body, send)
 
 
 @router.post("/respond", dependencies=[RESPOND], responses=_DONE)

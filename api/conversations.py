@@ -18,7 +18,8 @@ from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import Name, given_in
 from abeyance.api.control import CancelBody, PauseBody, ResumeBody, demand_gates, leads_on
 from abeyance.api.ids import Key
-from abeyance.api.messages import message_of
+from abeyance.api.sent import fitted, message_of
+from abeyance.core.conversation import EXCLUSIVE
 from abeyance.errors import Code
 
 
@@ -136,12 +137,21 @@ async def resume(
     ),
 )
 async def steer(
-    conversation_id: ConversationId, body: MessageBody, who: Who, runs: Runs, key: Key
+    *,
+    conversation_id: ConversationId,
+    body: MessageBody,
+    who: Who,
+    behind: Behind,
+    runs: Runs,
+    key: Key,
 ) -> Steered:
     """Put a message into the mailbox of the one active run of the type `agent`.
 
     The same message again, by its `message_id` or the `Idempotency-Key`, is a `duplicate`.
     """
     message = message_of(body, who, key)
+    if message.action == "update_state":
+        for run_id in await runs.conversation_runs(conversation_id, session_type=EXCLUSIVE):
+            message = await fitted(message, run_id, behind, runs)
     steered = await runs.conversation_steer(conversation_id, message)
     return Steered(count=1, runs=[steered.run_id], **steered.receipt.model_dump())

@@ -97,4 +97,9 @@ TAKES_KEY: Final = Depends(_key)
 
 def run_id_of(subject: str, key: str) -> str:
     """The id of the run that a principal starts under a key; nobody else's key makes the same."""
-    return f"run-{hashlib.sha256(f'{subject}|{key}'.encode()).hexdigest()[:32]}"
+    return f"run-{hash_of(subject, key)}"
+
+
+def hash_of(subject: str, key: str) -> str:
+    """What stands for a principal's key where it is kept."""
+    return hashlib.sha256(f"{subject}|{key}".encode()).hexdigest()[:32]

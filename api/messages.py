@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from typing import Annotated, Final, TypeAlias
 
 from fastapi import APIRouter, Body, Query, Request, Response
@@ -17,15 +16,12 @@ from pydantic import BaseModel
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, READ, STEER, Who
-from abeyance.api.backend import Backend, Behind, Runs
-from abeyance.api.bodies import given_in
+from abeyance.api.backend import Behind, Runs
 from abeyance.api.ids import Key, RunId
-from abeyance.api.problems import invalid
+from abeyance.api.sent import fitted, message_of
 from abeyance.api.waiting import Length, sleep_unless, while_asked
 from abeyance.client import Client
-from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
-from abeyance.values.statemodel import ValuesError
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["messages"])
 
@@ -80,9 +76,7 @@ async def steer(
     `message_id` or `Idempotency-Key`, is a `duplicate` and changes nothing. Where no worker is up it is
     accepted, and `queue_depth` is null.
     """
-    return await runs.steer(
-        run_id, await _message(run_id, body, who=who, behind=behind, runs=runs, key=key)
-    )
+    return await runs.steer(run_id, await fitted(message_of(body, who, key), run_id, behind, runs))
 
 
 @router.post(
@@ -110,7 +104,7 @@ async def send_message(
     While the queue is full it is tried again for `timeout`; without one a full queue is refused at
     once. Nothing of it waits inside the run.
     """
-    message = await _message(run_id, body, who=who, behind=behind, runs=runs, key=key)
+    message = await fitted(message_of(body, who, key), run_id, behind, runs)
     longest = min(timeout or 0.0, behind.settings.default_timeout)
     waiting = _until_there_is_room(runs, run_id, message, longest, behind.leaving)
     receipt = await while_asked(request, waiting)
@@ -179,57 +173,9 @@ async def pause_and_send(
 
     A message that is refused pauses nothing, and the same again pauses once.
     """
-    message = await _message(run_id, body, who=who, behind=behind, runs=runs, key=key)
+    message = await fitted(message_of(body, who, key), run_id, behind, runs)
     order = wire.Pause(actor=who.subject, key=key or body.message_id)
     return await runs.pause_and_send(run_id, message, order)
-
-
-def message_of(body: wire.MessageBody, who: Principal, key: str | None) -> wire.SteerMessage:
-    """A message as a run gets it: from whom, and under an id by which a repeat is known.
-
-    Raises `invalid_body` if that id and the caller's key are two.
-    """
-    if None not in (key, body.message_id) and key != body.message_id:
-        told = f"{body.message_id!r} is not the Idempotency-Key {key!r}: give one, or both the same"
-        raise invalid([{"pointer": "/message_id", "message": told}])
-    message_id = body.message_id or key or uuid.uuid4().hex
-    given = {**given_in(body), "message_id": message_id}
-    return wire.SteerMessage(**given, sender=who.subject, capabilities=who.capabilities)
-
-
-async def _message(
-    run_id: str,
-    body: wire.MessageBody,
-    *,
-    who: Principal,
-    behind: Backend,
-    runs: Client,
-    key: str | None,
-) -> wire.SteerMessage:
-    """The same for one run, whose graph says what a patch of its values may be."""
-    message = message_of(body, who, key)
-    if body.action != "update_state":
-        return message
-    params = {**body.params, "patch": await _patch(run_id, body, behind, runs)}
-    return wire.SteerMessage(**{**given_in(message), "params": params})
-
-
-async def _patch(run_id: str, body: wire.MessageBody, behind: Backend, runs: Client) -> object:
-    """The patch as the run's state takes it, where this service has its graph."""
-    patch = body.params.get("patch")
-    graph = behind.graphs.get((await runs.view(run_id)).graph)
-    if graph is None or not isinstance(patch, dict):
-        # The run itself says what it cannot use.
-        return patch
-    try:
-        return graph.states.patch(patch)
-    except ValuesError as error:
-        faults = [
-            {**fault, "pointer": f"/params/patch{fault['pointer']}"} for fault in error.errors
-        ]
-        raise Refusal(
-            Code.INVALID_MESSAGE, f"update_state cannot be carried out: {error}.", errors=faults
-        ) from error
 
 
 async def _until_there_is_room(

@@ -42,7 +42,8 @@ _ON_RUNS: Final[dict[str, metrics.Operation]] = {
 _CALLS: Final[tuple[tuple[str, str, metrics.Operation], ...]] = (
     ("POST", "/runs", "start"),
     *(("POST", f"/runs/[^/]+/{word}", done) for word, done in _ON_RUNS.items()),
-    *(("POST", f"/conversations/[^/]+/{word}", done) for word, done in _ON_RUNS.items()),
+    # Their ids may have slashes in them.
+    *(("POST", rf"/conversations/[\s\S]+/{word}", done) for word, done in _ON_RUNS.items()),
     ("POST", "/interrupts/[^/]+/respond", "respond"),
     ("PATCH", "/interrupts/[^/]+", "edit"),
     ("PATCH", "/runs/[^/]+/values", "edit"),

@@ -12,7 +12,7 @@ from abeyance.api import document, examples
 from abeyance.api.auth import READ, START, Who
 from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import RunResult, StartBody, statuses_asked
-from abeyance.api.ids import Key, RunId, run_id_of
+from abeyance.api.ids import Key, RunId, hash_of, run_id_of
 from abeyance.api.waiting import Leaving, Length, while_asked
 from abeyance.errors import Code, Refusal
 
@@ -72,8 +72,8 @@ async def start_run(
 
     To start the same graph with the same input under the id of a running run changes nothing. With an
     `Idempotency-Key` and no `run_id` the id is made from the key: a repeat finds the run, also when it
-    has ended; the key with another body is refused. A conversation has one active run of the type
-    `agent`, unless `allow_concurrent` asks for more.
+    has ended; the key with another body is refused. With both, and also with `reuse`, one key starts one
+    run. A conversation has one active run of the type `agent`, unless `allow_concurrent` asks for more.
     """
     graph = behind.graph(body.graph)
     if not isinstance(body.input, dict):
@@ -82,22 +82,22 @@ async def start_run(
             f"The input of a graph is a mapping of its fields, not {str(body.input)[:100]!r}.",
             errors=[{"pointer": "", "message": "is not a mapping of fields"}],
         )
-    is_keyed = body.run_id is None and key is not None
+    named_by = key if body.run_id is None else None
     started = await runs.start(
         graph,
         body.input,
-        run_id=run_id_of(who.subject, key) if is_keyed and key is not None else body.run_id,
+        run_id=body.run_id if named_by is None else run_id_of(who.subject, named_by),
         conversation_id=body.conversation_id,
         session_type=body.session_type,
         labels=body.labels,
         limits=body.limits.below(behind.settings.limits()),
         started_by=who.subject,
         # A key names one run for good.
-        reuse=body.reuse and not is_keyed,
+        reuse=body.reuse and named_by is None,
         interrupt_before=body.interrupt_before,
         interrupt_after=body.interrupt_after,
         on_error=body.on_error,
-        request=body.sha256() if is_keyed else None,
+        request=None if key is None else _request(body, who.subject, key),
         allow_concurrent=body.allow_concurrent,
         max_active_runs=behind.settings.max_active_runs,
         max_active_runs_policy=behind.settings.max_active_runs_policy,
@@ -106,6 +106,12 @@ async def start_run(
     if not started.created:
         response.status_code = 200
     return await runs.view(started.run_id)
+
+
+def _request(body: StartBody, subject: str, key: str) -> str:
+    # An id that was made from the key tells it already.
+    said = body.sha256()
+    return said if body.run_id is None else f"{hash_of(subject, key)}.{said}"
 
 
 @router.get(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from temporalio import workflow
@@ -42,11 +44,15 @@ def record_of(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
     return record
 
 
-def error_of(refusal: Refusal) -> ApplicationError:
-    """A refusal as Temporal carries it: its type is the code."""
-    return ApplicationError(
-        refusal.message, dict(refusal.details), type=refusal.code, non_retryable=True
-    )
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Raise a refusal as Temporal carries it, by an ApplicationError whose type is the code."""
+    try:
+        yield
+    except Refusal as refusal:
+        raise ApplicationError(
+            refusal.message, dict(refusal.details), type=refusal.code, non_retryable=True
+        ) from None
 
 
 def replayed(text: str, receipt: wire.Record) -> ApplicationError:

@@ -15,7 +15,6 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
     from abeyance.core.conversation import Claim, Conversation
-    from abeyance.errors import Refusal
     from abeyance.workflows import closing
 
 _IDLE: Final = timedelta(minutes=10)
@@ -55,17 +54,13 @@ class ConversationWorkflow:
 
     @workflow.update(description="Not for people: a run is about to start.")
     async def claim(self, wanted: Claim) -> None:
-        try:
+        with closing.refusals_told():
             self._hold(self._held.claimed(wanted, workflow.now()))
-        except Refusal as refusal:
-            raise closing.error_of(refusal) from None
 
     @claim.validator
     def _check_claim(self, wanted: Claim) -> None:
-        try:
+        with closing.refusals_told():
             self._held.check(wanted)
-        except Refusal as refusal:
-            raise closing.error_of(refusal) from None
 
     @workflow.signal(description="Not for people: runs have ended, or never started.")
     def release(self, tokens: list[str]) -> None:

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from abeyance.values.references import resolved
+
 _ANY: Final = "any JSON"
 _DEEPEST: Final = 4
 _MOST: Final = 8
@@ -27,7 +29,7 @@ def form(schema: Any) -> str:
 
 
 def _form(schema: Any, root: Mapping[str, Any], depth: int) -> str:
-    schema = _resolved(schema, root)
+    schema = resolved(schema, root)
     is_deep = depth == _DEEPEST
     match schema:
         case {"const": value}:
@@ -61,18 +63,6 @@ def _object(properties: Mapping[str, Any], needed: Any, root: Mapping[str, Any],
 
 def _either(options: list[str]) -> str:
     return " or ".join([*options[:_MOST], "..."] if len(options) > _MOST else options)
-
-
-def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
-    for _ in range(_DEEPEST):
-        match schema:
-            case {"$ref": str(name)}:
-                schema = root
-                for part in filter(None, name.removeprefix("#").split("/")):
-                    schema = schema.get(part) if isinstance(schema, Mapping) else None
-            case _:
-                break
-    return schema
 
 
 def _value(value: Any) -> str:

@@ -64,7 +64,8 @@ class AgentRun:
         self._metered = Metered(start, spec.name, is_carried=carried is not None)
         event: events.Event
         if carried is None:
-            try:
+            # A refusal ends the run; as it is it would fail this task for ever.
+            with closing.refusals_told():
                 self._state = machine.new_run(
                     run_id=start.run_id,
                     spec=spec,
@@ -72,9 +73,6 @@ class AgentRun:
                     values=values[f"graph:{spec.name}"],
                     now=now,
                 )
-            except Refusal as refusal:
-                # It ends the run; as a Refusal it would fail this task for ever.
-                raise closing.error_of(refusal) from None
             self._notice = Notice(None, now)
             event = events.Started(now=now)
         else:
@@ -138,12 +136,10 @@ class AgentRun:
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
-        try:
+        with closing.refusals_told():
             event = arrivals.responded(order, self._state.ledger, workflow.now())
             replays = ledger.judge(self._state.ledger, event)
-            self._feed_update(event)
-        except Refusal as refusal:
-            raise closing.error_of(refusal) from None
+        self._feed_update(event)
         accepted = {
             id_: ledger.Receipt(
                 interrupt_id=id_, answered_by=event.principal.subject, accepted_at=event.now
@@ -154,13 +150,11 @@ class AgentRun:
 
     @respond.validator
     def _check_respond(self, order: wire.Respond) -> None:
-        try:
+        with closing.refusals_told():
             event = arrivals.responded(order, self._state.ledger, workflow.now())
             ledger.refuse_strays(event)
             machine.check(self._state, event)
             replays = ledger.judge(self._state.ledger, event)
-        except Refusal as refusal:
-            raise closing.error_of(refusal) from None
         if len(replays) == len(event.answers):
             # Rejecting is how a validator can answer at once and leave nothing in the history.
             receipts = wire.Receipts(receipts=list(replays.values()))
@@ -171,20 +165,15 @@ class AgentRun:
     )
     async def send_message(self, message: wire.SteerMessage) -> wire.MessageReceipt:
         event = arrivals.message_sent(message, workflow.now(), str(workflow.uuid4()))
-        try:
-            self._feed_update(event)
-        except Refusal as refusal:
-            raise closing.error_of(refusal) from None
+        self._feed_update(event)
         return self._message_receipt(event.message.message_id, duplicate=False)
 
     @send_message.validator
     def _check_send_message(self, message: wire.SteerMessage) -> None:
         event = arrivals.message_sent(message, workflow.now(), "-")
-        try:
+        with closing.refusals_told():
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
-        except Refusal as refusal:
-            raise closing.error_of(refusal) from None
         if is_known:
             receipt = self._message_receipt(event.message.message_id, duplicate=True)
             raise closing.replayed("this message was sent before", receipt)
@@ -246,7 +235,7 @@ class AgentRun:
         description='Set fields while the run waits: {"patch": {...}, "version": ...}.'
     )
     async def edit_values(self, order: wire.EditValues) -> None:
-        self._feed_edit(arrivals.values_edited(order, workflow.now()))
+        self._feed_update(arrivals.values_edited(order, workflow.now()))
 
     @edit_values.validator
     def _check_edit_values(self, order: wire.EditValues) -> None:
@@ -254,7 +243,7 @@ class AgentRun:
 
     @workflow.update(description='Move a deadline: {"interrupt_id": ..., "timeout": "PT2H"}.')
     async def edit_deadline(self, order: wire.EditDeadline) -> None:
-        self._feed_edit(arrivals.deadline_edited(order, workflow.now()))
+        self._feed_update(arrivals.deadline_edited(order, workflow.now()))
 
     @edit_deadline.validator
     def _check_edit_deadline(self, order: wire.EditDeadline) -> None:
@@ -303,20 +292,13 @@ class AgentRun:
         self._metered.carried_out(event, before, self._state)
 
     def _feed_update(self, event: events.Event) -> None:
-        self._feed(event)
+        with closing.refusals_told():
+            self._feed(event)
         self._history.updates += 1
 
-    def _feed_edit(self, event: events.Event) -> None:
-        try:
-            self._feed_update(event)
-        except Refusal as refusal:
-            raise closing.error_of(refusal) from None
-
     def _check_edit(self, event: events.Event) -> None:
-        try:
+        with closing.refusals_told():
             machine.check(self._state, event)
-        except Refusal as refusal:
-            raise closing.error_of(refusal) from None
 
     def _feed_signal(self, name: events.Control, brought: RawValue) -> None:
         try:

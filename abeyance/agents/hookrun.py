@@ -166,10 +166,7 @@ def _taken(current: E, mine: E, check: Check | None) -> E:
             after.error = mine.error
             after.agent_state = _state(mine.agent_state)
         case BeforeModelCall(), BeforeModelCall():
-            if not isinstance(mine.messages, list):
-                message = f"it set messages to a {type(mine.messages).__name__}, which is no list"
-                raise CallError(message)
-            after.messages = list(mine.messages)
+            after.messages = _messages(mine.messages)
             after.agent_state = _state(mine.agent_state)
         case AfterModelCall(), AfterModelCall():
             after.agent_state = _state(mine.agent_state)
@@ -179,6 +176,25 @@ def _taken(current: E, mine: E, check: Check | None) -> E:
             message = f"{type(mine).__name__} is no event that hooks are run at"
             raise TypeError(message)
     return after
+
+
+def _messages(messages: object) -> list[Any]:
+    from pydantic_ai.messages import ModelRequest, ModelResponse
+
+    if not isinstance(messages, list):
+        message = f"it set messages to a {type(messages).__name__}, which is no list"
+        raise CallError(message)
+    for each in messages:
+        if not isinstance(each, ModelRequest | ModelResponse):
+            message = (
+                f"it put a {type(each).__name__} among the messages, each of which is a ModelRequest "
+                "or a ModelResponse of pydantic_ai.messages"
+            )
+            raise CallError(message)
+    if not messages:
+        message = "it left no message for the model"
+        raise CallError(message)
+    return list(messages)
 
 
 def _arguments(current: HookEvent, edited: Any, check: Check | None) -> dict[str, Json]:

@@ -42,36 +42,14 @@ def arguments_of(function: Callable[..., Any], faults: list[str]) -> TypedArgume
     fields: dict[str, _Field] = {}
     for number, parameter in enumerate(parameters):
         told = f"the parameter {parameter.name!r}"
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            faults.append(
-                f"{told} is {parameter.kind.description}; a model sends arguments by name, each of "
-                "which has to be declared"
-            )
-            continue
         try:
-            type_ = _resolved(parameter.annotation, function)
-        except Exception as error:  # noqa: BLE001 an annotation may be any expression
-            if _is_context(parameter.annotation):
-                contexts.append(parameter.name)
-                continue
-            faults.append(
-                f"{told} has the type {parameter.annotation!r}, which cannot be read ({error}): it has "
-                "to be known where the function's module can see it"
-            )
+            field = _field_of(parameter, function, is_first=number == 0)
+        except _Unfit as unfit:
+            faults.append(f"{told} {unfit}")
             continue
-        if _is_context(type_) or (
-            number == 0 and type_ is parameter.empty and parameter.name in _CONTEXT_NAMES
-        ):
+        if field is None:
             contexts.append(parameter.name)
-        elif type_ is parameter.empty:
-            hint = (
-                "; a method is made a tool when it is bound, as in tool(thing.method)"
-                if number == 0 and parameter.name in {"self", "cls"}
-                else ""
-            )
-            faults.append(f"{told} has no type: write {parameter.name}: str, or what it is{hint}")
         else:
-            field = _Field(type=type_, default=parameter.default)
             fields[parameter.name] = field
             faults.extend(f"{told} {fault}" for fault in _faults({parameter.name: field}))
     if len(contexts) > 1:
@@ -103,6 +81,44 @@ class _Field:
         if isinstance(default, FieldInfo) or default.__hash__ is not None:
             return dataclasses.field(default=default)
         return dataclasses.field(default_factory=partial(copy.deepcopy, default))
+
+
+class _Unfit(Exception):
+    """A model could not send a parameter; the text says why."""
+
+
+def _field_of(
+    parameter: inspect.Parameter, function: Callable[..., Any], *, is_first: bool
+) -> _Field | None:
+    """What a parameter takes; None if it takes the context. Raises _Unfit."""
+    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        message = (
+            f"is {parameter.kind.description}; a model sends arguments by name, each of which has to be "
+            "declared"
+        )
+        raise _Unfit(message)
+    try:
+        type_ = _resolved(parameter.annotation, function)
+    except Exception as error:
+        if _is_context(parameter.annotation):
+            return None
+        message = (
+            f"has the type {parameter.annotation!r}, which cannot be read ({error}): it has to be known "
+            "where the function's module can see it"
+        )
+        raise _Unfit(message) from error
+    is_untyped = type_ is parameter.empty
+    if _is_context(type_) or (is_first and is_untyped and parameter.name in _CONTEXT_NAMES):
+        return None
+    if is_untyped:
+        hint = (
+            "; a method is made a tool when it is bound, as in tool(thing.method)"
+            if is_first and parameter.name in {"self", "cls"}
+            else ""
+        )
+        message = f"has no type: write {parameter.name}: str, or what it is{hint}"
+        raise _Unfit(message)
+    return _Field(type=type_, default=parameter.default)
 
 
 def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:

@@ -6,30 +6,28 @@ and being stopped pass through, because they are not the model's to deal with.
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
-
-from pydantic import ConfigDict, TypeAdapter
-from pydantic_core import PydanticSerializationError
 
 from abeyance.agents.approvals import Approve
 from abeyance.agents.callerror import CallError, ResultError, ToolFailed, described
 from abeyance.agents.state import AgentState
 from abeyance.agents.toolargs import Arguments
-from abeyance.core.canonical import Json, size, why_not_json
+from abeyance.core.canonical import Json, size
 from abeyance.core.model import Question
 from abeyance.errors import Fatal
 from abeyance.nodes.code import call
 from abeyance.nodes.context import Context
 from abeyance.nodes.interrupts import suspended_by
+from abeyance.values.jsonable import as_json
 from abeyance.values.statemodel import ValuesError
 from abeyance.wire import refuse_too_deep
 
 OnUnknown: TypeAlias = Literal["ask", "retry", "fail"]
 
-_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
+_PASSED_ON: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +99,10 @@ class Tool:
             returned = await call(self.function, *work.args, **work.keywords)
             # Something may have been put deep into it that could not be written back.
             context.agent_state.changes()
-        except (Fatal, ValuesError, CallError):
+        except (Fatal, ValuesError, CallError, *_PASSED_ON):
             raise
-        except Exception as error:
+        except BaseException as error:
+            # Also what is no Exception, or the attempt would count as lost and the call be made again.
             if suspended_by(error) is not None:
                 raise
             raise ToolFailed(described(error)) from error
@@ -112,15 +111,11 @@ class Tool:
     def told(self, result: Any) -> Json:
         """A result as the model is told it. Raises ResultError if it is no JSON, or too large."""
         try:
-            found = json.loads(_ANY.dump_json(result))
-            refuse_too_deep(found)
-            fault = why_not_json(found)
-        except (PydanticSerializationError, ValueError, RecursionError) as error:
-            fault = str(error)
-        if fault is not None:
+            found = refuse_too_deep(as_json(result))
+        except (ValueError, RecursionError) as error:
             raise ResultError(
-                f"{self.name!r} has run, but its result, a {type(result).__name__}, is no JSON: {fault}"
-            )
+                f"{self.name!r} has run, but its result, a {type(result).__name__}, is no JSON: {error}"
+            ) from error
         if (actual := size(found)) > self.max_result:
             raise ResultError(
                 f"{self.name!r} has run, but its result takes {actual} bytes, and may take "

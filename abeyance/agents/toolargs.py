@@ -27,6 +27,18 @@ _LARGEST: Final = 500_000
 _MOST_FAULTS: Final = 20
 _MOST_SHOWN: Final = 100
 _MOST_EXPECTED: Final = 300
+_VERBATIM: Final = frozenset({"default", "const", "enum", "examples"})
+_DATE: Final = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_TIME: Final = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?"
+_WRITTEN: Final = {
+    "date-time": f"^{_DATE}T{_TIME}$",
+    "time": f"^{_TIME}$",
+    "duration": (
+        r"^[+-]?P([0-9]+Y)?([0-9]+M)?([0-9]+W)?([0-9]+D)?"
+        r"(T([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,6})?S)?)?$"
+    ),
+}
+"""Times without a zone, and lengths of time with a sign or a fraction, by their formats."""
 
 
 class Arguments(Protocol):
@@ -35,6 +47,10 @@ class Arguments(Protocol):
     @property
     def schema(self) -> Json:
         """The JSON Schema of the arguments: that of an object."""
+
+    @property
+    def editable(self) -> Json:
+        """The same for a person who edits arguments that were read: what they are shown fits."""
 
     def read(self, tool: str, given: str | Mapping[str, Json]) -> dict[str, Json]:
         """What was sent for a call, as JSON in the form of its types. Raises ArgumentsError."""
@@ -58,6 +74,10 @@ class TypedArguments:
     adapter: TypeAdapter[Any]
     parameters: tuple[str, ...]
     context: str | None
+
+    @property
+    def editable(self) -> Json:
+        return _as_written(self.schema)
 
     def read(self, tool: str, given: str | Mapping[str, Json]) -> dict[str, Json]:
         typed = self._typed(tool, _text(tool, given))
@@ -98,6 +118,10 @@ class SchemaArguments:
 
     schema: Json
 
+    @property
+    def editable(self) -> Json:
+        return self.schema
+
     def read(self, tool: str, given: str | Mapping[str, Json]) -> dict[str, Json]:
         try:
             found = json.loads(_text(tool, given))
@@ -118,6 +142,26 @@ class SchemaArguments:
         self, function: Callable[..., Any], tool: str, arguments: Mapping[str, Json], context: Any
     ) -> partial[Any]:
         return partial(function, context, self.read(tool, arguments))
+
+
+def _as_written(schema: Json) -> Json:
+    """A schema with the forms of times that types read and write, and JSON Schema does not know."""
+    match schema:
+        case {"type": "string", "format": str() as name, **rest} if name in _WRITTEN:
+            return {
+                "type": "string",
+                **rest,
+                "anyOf": [{"format": name}, {"pattern": _WRITTEN[name]}],
+            }
+        case dict():
+            return {
+                key: value if key in _VERBATIM else _as_written(value)
+                for key, value in schema.items()
+            }
+        case list():
+            return [_as_written(each) for each in schema]
+        case _:
+            return schema
 
 
 def _text(tool: str, given: str | Mapping[str, Json]) -> str:

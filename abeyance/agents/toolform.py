@@ -133,30 +133,19 @@ def tool(
                 "approval_timeout": approval_timeout,
                 "prompt": prompt,
             }
-            faults.extend(
-                f"{option}= is of the approval, and nobody is asked: say approve=True, or a predicate"
-                for option, given in idle.items()
-                if given is not None
-            )
+            faults.extend(_idle_faults(idle))
         question = declared_question(
             "its approval",
             intake,
-            {"type": "object"} if arguments is None else arguments.schema,
+            {"type": "object"} if arguments is None else arguments.editable,
             requested_capability=requested_capability,
             timeout=approval_timeout,
             on_timeout=on_timeout,
         )
-        bound, pulse = (
-            intake.seconds(given, f"{option}=")
-            for option, given in (("timeout", timeout), ("heartbeat", heartbeat))
-        )
-        for option, length in (
-            ("timeout", bound),
-            ("heartbeat", pulse),
-            ("approval_timeout", question.timeout),
-        ):
-            if length is not None and not 0 < length < math.inf:
-                faults.append(f"{option}= is {length:g} s; it has to be above zero")
+        bound = intake.seconds(timeout, "timeout=")
+        pulse = intake.seconds(heartbeat, "heartbeat=")
+        lengths = {"timeout": bound, "heartbeat": pulse, "approval_timeout": question.timeout}
+        faults.extend(_length_faults(lengths))
         if faults or arguments is None:
             raise ToolDeclarationError(str(id_), faults)
         return Tool(
@@ -206,6 +195,20 @@ def _policy_faults(
         yield f"retries={retries!r} is no number of attempts after the first, such as 0 or 3"
     if not _is_count(max_result, 1, _MOST_RESULT):
         yield f"max_result={max_result!r} is no number of bytes from 1 to {_MOST_RESULT}"
+
+
+def _idle_faults(idle: Mapping[str, object]) -> Iterator[str]:
+    for option, given in idle.items():
+        if given is not None:
+            yield (
+                f"{option}= is of the approval, and nobody is asked: say approve=True, or a predicate"
+            )
+
+
+def _length_faults(lengths: Mapping[str, float | None]) -> Iterator[str]:
+    for option, length in lengths.items():
+        if length is not None and not 0 < length < math.inf:
+            yield f"{option}= is {length:g} s; it has to be above zero"
 
 
 def _is_count(value: object, least: int, most: float = math.inf) -> bool:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from abeyance.commands.complaint import Told
-from abeyance.commands.exchange import PANEL, AsJson, Conversation, Graph, json_given, with_api
+from abeyance.commands.exchange import (
+    PANEL,
+    AsJson,
+    Conversation,
+    Graph,
+    Labels,
+    Statuses,
+    json_given,
+    with_api,
+)
 from abeyance.commands.exit import ExitCode
 from abeyance.errors import SettingsError
 
@@ -36,22 +45,10 @@ def batch(
             show_default=False,
         ),
     ] = None,
-    status: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="To runs of this status; several: repeated, or with commas.", show_default=False
-        ),
-    ] = None,
+    status: Statuses = None,
     graph: Graph = None,
     conversation: Conversation = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="To runs with this label; repeated: with all of them.",
-            show_default=False,
-        ),
-    ] = None,
+    label: Labels = None,
     body: Annotated[
         str | None,
         typer.Option(

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from abeyance.commands.complaint import Told
-from abeyance.commands.exchange import PANEL, AsJson, RunId, exchange, json_given, run_path
+from abeyance.commands.exchange import (
+    PANEL,
+    AsJson,
+    Now,
+    Reason,
+    RunId,
+    exchange,
+    json_given,
+    run_path,
+)
 from abeyance.commands.exit import code_of_run
 from abeyance.errors import SettingsError, Unavailable
 
@@ -23,8 +32,6 @@ calls = typer.Typer()
 _POLL: Final = "PT30S"
 _WAYS: Final = 4
 """To give an answer."""
-
-Reason = Annotated[str | None, typer.Option(help="Why, for the record.", show_default=False)]
 
 
 @calls.command(cls=Told, rich_help_panel=PANEL)
@@ -214,9 +221,7 @@ def resume(run_id: RunId, *, reason: Reason = None, as_json: AsJson = False) -> 
 def cancel(
     run_id: RunId,
     *,
-    now: Annotated[
-        bool, typer.Option("--now", help="Do not wait for running nodes, nor for finally nodes.")
-    ] = False,
+    now: Now = False,
     grace: Annotated[
         str | None, typer.Option(help="How long running nodes may take to stop, as 30s or 5m.")
     ] = None,

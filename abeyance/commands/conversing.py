@@ -9,7 +9,7 @@ from urllib.parse import quote
 import typer
 
 from abeyance.commands.complaint import Told
-from abeyance.commands.exchange import AsJson, exchange
+from abeyance.commands.exchange import AsJson, Now, Reason, exchange
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -21,16 +21,13 @@ Conversation = Annotated[
     str,
     typer.Argument(metavar="CONVERSATION", help="The id of a conversation.", show_default=False),
 ]
-Reason = Annotated[str | None, typer.Option(help="Why, for the record.", show_default=False)]
 
 
 @conversing.command(cls=Told)
 def interrupt(
     conversation: Conversation,
     *,
-    now: Annotated[
-        bool, typer.Option("--now", help="Do not wait for running nodes, nor for finally nodes.")
-    ] = False,
+    now: Now = False,
     reason: Reason = None,
     as_json: AsJson = False,
 ) -> None:

@@ -41,6 +41,22 @@ Graph = Annotated[
 Conversation = Annotated[
     str | None, typer.Option(help="Of this conversation only.", show_default=False)
 ]
+Statuses = Annotated[
+    list[str] | None,
+    typer.Option(help="Of this status; several: repeated, or with commas.", show_default=False),
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="With this label; repeated: with all of them.",
+        show_default=False,
+    ),
+]
+Reason = Annotated[str | None, typer.Option(help="Why, for the record.", show_default=False)]
+Now = Annotated[
+    bool, typer.Option("--now", help="Do not wait for running nodes, nor for finally nodes.")
+]
 
 
 def with_api(work: Callable[[Remote], Coroutine[Any, Any, T]]) -> T:

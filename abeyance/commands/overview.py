@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from abeyance.commands.complaint import Told, complain
-from abeyance.commands.exchange import PANEL, AsJson, Conversation, Graph, moment_given, with_api
+from abeyance.commands.exchange import (
+    PANEL,
+    AsJson,
+    Conversation,
+    Graph,
+    Labels,
+    Statuses,
+    moment_given,
+    with_api,
+)
 
 if TYPE_CHECKING:
     from abeyance.commands.remote import Remote
@@ -31,20 +40,10 @@ All = Annotated[bool, typer.Option("--all", help="As many as there are.")]
 @overview.command("list", cls=Told, rich_help_panel=PANEL)
 def list_runs(
     *,
-    status: Annotated[
-        list[str] | None,
-        typer.Option(help="Of this status; several: repeated, or with commas.", show_default=False),
-    ] = None,
+    status: Statuses = None,
     graph: Graph = None,
     conversation: Conversation = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="With this label; repeated: with all of them.",
-            show_default=False,
-        ),
-    ] = None,
+    label: Labels = None,
     limit: Limit = _PAGE,
     cursor: CursorOption = None,
     all_: All = False,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from abeyance.values.references import resolved
+
 _DEEPEST: Final = 8
 
 
@@ -14,7 +16,7 @@ def specimen(schema: Any) -> Any:
 
 
 def _specimen(schema: Any, root: Any, depth: int) -> Any:
-    schema = _resolved(schema, root)
+    schema = resolved(schema, root)
     if not isinstance(schema, Mapping) or depth == _DEEPEST:
         return None
     for key in ("default", "const"):
@@ -54,15 +56,3 @@ def _object(schema: Mapping[str, Any], root: Any, depth: int) -> dict[str, Any]:
         case _:
             pass
     return found
-
-
-def _resolved(schema: Any, root: Any) -> Any:
-    for _ in range(_DEEPEST):
-        match schema:
-            case {"$ref": str(name)}:
-                schema = root
-                for part in filter(None, name.removeprefix("#").split("/")):
-                    schema = schema.get(part) if isinstance(schema, Mapping) else None
-            case _:
-                break
-    return schema

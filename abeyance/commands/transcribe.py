@@ -51,7 +51,7 @@ def transcript(
 
 
 class _Reader:
-    """Prints a transcript, once each."""
+    """Prints the items of a transcript, each of them once."""
 
     def __init__(self, path: str, address: str | None, *, as_json: bool) -> None:
         self._path = path

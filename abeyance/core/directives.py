@@ -158,6 +158,7 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
         around = draft.state.visits[str(draft.state.scopes[scope].visit)]
         scope, members = around.scope, around.members
     try:
+        patch.refuse_misfits(draft.graph(scope), changes)
         items.put_patch(draft, scope, members, changes)
     except patch.PatchError as error:
         raise _Impossible("invalid_patch", str(error)) from error

@@ -207,12 +207,12 @@ def _rule_faults(spec: GraphSpec) -> Iterator[str]:
     ids = [rule.id for rule in spec.rules]
     for id_ in dict.fromkeys(id_ for id_ in ids if ids.count(id_) > 1):
         yield f"two rules are named {id_!r}"
+    is_heard = any(isinstance(rule.condition, Clips) for rule in spec.rules)
     for rule in spec.rules:
         told = f"the rule {rule.id!r}"
         yield from _rule_condition_faults(spec, rule, told)
         if not rule.actions:
             yield f"{told} does nothing: name its actions"
-        is_heard = any(isinstance(each.condition, Clips) for each in spec.rules)
         if any(isinstance(each, Assert | Retract) for each in rule.actions) and not is_heard:
             yield f"{told} changes facts, at which only rules with CLIPS text look, and there is none"
         asking = [action for action in rule.actions if isinstance(action, Ask)]

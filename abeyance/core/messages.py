@@ -26,7 +26,7 @@ from abeyance.core.events import (
 )
 from abeyance.core.mailbox import UndeliveredReason, cut
 from abeyance.core.model import GraphSpec, SubgraphNode
-from abeyance.core.state import Phase, RunState, Visit
+from abeyance.core.state import Limits, Phase, RunState, Visit
 from abeyance.errors import Code, Refusal
 
 DIRECTIVES: Final = frozenset(
@@ -210,6 +210,20 @@ def _refuse_malformed(state: RunState, message: Message) -> None:
             limit=limits.max_message_length,
             actual=len(text),
         )
+    _refuse_metadata(limits, message)
+    _refuse_foreign_media(state, message)
+    allowed = limits.allowed_actions
+    if message.action is not None and allowed and message.action not in allowed:
+        raise Refusal(
+            Code.ACTION_NOT_ALLOWED,
+            f"The action {message.action!r} is not allowed in this run; allowed are "
+            f"{', '.join(map(repr, allowed))}.",
+            message_id=message.message_id,
+            allowed_actions=list(allowed),
+        )
+
+
+def _refuse_metadata(limits: Limits, message: Message) -> None:
     for what, value in (
         ("metadata", message.metadata),
         ("params", message.params),
@@ -229,16 +243,6 @@ def _refuse_malformed(state: RunState, message: Message) -> None:
             "elsewhere, and a reference to it into the message.",
             limit=limits.max_metadata_size,
             actual=carried,
-        )
-    _refuse_foreign_media(state, message)
-    allowed = limits.allowed_actions
-    if message.action is not None and allowed and message.action not in allowed:
-        raise Refusal(
-            Code.ACTION_NOT_ALLOWED,
-            f"The action {message.action!r} is not allowed in this run; allowed are "
-            f"{', '.join(map(repr, allowed))}.",
-            message_id=message.message_id,
-            allowed_actions=list(allowed),
         )
 
 

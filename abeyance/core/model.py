@@ -38,9 +38,13 @@ Join: TypeAlias = Literal["all", "arrived"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSpec:
-    """A field of the values: how patches merge into it."""
+    """A field of the values: how patches merge into it, and of which kinds of JSON they are.
+
+    No `kinds`: of any, or nobody knows.
+    """
 
     reducer: Reducer = "last"
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

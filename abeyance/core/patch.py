@@ -39,6 +39,34 @@ def merged(
     return {**values, **changed}
 
 
+def refuse_misfits(spec: GraphSpec, changes: Mapping[str, Json]) -> None:
+    """Raise PatchError if a field is set to JSON of a kind that it never is."""
+    for name, value in changes.items():
+        known = spec.fields.get(name, _LAST).kinds
+        if known and kind_of(value) not in known:
+            message = f"the field {name!r} takes {' or '.join(known)}, and not {kind_of(value)}"
+            raise PatchError(message)
+
+
+def kind_of(value: Json) -> str:
+    """The kind of JSON that a value is; a number without a fraction is an integer."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "integer" if value.is_integer() else "number"
+        case str():
+            return "string"
+        case list() | tuple():
+            return "array"
+        case _:
+            return "object"
+
+
 def contribution(spec: FieldSpec | None, before: Json, after: Json) -> Json:
     """The patch of a field that makes `after` of `before`, as far as its reducer can do that."""
     match (spec or _LAST).reducer:

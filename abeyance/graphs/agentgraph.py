@@ -5,7 +5,7 @@ A turn sends the calls of its model to the tools as a fan-out, which is gathered
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from abeyance.agents.agent import ENTRY_NODE, MODEL_NODE, Agent, AgentTool
@@ -16,12 +16,11 @@ from abeyance.agents.input import Told, told
 from abeyance.agents.tool import Tool
 from abeyance.agents.turn import Prompt, Turn
 from abeyance.agents.values import REMEMBERED, AgentValues
-from abeyance.core.events import Message, key_of
-from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode, TellCaller
+from abeyance.core.events import key_of
+from abeyance.core.model import START, FunctionNode, SubgraphNode, TellCaller
+from abeyance.graphs.building import stand_in
 from abeyance.graphs.graph import Graph
-from abeyance.nodes.code import NodeCode, call, can_take, refuses
-from abeyance.nodes.context import Context
-from abeyance.nodes.returned import Returned
+from abeyance.nodes.code import NodeCode, call, can_take, refuses, summary
 from abeyance.values.fitting import field_schema, misfit
 from abeyance.values.statemodel import StateModel
 
@@ -85,11 +84,6 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
         message = f"{agent!r} is no Agent: write Agent('name', model=...)"
         raise TypeError(message)
     graph = Graph(agent.name, state=AgentValues, description=agent.description)
-    turn = Turn(agent, prompt)
-
-    async def model(state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Returned:
-        return await turn.take(state, ctx, inbox)
-
     nodes = [*agent.tools, *agent.agents, *agent.servers]
     if agent.agents:
         nodes.append(ENTRY_NODE)
@@ -103,11 +97,11 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
             reads_inbox=True,
             guarded=True,
         ),
-        NodeCode(function=model, takes=2, takes_inbox=True),
+        NodeCode(function=Turn(agent, prompt).take, takes=2, takes_inbox=True),
         faults=agent.faults,
     )
     for tool in agent.tools.values():
-        _declare(graph, agent, tool)
+        _declare_tool(graph, agent, tool)
     for title in agent.servers:
         _declare_server(graph, agent, title)
     if agent.agents:
@@ -124,7 +118,7 @@ def node_of(name: str, agent: Agent, output: str | None) -> SubgraphNode:
     """The node of a graph that an agent is; it writes its result to the field `output`."""
     return SubgraphNode(
         id=name,
-        graph=GraphSpec(name=agent.name),
+        graph=stand_in(agent.name),
         description=agent.description,
         input={},
         output={} if output is None else {output: "output"},
@@ -133,31 +127,21 @@ def node_of(name: str, agent: Agent, output: str | None) -> SubgraphNode:
     )
 
 
-def _declare(graph: Graph, agent: Agent, tool: Tool) -> None:
-    visit = ToolVisit(agent, tool.name)
-
-    async def run(state: AgentValues, ctx: Context) -> Returned:
-        return await visit.run(state, ctx)
-
+def _declare_tool(graph: Graph, agent: Agent, tool: Tool) -> None:
     graph.declare(
         FunctionNode(
             id=tool.name,
-            description=tool.description.split("\n\n")[0][:200],
+            description=summary(tool.description),
             timeout=None if tool.timeout is None else tool.timeout + _SLACK,
             retries=max(tool.retries, _LEAST_ATTEMPTS),
             heartbeat=tool.heartbeat,
             on_error=TellCaller(),
         ),
-        NodeCode(function=run, takes=2),
+        NodeCode(function=ToolVisit(agent, tool.name).run, takes=2),
     )
 
 
 def _declare_entry(graph: Graph, agent: Agent) -> None:
-    entry = Entry(agent)
-
-    async def run(state: AgentValues, ctx: Context) -> Returned:
-        return await entry.run(state, ctx)
-
     graph.declare(
         FunctionNode(
             id=ENTRY_NODE,
@@ -166,16 +150,11 @@ def _declare_entry(graph: Graph, agent: Agent) -> None:
             retries=_LEAST_ATTEMPTS,
             on_error=TellCaller(),
         ),
-        NodeCode(function=run, takes=2),
+        NodeCode(function=Entry(agent).run, takes=2),
     )
 
 
 def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
-    visit = ToolVisit(agent, title)
-
-    async def run(state: AgentValues, ctx: Context) -> Returned:
-        return await visit.run(state, ctx)
-
     server = agent.servers[title].server
     graph.declare(
         FunctionNode(
@@ -184,15 +163,15 @@ def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
             retries=max(server.retries, _LEAST_ATTEMPTS),
             on_error=TellCaller(),
         ),
-        NodeCode(function=run, takes=2),
+        NodeCode(function=ToolVisit(agent, title).run, takes=2),
     )
 
 
 def _nested(each: AgentTool) -> SubgraphNode:
     return SubgraphNode(
         id=each.name,
-        graph=GraphSpec(name=each.agent.name),
-        description=each.tool.description.split("\n\n")[0][:200],
+        graph=stand_in(each.agent.name),
+        description=summary(each.tool.description),
         input={},
         output={},
         agent=True,

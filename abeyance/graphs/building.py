@@ -64,6 +64,11 @@ def built(
     return spec
 
 
+def stand_in(name: str) -> GraphSpec:
+    """What stands for a nested graph until the outer one is built: it has no fault of its own."""
+    return GraphSpec(name=name, edges=(Edge(sources=(START,), target=END),))
+
+
 def nested(
     intake: Intake,
     name: str,
@@ -81,8 +86,7 @@ def nested(
     told = f"the nested graph {name!r}"
     return SubgraphNode(
         id=name,
-        # What stands for it until then has no fault of its own.
-        graph=GraphSpec(name=graph.name, edges=(Edge(sources=(START,), target=END),)),
+        graph=stand_in(graph.name),
         description=graph.description,
         input=intake.mapping(handed_in, f"{told}, input="),
         output=intake.mapping(handed_out, f"{told}, output="),

@@ -30,7 +30,7 @@ from abeyance.core.model import (
 from abeyance.duration import Duration
 from abeyance.graphs import building
 from abeyance.nodes import ruleform
-from abeyance.nodes.code import NodeCode, code_of, reads_inbox
+from abeyance.nodes.code import NodeCode, code_of, reads_inbox, summary
 from abeyance.nodes.intake import Intake
 from abeyance.nodes.question import question_of
 from abeyance.values.statemodel import StateModel
@@ -143,7 +143,7 @@ class Graph:
             self._add(
                 FunctionNode(
                     id=id_,
-                    description=(inspect.getdoc(function) or "").split("\n\n")[0][:200],
+                    description=summary(inspect.getdoc(function)),
                     timeout=bound,
                     retries=retries,
                     heartbeat=intake.seconds(heartbeat, f"{told}, heartbeat=") or 0.0,

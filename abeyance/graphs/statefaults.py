@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-from abeyance.values.fitting import Kinds, in_words, kinds
+from abeyance.values.kinds import Kinds, in_words, kinds
 from abeyance.values.statemodel import StateModel, reducers_of
 
 _REDUCED: Final[dict[str, Kinds]] = {

@@ -6,14 +6,18 @@ who repeats a key has to be held against the history.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 from pydantic import ValidationError
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import UpdateRef
 from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryReverseRequest,
     PollWorkflowExecutionUpdateRequest,
 )
@@ -26,9 +30,98 @@ from abeyance.errors import Code, Refusal
 from abeyance.histories.described import decoded
 
 _ACCEPTED: Final = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+_COMPLETED: Final = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED
 _PAGE: Final = 200
 _MOST_PAGES: Final = 40
 """Together more events than a history gets before the run is handed over."""
+_MOST_HISTORIES: Final = 20
+"""How many histories before the newest are looked at: a repeat comes soon, or not at all."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Accepted:
+    """An update that was accepted: its name, what it was given, and what it has returned."""
+
+    name: str
+    given: list[Any] = field(default_factory=list)
+    result: Any = None
+
+
+async def accepted_before(
+    temporal: TemporalClient, run_id: str, key: str, rpc_timeout: timedelta
+) -> Accepted | None:
+    """The update with this id in the histories of the run before the newest; None if there was none.
+
+    Those of the newest the server knows itself. Raises RPCError NOT_FOUND for an unknown run.
+    """
+    events, _ = await _page(temporal, run_id, "", b"", 1, rpc_timeout)
+    execution = _before(events)
+    for _ in range(_MOST_HISTORIES):
+        if not execution:
+            break
+        found: Accepted | None = None
+        before, token = "", b""
+        while True:
+            try:
+                events, token = await _page(temporal, run_id, execution, token, _PAGE, rpc_timeout)
+            except RPCError as error:
+                if error.status != RPCStatusCode.NOT_FOUND:
+                    raise
+                # It is no longer kept, and neither are those before.
+                return found
+            before = before or _before(events)
+            for event in events:
+                found = await _read(temporal, event, key, found)
+            if not token:
+                break
+        if found is not None:
+            return found
+        execution = before
+    return None
+
+
+async def _page(  # noqa: PLR0917 where in which history
+    temporal: TemporalClient,
+    run_id: str,
+    execution: str,
+    token: bytes,
+    size: int,
+    rpc_timeout: timedelta,
+) -> tuple[list[HistoryEvent], bytes]:
+    page = await temporal.workflow_service.get_workflow_execution_history(
+        GetWorkflowExecutionHistoryRequest(
+            namespace=temporal.namespace,
+            execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
+            maximum_page_size=size,
+            next_page_token=token,
+        ),
+        retry=True,
+        timeout=rpc_timeout,
+    )
+    return list(page.history.events), page.next_page_token
+
+
+def _before(events: Iterable[HistoryEvent]) -> str:
+    """The execution that the history goes on from, of which these are the first events; "" if none."""
+    for event in events:
+        return event.workflow_execution_started_event_attributes.continued_execution_run_id
+    return ""
+
+
+async def _read(
+    temporal: TemporalClient, event: HistoryEvent, key: str, found: Accepted | None
+) -> Accepted | None:
+    """What is known of the update with this id after one more event."""
+    accepted = event.workflow_execution_update_accepted_event_attributes
+    if event.event_type == _ACCEPTED and accepted.protocol_instance_id == key:
+        called = accepted.accepted_request.input
+        given = await temporal.data_converter.decode(called.args.payloads)
+        return Accepted(name=called.name, given=list(given))
+    completed = event.workflow_execution_update_completed_event_attributes
+    if event.event_type == _COMPLETED and completed.meta.update_id == key and found is not None:
+        results = await temporal.data_converter.decode(completed.outcome.success.payloads)
+        found.result = next(iter(results), None)
+    return found
 
 
 async def check_same(

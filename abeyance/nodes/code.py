@@ -18,6 +18,7 @@ INBOX: Final = "inbox"
 _CONTEXT_NAMES: Final = frozenset({"context", "ctx"})
 _BY_POSITION: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _MOST_TAKEN: Final = 2
+_LONGEST_SUMMARY: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,11 @@ class NodeCode:
 def code_of(function: Callable[..., Any], count: int) -> NodeCode:
     """The code of a node that is given so many of (state, context)."""
     return NodeCode(function=function, takes=count, takes_inbox=takes_inbox(function))
+
+
+def summary(text: str | None) -> str:
+    """The first paragraph of a docstring, as the description of a node."""
+    return (text or "").split("\n\n")[0][:_LONGEST_SUMMARY]
 
 
 def takes_inbox(function: Callable[..., Any]) -> bool:

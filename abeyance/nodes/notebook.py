@@ -13,21 +13,20 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
-from pydantic_core import PydanticSerializationError
 
 from abeyance import wire
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.errors import Fatal
 from abeyance.nodes.code import call
+from abeyance.values.jsonable import as_json
 from abeyance.values.statemodel import ValuesError
 
 T = TypeVar("T")
 Write: TypeAlias = Callable[[Mapping[str, Json]], Awaitable[None]]
 """Puts the finished steps where another attempt finds them."""
 
-_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 _LARGEST: Final = 1_000_000
 """In bytes: all steps of a visit travel together."""
 _MOST_EVENTS: Final = 1_000
@@ -172,16 +171,12 @@ class Notebook:
 
 def _as_json(name: str, returned: Any) -> Json:
     try:
-        result = json.loads(_ANY.dump_json(returned))
-    except (PydanticSerializationError, ValueError) as error:
+        return as_json(returned)
+    except ValueError as error:
         message = (
             f"the step {name!r} returned {type(returned).__name__}, which is not JSON: {error}"
         )
         raise Fatal(message) from error
-    if (fault := why_not_json(result)) is not None:
-        message = f"the step {name!r} returned what is not JSON: {fault}"
-        raise Fatal(message)
-    return result
 
 
 def _as_declared(name: str, function: Callable[..., Any], result: Json) -> Any:

@@ -13,10 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
-from temporalio.client import Client as TemporalClient
 from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 
@@ -28,7 +27,6 @@ from abeyance.parallel import each
 from abeyance.runid import conversation_workflow_id
 from abeyance.runs.line import RPC, refusal_of
 from abeyance.runs.reading import Reading
-from abeyance.storage.blobs import Blobs
 from abeyance.temporal.patience import NotFound, patiently
 from abeyance.temporal.turnstile import Turn, Turnstile
 
@@ -50,16 +48,9 @@ class Steered:
 class Conversations(Reading, ABC):
     """Reading, and the conversations of the namespace."""
 
-    def __init__(
-        self,
-        temporal: TemporalClient,
-        *,
-        task_queue: str = wire.TASK_QUEUE,
-        patience: float = 10.0,
-        blobs: Blobs | None = None,
-    ) -> None:
-        super().__init__(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
-        self._claiming = Turnstile()
+    @cached_property
+    def _claiming(self) -> Turnstile:
+        return Turnstile()
 
     @abstractmethod
     async def pause(self, run_id: str, order: wire.Pause | None = None) -> wire.RunView:

@@ -102,19 +102,21 @@ class Launch:
     def repeats(self, run: Described) -> bool:
         """Whether the run that has the id is the one that this launch asks for.
 
-        Raises `idempotency_conflict` if the id was made from a key that came with something else.
+        Raises `idempotency_conflict` if it was started under the same key with something else.
         """
         before = run.memo.get(wire.MEMO_START) or {}
-        if self.start.request is None:
+        asked = self.start.request
+        if asked is not None and before.get("request") == asked:
+            return True
+        key, _, _ = (asked or "").rpartition(".")
+        if asked is None or (key and not str(before.get("request")).startswith(f"{key}.")):
             return run.is_running and before.get("digest") == self.start.digest
-        if before.get("request") != self.start.request:
-            raise Refusal(
-                Code.IDEMPOTENCY_CONFLICT,
-                f"This key has started the run {run.run_id!r} already, with another body. Send the "
-                "same body, or another key.",
-                run_id=run.run_id,
-            )
-        return True
+        raise Refusal(
+            Code.IDEMPOTENCY_CONFLICT,
+            f"This key has started the run {run.run_id!r} already, with another body. Send the "
+            "same body, or another key.",
+            run_id=run.run_id,
+        )
 
     def claimed(self, token: str | None) -> Launch:
         """The launch of a run that its conversation knows by this token."""

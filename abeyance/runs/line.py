@@ -25,7 +25,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.histories.accepted import check_same, other_call
+from abeyance.histories.accepted import Accepted, accepted_before, check_same, other_call
 from abeyance.histories.closed import closing_record
 from abeyance.histories.described import PAUSED_NATIVELY, Described, describe
 from abeyance.histories.source import unknown_run
@@ -217,6 +217,29 @@ class Line:
 
         found: T = await patiently(run_id, send, seconds=self.patience)
         if found is None and result_type is not None and key is not None:
+            raise other_call(run_id, key)
+        return found
+
+    async def accepted_before(self, run_id: str, name: str, *, key: str) -> Accepted | None:
+        """The update with this key that was accepted before the run was last handed over, if any.
+
+        Raises `idempotency_conflict` if it has another name, and the refusal `unknown_run`.
+        """
+        ask = partial(accepted_before, self.temporal, run_id, key, RPC)
+        try:
+            found = await patiently(run_id, ask, seconds=self.patience)
+        except NotFound:
+            raise unknown_run(run_id) from None
+        if found is not None and found.name != name:
+            raise other_call(run_id, key)
+        return found
+
+    async def repeats(
+        self, run_id: str, name: str, order: wire.Request, *, key: str
+    ) -> Accepted | None:
+        """The same, if it was this order. Raises `idempotency_conflict` if it was another one."""
+        found = await self.accepted_before(run_id, name, key=key)
+        if found is not None and found.given != [order.model_dump(mode="json")]:
             raise other_call(run_id, key)
         return found
 

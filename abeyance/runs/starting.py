@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
-from temporalio.client import Client as TemporalClient
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
@@ -23,25 +23,23 @@ from abeyance.runs.evictions import Evictions
 from abeyance.runs.launch import Launch, Started
 from abeyance.runs.line import RPC
 from abeyance.runs.recency import Recency
-from abeyance.storage.blobs import Blobs
 from abeyance.temporal.patience import patiently
 
 
 class Starting(Conversations):
     """Conversations, and starting the runs in them and others."""
 
-    def __init__(
-        self,
-        temporal: TemporalClient,
-        *,
-        task_queue: str = wire.TASK_QUEUE,
-        patience: float = 10.0,
-        blobs: Blobs | None = None,
-    ) -> None:
-        super().__init__(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
-        self._recency = Recency(self._listing, task_queue)
-        self._evictions = Evictions(self._line, self._recency)
-        self._capacity = Capacity(self._recency, self._evictions.for_another)
+    @cached_property
+    def _recency(self) -> Recency:
+        return Recency(self._listing, self.task_queue)
+
+    @cached_property
+    def _evictions(self) -> Evictions:
+        return Evictions(self._line, self._recency)
+
+    @cached_property
+    def _capacity(self) -> Capacity:
+        return Capacity(self._recency, self._evictions.for_another)
 
     async def start(
         self,
@@ -65,15 +63,15 @@ class Starting(Conversations):
     ) -> Started:
         """Start a run of `graph`. To start the same again under the same id changes nothing.
 
-        `run_id` is generated unless given. `reuse` allows the id of a run that has ended. `request`
-        goes with an id that was made from a caller's key: a hash of the call, by which a repeat finds
-        its run, also an ended one. `interrupt_before` and `interrupt_after` name nodes (`"*"`: all) at
-        which a person looks at the values, beside those that the graph names; `on_error` is this run's
-        default for nodes that say nothing themselves. `allow_concurrent` lets an agent's run start in a
-        conversation that has an active one; where about `max_active_runs` are active (0: no matter how
-        many), the policy says what happens. Raises the refusals `invalid_run_id`, `invalid_input`,
-        `unknown_node`, `invalid_body`, `payload_too_large`, `run_exists`, `idempotency_conflict`,
-        `conversation_busy` and `too_many_runs`.
+        `run_id` is generated unless given. `reuse` allows the id of a run that has ended. `request` goes
+        with a caller's key: a hash of the call, by which a repeat finds its run, also an ended one; where
+        the caller gave the id too, behind a hash of the key and a dot. `interrupt_before` and
+        `interrupt_after` name nodes (`"*"`: all) at which a person looks at the values, beside those that
+        the graph names; `on_error` is this run's default for nodes that say nothing themselves.
+        `allow_concurrent` lets an agent's run start in a conversation that has an active one; where about
+        `max_active_runs` are active (0: no matter how many), the policy says what happens. Raises the
+        refusals `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`,
+        `run_exists`, `idempotency_conflict`, `conversation_busy` and `too_many_runs`.
         """
         launch = Launch.of(
             graph,
@@ -89,6 +87,8 @@ class Starting(Conversations):
             interrupt_after=interrupt_after,
             on_error=on_error,
         )
+        if reuse and request is not None and await self._is_repeat(launch):
+            return Started(run_id=launch.start.run_id, created=False)
         claim = _claim_of(launch, allow_concurrent=allow_concurrent)
         try:
             if claim is not None:
@@ -154,6 +154,14 @@ class Starting(Conversations):
         except Refusal:
             return False
         return True
+
+    async def _is_repeat(self, launch: Launch) -> bool:
+        """Whether this very call has started the run that has the id."""
+        try:
+            described = await self._line.described(launch.start.run_id)
+        except Refusal:
+            return False
+        return launch.repeats(described)
 
     async def _already_started(self, launch: Launch) -> Started:
         run_id = launch.start.run_id

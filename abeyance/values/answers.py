@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import TypeAdapter, ValidationError
 
 from abeyance import wire
-from abeyance.core.canonical import Json, why_not_json
+from abeyance.core.canonical import Json
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
+from abeyance.values.jsonable import as_json
 from abeyance.values.statemodel import pointed
 
-# Otherwise pydantic writes NaN as null, which is another answer.
-_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
-
-def as_json(answer: Any) -> Json:
+def _as_json(answer: Any) -> Json:
     """An answer as JSON; one that is an instance of a model or a dataclass, an enum or a date becomes
     what its type is written as. Raises the Refusal `invalid_answer`.
     """
     try:
-        found: Json = json.loads(_ANY.dump_json(answer))
-        fault = why_not_json(found)
-    except (PydanticSerializationError, ValueError, RecursionError) as error:
-        fault = str(error)
-    if fault is None:
-        return found
-    message = f"a {type(answer).__name__} that is no JSON: {fault}"
-    raise Refusal(
-        Code.INVALID_ANSWER,
-        f"The answer is {message}. The interrupt stays open.",
-        errors=[{"pointer": "", "message": message}],
-    )
+        return as_json(answer)
+    except (ValueError, RecursionError) as error:
+        message = f"a {type(answer).__name__} that is no JSON: {error}"
+        raise Refusal(
+            Code.INVALID_ANSWER,
+            f"The answer is {message}. The interrupt stays open.",
+            errors=[{"pointer": "", "message": message}],
+        ) from error
 
 
 def as_asked(response: Any, answer: Json) -> Any:
@@ -63,9 +56,9 @@ def respond_order(
     """
     forms: dict[str, Any] = {}
     if answers is not None:
-        forms["responses"] = {id_: as_json(answer) for id_, answer in answers.items()}
+        forms["responses"] = {id_: _as_json(answer) for id_, answer in answers.items()}
     if response is not ...:
-        forms["response"] = as_json(response)
+        forms["response"] = _as_json(response)
     given = {**forms, "principal": principal, "note": note, "digests": dict(digests or {})}
     try:
         return wire.Respond(**given)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from abeyance.core.canonical import Json
+from abeyance.values.kinds import DEFINED, definitions_of, in_words, kinds
 from abeyance.values.schema import schema_of
 from abeyance.values.statemodel import StateModel
 
-Kinds: TypeAlias = frozenset[str]
-
-_ALL: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 _ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples", "$defs"})
 _NAMED: Final = frozenset({"properties", "$defs", "patternProperties"})
-_DEFINED: Final = "#/$defs/"
 _PLAIN: Final[Mapping[str, tuple[Json, ...]]] = {
     "items": ({}, True),
     "additionalProperties": ({}, True),
 }
 """What says nothing about a list or a mapping."""
-_DEEPEST: Final = 20
 
 
 def field_schema(states: StateModel, name: str) -> Json:
@@ -41,17 +37,6 @@ def misfit(given: Json, taken: Json) -> str | None:
     return f"it is {in_words(gives)}, and has to be {in_words(takes)}"
 
 
-def kinds(schema: Json) -> Kinds:
-    """The kinds of JSON that a schema lets through, and perhaps some that it does not."""
-    return _kinds(schema, _definitions(schema), 0)
-
-
-def in_words(found: Kinds) -> str:
-    """Kinds, as an author is told them: where every number is let through, so is a whole one."""
-    told = found - {"integer"} if "number" in found else found
-    return " or ".join(sorted(told)) or "nothing"
-
-
 def narrowed(answers: Json, field: Json) -> Json:
     """The schema of answers, so that it lets through nothing that the field would not take.
 
@@ -63,12 +48,12 @@ def narrowed(answers: Json, field: Json) -> Json:
         return dict(field)
     if _takes(field, answers, field, answers):
         return answers
-    own, other = _definitions(answers), _definitions(field)
+    own, other = definitions_of(answers), definitions_of(field)
     renamed = {name: f"{name}__field" for name in other if name in own and own[name] != other[name]}
 
     def rename(reference: str) -> str:
-        name = reference.removeprefix(_DEFINED)
-        return f"{_DEFINED}{renamed.get(name, name)}"
+        name = reference.removeprefix(DEFINED)
+        return f"{DEFINED}{renamed.get(name, name)}"
 
     inner = _referring({key: part for key, part in field.items() if key != "$defs"}, rename)
     defined = {renamed.get(name, name): _referring(part, rename) for name, part in other.items()}
@@ -85,7 +70,7 @@ def _takes(field: Json, answers: Json, field_root: Json, answers_root: Json) -> 
     if not bare:
         return True
     if bare == _bare(answers):
-        ours, theirs = _definitions(field_root), _definitions(answers_root)
+        ours, theirs = definitions_of(field_root), definitions_of(answers_root)
         return all(ours.get(name) == part for name, part in theirs.items())
     if set(_bare(answers)) == {"anyOf"}:
         return all(_takes(field, each, field_root, answers_root) for each in answers["anyOf"])
@@ -95,63 +80,7 @@ def _takes(field: Json, answers: Json, field_root: Json, answers_root: Json) -> 
         key == "type" or (key in _PLAIN and any(value == each for each in _PLAIN[key]))
         for key, value in bare.items()
     )
-    return says_nothing_more and _kinds(answers, _definitions(answers_root), 0) <= kinds(field)
-
-
-def _kinds(schema: Json, definitions: Mapping[str, Json], depth: int) -> Kinds:
-    if schema is False:
-        return frozenset()
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
-        return _ALL
-
-    def among(parts: Iterable[Json]) -> list[Kinds]:
-        return [_kinds(part, definitions, depth + 1) for part in parts]
-
-    found = _ALL
-    if "type" in schema:
-        named = schema["type"]
-        found &= _of_types([named] if isinstance(named, str) else named)
-    if "const" in schema:
-        found &= _of_values([schema["const"]])
-    if "enum" in schema:
-        found &= _of_values(schema["enum"])
-    for key in ("anyOf", "oneOf"):
-        if key in schema:
-            found &= frozenset().union(*among(schema[key]))
-    for each in among(schema.get("allOf", [])):
-        found &= each
-    if str(schema.get("$ref", "")).startswith(_DEFINED):
-        name = schema["$ref"].removeprefix(_DEFINED)
-        found &= _kinds(definitions.get(name), definitions, depth + 1)
-    return found
-
-
-def _of_types(names: Iterable[str]) -> Kinds:
-    return frozenset(
-        kind for name in names for kind in (("number", "integer") if name == "number" else (name,))
-    )
-
-
-def _of_values(values: Iterable[Json]) -> Kinds:
-    return frozenset(_kind(value) for value in values)
-
-
-def _kind(value: Json) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "integer" if value.is_integer() else "number"
-        case str():
-            return "string"
-        case list() | tuple():
-            return "array"
-        case _:
-            return "object"
+    return says_nothing_more and kinds(answers, definitions_of(answers_root)) <= kinds(field)
 
 
 def _bare(schema: Mapping[str, Json]) -> dict[str, Json]:
@@ -181,16 +110,11 @@ def _resolved(schema: Json, root: Json) -> Json:
     seen: set[str] = set()
     while isinstance(schema, Mapping) and set(_bare(schema)) == {"$ref"}:
         reference = schema["$ref"]
-        if reference in seen or not str(reference).startswith(_DEFINED):
+        if reference in seen or not str(reference).startswith(DEFINED):
             return schema
         seen.add(reference)
-        schema = _definitions(root).get(reference.removeprefix(_DEFINED))
+        schema = definitions_of(root).get(reference.removeprefix(DEFINED))
     return schema
-
-
-def _definitions(schema: Json) -> Mapping[str, Json]:
-    found = schema.get("$defs", {}) if isinstance(schema, Mapping) else {}
-    return found if isinstance(found, Mapping) else {}
 
 
 def _referring(part: Json, rename: Callable[[str], str]) -> Json:
@@ -198,7 +122,7 @@ def _referring(part: Json, rename: Callable[[str], str]) -> Json:
         case Mapping():
             return {
                 key: rename(value)
-                if key == "$ref" and str(value).startswith(_DEFINED)
+                if key == "$ref" and str(value).startswith(DEFINED)
                 else _referring(value, rename)
                 for key, value in part.items()
             }

@@ -18,7 +18,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
@@ -27,6 +27,7 @@ from abeyance import wire
 from abeyance.core.canonical import Json, canonical, why_not_json
 from abeyance.core.model import FieldSpec
 from abeyance.errors import Code, Refusal
+from abeyance.values.kinds import ALL, kinds
 from abeyance.values.reducers import Reducer
 from abeyance.values.schema import escaped
 
@@ -67,12 +68,20 @@ class StateModel:
         return self.model.model_fields
 
     def field_specs(self) -> dict[str, FieldSpec]:
-        """The fields with their reducers."""
-        reducers = {name: reducers_of(field) for name, field in self.fields.items()}
-        return {
-            name: FieldSpec(reducer=found[0].name) if found else FieldSpec()
-            for name, found in reducers.items()
-        }
+        """The fields with their reducers, and of which kinds of JSON what is put to them may be."""
+        return {name: self._field_spec(name) for name in self.fields}
+
+    def _field_spec(self, name: str) -> FieldSpec:
+        found = reducers_of(self.fields[name])
+        reducer = found[0].name if found else "last"
+        try:
+            # Both ways: code is held against what it gives, and a run against what is written of that.
+            known = kinds(self._patches[name].json_schema(mode="validation"))
+            known |= kinds(self._patches[name].json_schema(mode="serialization"))
+        except (PydanticUserError, PydanticUndefinedAnnotation):
+            # It is told as a fault of the graph.
+            known = ALL
+        return FieldSpec(reducer=reducer, kinds=() if known == ALL else tuple(sorted(known)))
 
     def input_schema(self) -> Json:
         """The JSON Schema of a run's input."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, time, timedelta
 from typing import Any
 
 import pytest
@@ -70,6 +71,24 @@ async def test_a_person_may_edit_the_arguments() -> None:
 
     assert purse.paid == [(3, "bob")]
     assert script.told() == {"c1": ("success", "paid 3")}
+
+
+async def test_what_is_shown_of_a_call_may_be_sent_back_with_an_edit() -> None:
+    @tool(approve=True)
+    def meet(title: str, when: datetime, at: time, lasts: timedelta) -> str:
+        return f"{title}: {when} {at} {lasts}"
+
+    given = {"when": "2026-03-02T09:00:00", "at": "09:00", "lasts": 5400.5}
+    script = Script(call("meet", "c1", title="talk", **given), "done")
+    run = await started(Agent("clerk", model=script, tools=[meet]))
+    shown = run.interrupts[0].reason["arguments"]
+    for wrong in ({"when": "tomorrow"}, {"at": "25:00"}, {"lasts": "long"}):
+        with pytest.raises(Refusal):
+            await run.respond("approve", {"approved": True, "arguments": {**shown, **wrong}})
+    await run.respond("approve", {"approved": True, "arguments": {**shown, "title": "walk"}})
+
+    said = "walk: 2026-03-02 09:00:00 09:00:00 1:30:00.500000"
+    assert script.told() == {"c1": ("success", said)}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hooked_calls import Named, call, keys, pay
+from pydantic_ai.messages import ModelRequest
 
 from abeyance.agents.callerror import CallError
 from abeyance.agents.hookrun import run_hooks
@@ -53,24 +55,37 @@ async def test_an_error_flag_that_is_none_denies() -> None:
 async def test_before_the_model_is_asked_messages_may_be_added_and_replaced() -> None:
     class Remind:
         async def before_model_call(self, event: BeforeModelCall) -> None:
-            event.messages.append(f"turn {event.turn}")
+            event.messages.append(ModelRequest.user_text_prompt(f"turn {event.turn}"))
             event.agent_state["reminded"] = True
 
     class Forget:
         async def before_model_call(self, event: BeforeModelCall) -> None:
             event.messages = event.messages[1:]
 
+    a, b = ModelRequest.user_text_prompt("a"), ModelRequest.user_text_prompt("b")
+    given = BeforeModelCall(messages=[a, b], turn=2)
+    done = await run_hooks([Remind(), Forget()], given)
+    assert (done.event.messages[0], given.messages) == (b, [a, b])
+    assert done.event.messages[1].parts[0].content == "turn 2"
+    assert done.event.agent_state.changes() == {"reminded": True}
+
+
+@pytest.mark.parametrize(
+    ("left", "why"),
+    [
+        ((), "it set messages to a tuple, which is no list"),
+        (["be brief"], "it put a str among the messages, each of which is a ModelRequest or"),
+        ([], "it left no message for the model"),
+    ],
+)
+async def test_messages_that_no_model_can_be_asked_with_deny(left: Any, why: str) -> None:
     class Spoil:
         async def before_model_call(self, event: BeforeModelCall) -> None:
-            event.messages = ()  # type: ignore[assignment]
+            event.messages = left
 
-    given = BeforeModelCall(messages=["a", "b"], turn=2)
-    done = await run_hooks([Remind(), Forget()], given)
-    assert (done.event.messages, given.messages) == (["b", "turn 2"], ["a", "b"])
-    assert done.event.agent_state.changes() == {"reminded": True}
-    assert (await run_hooks([Spoil()], given)).denied == (
-        "denied by hook Spoil: it set messages to a tuple, which is no list"
-    )
+    given = BeforeModelCall(messages=[ModelRequest.user_text_prompt("a")], turn=2)
+    denied = (await run_hooks([Spoil()], given)).denied
+    assert str(denied).startswith(f"denied by hook Spoil: {why}")
 
 
 async def test_after_the_model_has_answered_a_hook_may_ask_and_remember() -> None:

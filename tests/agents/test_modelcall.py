@@ -339,7 +339,7 @@ def test_without_the_extra_all_can_be_imported_and_a_request_says_what_to_instal
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
 

@@ -85,6 +85,23 @@ async def test_what_would_end_more_than_the_call_ends_the_call(error: BaseExcept
         await fail.run(calling(), {})
 
 
+async def test_what_is_raised_and_is_no_exception_is_told_like_one() -> None:
+    class Stop(BaseException):
+        pass
+
+    @tool
+    async def fail(ctx: ToolContext) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.interrupt("which"))
+            group.create_task(broken())
+
+    async def broken() -> None:
+        raise Stop
+
+    with pytest.raises(ToolFailed, match="Stop"):
+        await fail.run(calling(), {})
+
+
 async def test_a_cancel_from_outside_is_a_cancel() -> None:
     begun = asyncio.Event()
 

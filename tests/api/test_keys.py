@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
+from typing import Any
 
+import httpx
 import pytest
-from stack import Api, new_id, problem
-from temporal_site import Site
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance import START, Graph
 
 YES = {"approved": True}
 
@@ -35,6 +41,25 @@ async def test_a_key_starts_one_run_for_good(api: Api) -> None:
     assert again.json()["run_id"] == after_the_end.json()["run_id"] == run_id
     assert of_another.json()["run_id"] != run_id
     assert problem(other, 409, "idempotency_conflict")["run_id"] == run_id
+
+
+async def test_a_key_starts_one_run_also_where_its_id_is_given_and_may_be_used_again(
+    api: Api,
+) -> None:
+    headers = {"Idempotency-Key": new_id("key")}
+    run_id = new_id()
+    body = {"graph": "gated", "input": {}, "run_id": run_id, "reuse": True}
+    first = await api.http.post("/runs", json=body, headers=headers)
+    await api.http.post(f"/runs/{run_id}/cancel", json={})
+    await api.until(run_id, "cancelled")
+    again = await api.http.post("/runs", json=body, headers=headers)
+    other = await api.http.post("/runs", json={**body, "input": {"amount": 2}}, headers=headers)
+    anew = await api.http.post("/runs", json=body, headers={"Idempotency-Key": new_id("key")})
+
+    assert [answer.status_code for answer in (first, again, anew)] == [201, 200, 201]
+    assert again.json()["status"] == "cancelled"
+    assert problem(other, 409, "idempotency_conflict")["run_id"] == run_id
+    assert anew.json()["created_at"] > first.json()["created_at"]
 
 
 async def test_a_key_is_known_after_the_history_was_handed_over(api: Api, site: Site) -> None:
@@ -158,3 +183,53 @@ async def test_a_key_that_cannot_be_one_is_refused(
 
     problem(response, 422, "invalid_body")
     assert (await api.interrupt(gate))["status"] == "open"
+
+
+async def test_a_key_of_an_update_is_known_after_the_history_was_handed_over(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("three")
+    for before, name in pairwise([START, "one", "two", "three"]):
+        graph.interrupt(name, prompt="?")
+        graph.edge(before, name)
+    site = Site(temporal, graph)
+    async with site.worker(), served(app_for(site)) as api:
+        run_id, _ = await api.waiting("three", limits={"continue_as_new_after": 3})
+        path = f"/runs/{run_id}"
+
+        async def call(method: str, key: str, place: str, **body: Any) -> httpx.Response:
+            headers = {"Idempotency-Key": key}
+            return await api.http.request(method, f"{path}{place}", json=body, headers=headers)
+
+        async def handed_over(before: str) -> bool:
+            return (await site.history(run_id)).run_id != before
+
+        version = (await api.http.get(path)).json()["version"]
+        edit = {"patch": {"x": 1}, "version": version}
+        await call("POST", "m1", "/messages", text="old")
+        first = [
+            await call("DELETE", "c", "/messages"),
+            await call("PATCH", "e", "/values", **edit),
+            await call("POST", "r", "/respond", response=1),
+        ]
+        execution = (await site.history(run_id)).run_id
+        await call("POST", "m2", "/messages", text="new")
+        await eventually(lambda: handed_over(execution))
+        again = [
+            await call("DELETE", "c", "/messages"),
+            await call("PATCH", "e", "/values", **edit),
+            await call("POST", "r", "/respond", response=1),
+        ]
+        others = [
+            await call("PATCH", "e", "/values", **{**edit, "patch": {"x": 2}}),
+            await call("POST", "c", "/respond", response=1),
+        ]
+        view = (await api.http.get(path)).json()
+
+    assert [answer.status_code for answer in (*first, *again)] == [200] * 6
+    assert again[0].json() == {"cleared": 1}
+    assert [receipt["replayed"] for receipt in again[2].json()["receipts"]] == [True]
+    for other in others:
+        problem(other, 409, "idempotency_conflict")
+    assert (view["queue_depth"], view["values"]) == (1, {"x": 1})
+    assert [entry["name"] for entry in view["interrupts"]] == ["two"]

@@ -210,6 +210,7 @@ def test_every_call_that_changes_something_is_an_operation() -> None:
     [
         ("POST", "/runs/a/steer", "message"),
         ("POST", "/conversations/c/steer", "message"),
+        ("POST", "/conversations/team/7/pause", "pause"),
         ("POST", "/runs/a/pause-and-send", "pause-and-send"),
         ("DELETE", "/runs/a/messages", "clear"),
         ("GET", "/runs/a/messages", None),

@@ -17,6 +17,7 @@ from typing import Any, Self
 import httpx
 import pytest
 import schemathesis
+from dev_stack import until
 from hypothesis import HealthCheck, settings
 from pydantic import BaseModel
 from sample_graphs import Decision
@@ -100,7 +101,7 @@ class Background:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.url = self._url.result(30)
+        self.url = self._url.result(90)
         return self
 
     def __exit__(
@@ -140,14 +141,22 @@ def stack() -> Iterator[Background]:
 @pytest.fixture
 def url(stack: Background) -> str:
     """Where the API is, with the run of the examples as they tell of it."""
-    with httpx.Client(base_url=stack.url) as http:
+    with httpx.Client(base_url=stack.url, timeout=40) as http:
+
+        def is_over() -> bool:
+            found = http.get(f"/runs/{_RUN}", params={"wait": "PT1S"})
+            return not found.is_success or bool(found.json()["ended_at"])
+
+        def asks() -> bool:
+            wait = {"wait": "PT1S", "until": "awaiting-input"}
+            listed = http.get(f"/runs/{_RUN}", params=wait).json()["interrupts"]
+            return [entry["id"] for entry in listed] == [_INTERRUPT]
+
         http.post(f"/runs/{_RUN}/cancel", json={"mode": "now"})
-        http.get(f"/runs/{_RUN}", params={"wait": "PT10S"})
+        until(is_over, "the run of the test before to end")
         started = http.post("/runs", json={**examples.START, "reuse": True})
         assert started.status_code == 201, started.text
-        until = {"wait": "PT10S", "until": "awaiting-input"}
-        view = http.get(f"/runs/{_RUN}", params=until).json()
-    assert [entry["id"] for entry in view["interrupts"]] == [_INTERRUPT]
+        until(asks, "the run of the examples to ask")
     return stack.url
 
 

@@ -53,7 +53,7 @@ def test_importing_the_package_is_light() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     loaded = set(json.loads(done.stdout))

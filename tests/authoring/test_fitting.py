@@ -14,7 +14,8 @@ from pydantic import BaseModel, Field
 from abeyance import START, Agent, Graph, append
 from abeyance.core.canonical import Json
 from abeyance.errors import GraphError
-from abeyance.values.fitting import kinds, misfit, narrowed
+from abeyance.values.fitting import misfit, narrowed
+from abeyance.values.kinds import kinds
 from abeyance.values.schema import faults_of, schema_of
 
 

@@ -15,7 +15,11 @@ from temporal_site import ANYBODY, eventually
 from abeyance import wire
 from abeyance.client import Client
 
-pytestmark = [pytest.mark.chaos, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.chaos,
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 _APP = "killed_agents:graphs"
 _YES = {"approved": True}
@@ -63,7 +67,7 @@ class Case:
             view = await self.client.view(self.id)
             return next((entry for entry in view.interrupts if entry.name == name), None)
 
-        entry: wire.InterruptView = await eventually(found, seconds=30)
+        entry: wire.InterruptView = await eventually(found, seconds=90)
         return entry
 
     async def answer(self, name: str, answer: Any) -> wire.InterruptView:
@@ -74,11 +78,11 @@ class Case:
 
     async def dead(self, process: Any) -> None:
         """Wait until a worker has killed itself."""
-        await eventually(lambda: process.poll() is not None, seconds=30)
+        await eventually(lambda: process.poll() is not None, seconds=90)
         assert process.returncode == -9
 
     async def ended(self) -> wire.RunView:
-        view = await self.client.wait(self.id, timeout=30)
+        view = await self.client.wait(self.id, timeout=90)
         assert view.status == "completed", view.error or view
         return view
 
@@ -231,7 +235,7 @@ async def test_three_approvals_that_are_open_when_the_worker_dies_are_answered_o
         return found if len(found) == 3 else None
 
     with case.worker() as first:
-        asked = await eventually(three, seconds=30)
+        asked = await eventually(three, seconds=90)
         first.kill()
         first.wait()
         ids = [entry.id for entry in asked]

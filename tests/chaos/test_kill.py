@@ -9,7 +9,7 @@ from killable import killable_server, worker_process
 from killed_graphs import graphs, once, patient
 from temporal_site import ANYBODY, eventually
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 _APP = "killed_graphs:graphs"
 
@@ -25,13 +25,13 @@ async def test_a_node_whose_worker_is_killed_runs_again_with_the_same_key(tmp_pa
         client = await server.client()
         with worker_process(server, _APP, tmp_path / "first.log"):
             await client.start(patient, files, run_id="r")
-            await eventually(lambda: keys(journal))
+            await eventually(lambda: keys(journal), seconds=90)
         # That worker is dead now: it was killed, not asked.
         release.touch()
         with worker_process(server, _APP, tmp_path / "second.log"):
-            view = await client.wait("r", until=frozenset({"awaiting-input"}), timeout=30)
+            view = await client.wait("r", until=frozenset({"awaiting-input"}), timeout=90)
             await client.respond("r", response="yes", principal=ANYBODY)
-            ended = await client.wait("r", timeout=30)
+            ended = await client.wait("r", timeout=90)
 
     assert view.status == "awaiting-input"
     assert ended.values["log"] == ["charged", "closed yes"]
@@ -46,10 +46,10 @@ async def test_a_node_that_may_be_tried_once_is_not_tried_again(tmp_path: Path) 
         client = await server.client()
         with worker_process(server, _APP, tmp_path / "first.log"):
             await client.start(once, files, run_id="r")
-            await eventually(lambda: keys(journal))
+            await eventually(lambda: keys(journal), seconds=90)
         release.touch()
         with worker_process(server, _APP, tmp_path / "second.log"):
-            ended = await client.wait("r", timeout=30)
+            ended = await client.wait("r", timeout=90)
 
     assert (ended.status, len(keys(journal))) == ("failed", 1)
     assert ended.error is not None
@@ -66,11 +66,11 @@ async def test_a_waiting_run_survives_the_death_of_server_and_worker(tmp_path: P
             for number in range(5):
                 await client.start(patient, files, run_id=f"r{number}")
             waiting = [
-                await client.wait(f"r{number}", until=frozenset({"awaiting-input"}), timeout=30)
+                await client.wait(f"r{number}", until=frozenset({"awaiting-input"}), timeout=90)
                 for number in range(5)
             ]
             await client.respond("r0", response="early", principal=ANYBODY)
-            await client.wait("r0", timeout=30)
+            await client.wait("r0", timeout=90)
             server.kill()
         server.start()
         client = await server.client()
@@ -80,7 +80,7 @@ async def test_a_waiting_run_survives_the_death_of_server_and_worker(tmp_path: P
                 assert view.interrupts[0].id == waiting[number].interrupts[0].id
                 assert view.interrupts[0].deadline == waiting[number].interrupts[0].deadline
                 await client.respond(f"r{number}", response=number, principal=ANYBODY)
-            ended = [await client.wait(f"r{number}", timeout=30) for number in range(5)]
+            ended = [await client.wait(f"r{number}", timeout=90) for number in range(5)]
 
     assert [view.values["log"][-1] for view in ended] == [
         "closed early",

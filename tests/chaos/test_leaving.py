@@ -9,7 +9,7 @@ import pytest
 from killable import killable_server, worker_process
 from leaving_graphs import graphs
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 _APP = "leaving_graphs:graphs"
 _FAILING = {
@@ -31,14 +31,14 @@ async def test_a_node_that_would_end_its_worker_fails_and_the_worker_serves_all_
         client = await server.client()
         with worker_process(server, _APP, tmp_path / "worker.log") as worker:
             await client.start(by_name["waiting"], {"release": str(release)}, run_id="waiting")
-            await client.wait("waiting", until=frozenset({"running"}), timeout=30)
+            await client.wait("waiting", until=frozenset({"running"}), timeout=90)
             for name in (*_FAILING, "left-behind"):
                 await client.start(by_name[name], {}, run_id=name)
             views = await asyncio.gather(
-                *(client.wait(name, timeout=30) for name in (*_FAILING, "left-behind"))
+                *(client.wait(name, timeout=90) for name in (*_FAILING, "left-behind"))
             )
             release.touch()
-            others = await client.wait("waiting", timeout=30)
+            others = await client.wait("waiting", timeout=90)
             is_alive = worker.poll() is None
 
     ended = {view.run_id: view for view in views}

@@ -14,7 +14,11 @@ from killed_graphs import reading
 
 from abeyance import wire
 
-pytestmark = [pytest.mark.chaos, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.chaos,
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 _APP = "killed_graphs:graphs"
 _IDS = ["m0", "m1", "m2", "m3"]
@@ -41,9 +45,9 @@ async def test_what_a_killed_visit_had_taken_is_given_to_its_next_attempt(
         # Nobody is there yet who could be asked what becomes of it.
         await client.temporal.get_workflow_handle(run_id).signal("steer", message)
     with worker_process(server, _APP, tmp_path / "first.log") as first:
-        await asyncio.to_thread(first.wait, 30)
+        await asyncio.to_thread(first.wait, 90)
         with worker_process(server, _APP, tmp_path / "second.log"):
-            ended = await client.wait(run_id, timeout=40)
+            ended = await client.wait(run_id, timeout=90)
 
     seen: dict[str, list[str]] = defaultdict(list)
     for line in journal.read_text(encoding="utf-8").split():

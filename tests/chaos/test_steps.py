@@ -13,7 +13,11 @@ from killable import KillableServer, killable_server, worker_process
 from killed_graphs import stepping
 from temporal_site import ANYBODY
 
-pytestmark = [pytest.mark.chaos, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.chaos,
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 _APP = "killed_graphs:graphs"
 _POINTS = [
@@ -43,7 +47,7 @@ async def test_a_step_that_was_finished_is_never_done_again(
     async def answering() -> None:
         for name in ("one", "two"):
             while True:
-                view = await client.wait(run_id, until=frozenset({"awaiting-input"}), timeout=30)
+                view = await client.wait(run_id, until=frozenset({"awaiting-input"}), timeout=90)
                 found = [e.id for e in view.interrupts if e.name == f"ask-{name}"]
                 if found:
                     break
@@ -51,10 +55,10 @@ async def test_a_step_that_was_finished_is_never_done_again(
 
     answers = asyncio.create_task(answering())
     with worker_process(server, _APP, tmp_path / "first.log") as first:
-        await asyncio.to_thread(first.wait, 30)
+        await asyncio.to_thread(first.wait, 90)
         with worker_process(server, _APP, tmp_path / "second.log"):
             await answers
-            ended = await client.wait(run_id, timeout=30)
+            ended = await client.wait(run_id, timeout=90)
 
     done = journal.read_text(encoding="utf-8").split()
     names = Counter(line.partition("=")[0] for line in done)

@@ -15,7 +15,7 @@ from temporal_site import eventually
 
 from abeyance import START, Graph
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 STUCK = """\
 from pathlib import Path
@@ -34,7 +34,7 @@ def wait() -> None:
 
 graph.edge(START, "wait")
 """
-SECONDS = 25
+SECONDS = 60
 """Far longer than it takes, and far shorter than what it would wait for."""
 
 
@@ -56,7 +56,7 @@ async def test_a_worker_whose_server_is_away_ends(server: KillableServer, tmp_pa
     with worker_process(server, "killed_graphs:patient", log) as worker:
         files = {"journal": str(journal), "release": str(tmp_path / "release")}
         await client.start(patient, files, run_id="cut-off")
-        await eventually(journal.exists, seconds=40)
+        await eventually(journal.exists, seconds=90)
         server.kill()
 
         worker.send_signal(signal.SIGTERM)
@@ -75,7 +75,7 @@ async def test_a_worker_with_a_function_that_cannot_be_stopped_ends(
     client = await server.client()
     with worker_process(server, "stuck_app:graph", tmp_path / "worker.log") as worker:
         await client.start(stuck, {}, run_id="stuck")
-        await eventually((tmp_path / "waits").exists, seconds=40)
+        await eventually((tmp_path / "waits").exists, seconds=90)
 
         worker.send_signal(signal.SIGTERM)
 

@@ -16,7 +16,11 @@ from temporalio.api.enums.v1 import EventType
 
 from abeyance import wire
 
-pytestmark = [pytest.mark.chaos, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.chaos,
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 _APP = "killed_graphs:graphs"
 
@@ -47,7 +51,7 @@ async def test_a_visit_that_ends_in_the_moment_it_is_paused_goes_on_with_its_ste
         )
 
     with worker_process(server, _APP, tmp_path / "first.log") as first:
-        await eventually(lambda: "lingers" in lines())
+        await eventually(lambda: "lingers" in lines(), seconds=90)
         await handle.signal("pause", wire.Pause(mode="now"))
         await eventually(is_to_stop)
         if ends == "killed":
@@ -55,7 +59,7 @@ async def test_a_visit_that_ends_in_the_moment_it_is_paused_goes_on_with_its_ste
         else:
             release.touch()
             await eventually(lambda: not release.exists())
-            await client.wait(ends, until=frozenset({"paused"}), timeout=30)
+            await client.wait(ends, until=frozenset({"paused"}), timeout=90)
     release.unlink(missing_ok=True)
     with worker_process(server, _APP, tmp_path / "second.log"):
 
@@ -63,10 +67,10 @@ async def test_a_visit_that_ends_in_the_moment_it_is_paused_goes_on_with_its_ste
             view = await client.view(ends)
             return view.status != "paused" or not view.running
 
-        await eventually(is_still, seconds=30)
+        await eventually(is_still, seconds=90)
         release.write_text("done", encoding="utf-8")
         await client.resume(ends)
-        ended = await client.wait(ends, timeout=30)
+        ended = await client.wait(ends, timeout=90)
 
     assert ended.status == "completed", ended.error
     assert Counter(lines())["step"] == 1

@@ -28,7 +28,7 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
 def test_it_ends_as_it_was_answered(place: Place, answer: str) -> None:
-    done = place.run("demo", "--answer", answer, seconds=55, TMPDIR=str(place.folder / "tmp"))
+    done = place.run("demo", "--answer", answer, seconds=100, TMPDIR=str(place.folder / "tmp"))
 
     assert (done.returncode, done.stderr) == (0, "")
     for word in ("kill -9", "survived", "/runs/invoices-", "/namespaces/default/workflows/"):
@@ -98,7 +98,7 @@ def test_where_agents_are_not_installed_it_says_what_to_install_and_is_a_success
     done = place.run(
         "demo",
         *("--answer", "approve"),
-        seconds=55,
+        seconds=100,
         TMPDIR=str(place.folder / "tmp"),
         PYTHONPATH=os.pathsep.join(
             [str(place.folder), *filter(None, [os.environ.get("PYTHONPATH")])]

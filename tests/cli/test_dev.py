@@ -231,7 +231,7 @@ def test_without_a_server_binary_it_says_how_to_get_one(place: Place) -> None:
         env={**place.environment, "PATH": str(empty)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
 

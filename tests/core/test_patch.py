@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from abeyance.core.canonical import Json
 from abeyance.core.model import FieldSpec, GraphSpec, Reducer
-from abeyance.core.patch import PatchError, merged
+from abeyance.core.patch import PatchError, kind_of, merged, refuse_misfits
 
 SPEC = GraphSpec(
     name="g",
@@ -119,3 +119,27 @@ def test_what_was_merged_before_is_not_changed_by_what_comes(reducer: Reducer) -
     merged(spec, first, {"f": {"b": 2} if reducer == "merge" else [2]})
 
     assert first == {"f": item}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (None, "null"),
+        (True, "boolean"),
+        (1, "integer"),
+        (1.0, "integer"),
+        (1.5, "number"),
+        ("1", "string"),
+        ([1], "array"),
+        ({"a": 1}, "object"),
+    ],
+)
+def test_a_field_takes_the_kinds_of_json_that_it_may_be(value: Json, kind: str) -> None:
+    other = "null" if kind == "string" else "string"
+    spec = GraphSpec(name="g", fields={"f": FieldSpec(kinds=(kind,)), "any": FieldSpec()})
+    strange = GraphSpec(name="g", fields={"f": FieldSpec(kinds=(other,))})
+
+    assert kind_of(value) == kind
+    refuse_misfits(spec, {"f": value, "any": value, "new": value})
+    with pytest.raises(PatchError, match=f"the field 'f' takes {other}, and not {kind}"):
+        refuse_misfits(strange, {"f": value})

@@ -45,7 +45,7 @@ def made_as_told(folder: Path) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=60,
     ).stdout
 
 

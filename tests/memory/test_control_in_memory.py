@@ -90,9 +90,10 @@ async def test_what_is_not_possible_is_rejected_and_the_run_goes_on() -> None:
     await trial.send(action="go_back", params={"steps": 19})
     await trial.send(action="go_back", params={"steps": "two"})
     await trial.send(action="skip")
-    await trial.send(action="update_state", params={"patch": {"cuont": 1}})
+    for patch in ({"cuont": 1}, {"count": "many"}, {"log": "a"}, {"count": None}):
+        await trial.send(action="update_state", params={"patch": patch})
     codes = [left.code for left in trial.state.mailbox.rejected]
-    assert codes == ["not_linear", "invalid_params", "not_skippable", "invalid_patch"]
+    assert codes == ["not_linear", "invalid_params", "not_skippable", *["invalid_patch"] * 4]
     await trial.respond("gate", True)
     assert trial.status == "completed"
 

@@ -254,7 +254,7 @@ except abeyance.GraphError as error:
 
 def test_without_the_extra_only_text_that_needs_it_is_a_fault() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=30, check=True,
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=True,
         cwd=Path(__file__).parents[2],
     )  # fmt: skip
 
@@ -267,7 +267,7 @@ def test_without_the_extra_only_text_that_needs_it_is_a_fault() -> None:
 def test_the_library_is_not_imported_before_it_is_needed() -> None:
     script = "import abeyance, abeyance.worker, sys; sys.exit('clips' in sys.modules)"
     subprocess.run(
-        [sys.executable, "-c", script], timeout=30, check=True, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", script], timeout=60, check=True, cwd=Path(__file__).parents[2]
     )
 
 

@@ -72,13 +72,13 @@ class Place:
         }
 
     def run(
-        self, *arguments: str, given: str | None = None, seconds: float = 30, **variables: str
+        self, *arguments: str, given: str | None = None, seconds: float = 60, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """A command, run to its end."""
         return self.python(*command(*arguments)[1:], given=given, seconds=seconds, **variables)
 
     def python(
-        self, *arguments: str, given: str | None = None, seconds: float = 30, **variables: str
+        self, *arguments: str, given: str | None = None, seconds: float = 60, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """A program of Python, run to its end."""
         return subprocess.run(
@@ -175,7 +175,7 @@ class Stack:
     def start(self, run_id: str, **values: Any) -> str:
         """Start a run and wait until it asks its question. Returns the question's id."""
         body = {"graph": "sum", "input": values, "run_id": run_id}
-        assert httpx.post(f"{self.api}/runs", json=body).status_code == 201
+        assert httpx.post(f"{self.api}/runs", json=body, timeout=30).status_code == 201
         return str(self.view(run_id, "awaiting-input")["interrupts"][0]["id"])
 
     def view(self, run_id: str, status: str) -> dict[str, Any]:

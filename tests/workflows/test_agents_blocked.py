@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from model_server import ModelServer, serving
 from openai import AsyncOpenAI
@@ -162,3 +164,22 @@ async def test_an_approved_call_whose_large_result_cannot_be_kept_at_once_is_not
     assert made == [1]
     assert ended.status == "completed", ended.error
     assert int(ended.values["report"]) > 10_000
+
+
+async def test_a_call_that_takes_longer_than_it_may_be_silent_is_made_once(
+    temporal: TemporalClient,
+) -> None:
+    made: list[int] = []
+
+    @tool(heartbeat=0.8)
+    async def think() -> str:
+        made.append(1)
+        await asyncio.sleep(3)
+        return "thought"
+
+    agent = Agent("clerk", model=scripted([("think", {})], told), tools=[think])
+    site = Site(temporal, desk(agent))
+    async with site.worker():
+        ended = await site.ended(await site.start())
+
+    assert (ended.values["report"], len(made)) == ("think: success: thought", 1)

@@ -111,7 +111,7 @@ def size(events: Sequence[HistoryEvent]) -> int:
     return sum(event.ByteSize() for event in events)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_a_turn_late_in_a_long_conversation_adds_to_the_history_what_an_early_one_does(
     temporal: TemporalClient,
 ) -> None:
@@ -119,7 +119,7 @@ async def test_a_turn_late_in_a_long_conversation_adds_to_the_history_what_an_ea
     site = Site(temporal, desk(reader), patience=30)
     async with site.worker():
         run_id = await site.start(limits=Limits(continue_as_new_after=500))
-        ended = await site.ended(run_id, seconds=100)
+        ended = await site.ended(run_id, seconds=200)
         filled = await histories(site, run_id)
         (head,) = [each for each in await heads(site, filled[-1]) if each][-1:]
         messages = await transcript.read(site.blobs, head)

@@ -16,6 +16,7 @@ from temporalio.testing import WorkflowEnvironment
 from abeyance import wire
 from abeyance.core.conversation import Claim
 from abeyance.errors import Code, Refusal
+from abeyance.parallel import each
 from abeyance.runid import conversation_workflow_id
 from abeyance.runs import conversations
 
@@ -188,19 +189,22 @@ async def test_a_message_that_comes_with_the_end_is_delivered_or_refused_or_repo
 ) -> None:
     site = Site(temporal, chain(1, local=True))
     told: dict[str, list[str]] = {"reported": [], "refused": []}
+
+    async def one_run(number: int) -> None:
+        run_id = await site.start(conversation_id=new_conversation())
+        message = wire.SteerMessage(text="wait", message_id=f"m{number}", sender="ada")
+        try:
+            await site.client.send_message(run_id, message)
+        except Refusal as refusal:
+            assert refusal.code is Code.NOT_RUNNING
+            told["refused"].append(run_id)
+            return
+        ended = await site.ended(run_id)
+        assert [left.message_id for left in ended.undelivered] == [f"m{number}"]
+        told["reported"].append(run_id)
+
     async with site.worker():
-        for number in range(20):
-            run_id = await site.start(conversation_id=new_conversation())
-            message = wire.SteerMessage(text="wait", message_id=f"m{number}", sender="ada")
-            try:
-                await site.client.send_message(run_id, message)
-            except Refusal as refusal:
-                assert refusal.code is Code.NOT_RUNNING
-                told["refused"].append(run_id)
-                continue
-            ended = await site.ended(run_id)
-            assert [left.message_id for left in ended.undelivered] == [f"m{number}"]
-            told["reported"].append(run_id)
+        await each(range(20), one_run, at_once=4)
     assert len(told["reported"]) + len(told["refused"]) == 20
 
 

@@ -99,11 +99,11 @@ async def test_an_update_that_goes_under_again_and_again_is_unavailable_and_says
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(2))
-    client, mishaps = over(site, patience=0.5)
+    client, mishaps = over(site, patience=1.5)
     async with site.worker():
         run_id, (gate, _) = await asked(site)
         mishaps.come(UPDATE, *[LOST] * 100)
-        with pytest.raises(Unavailable, match=r"within 0\.5 s.*not processed by a worker"):
+        with pytest.raises(Unavailable, match=r"within 1\.5 s.*not processed by a worker"):
             await client.respond(run_id, {gate: 1}, principal=ANYBODY)
 
     assert 2 <= mishaps.calls[UPDATE] < 20

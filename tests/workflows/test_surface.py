@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from sample_graphs import State, chain, gated, gates
 from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.enums.v1 import EventType
@@ -100,6 +101,7 @@ async def test_five_hundred_open_questions_with_five_hundred_capabilities(
         assert len(summary) == 499
 
 
+@pytest.mark.timeout(300)
 async def test_five_hundred_visits_with_sixty_kilobytes_of_values(
     temporal: TemporalClient,
 ) -> None:
