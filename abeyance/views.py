@@ -119,10 +119,15 @@ def open_interrupts(state: RunState, *, beside: int = 0) -> list[wire.InterruptV
 
 
 def interrupt(state: RunState, id_: str) -> wire.InterruptView:
-    """One interrupt, with all that is known of it. Raises KeyError if there is none."""
-    if (entry := state.ledger.open.get(id_)) is not None:
-        return _open_view(state, entry)
-    return _settled_view(state, state.ledger.settled[id_])
+    """One interrupt, with all that is known of it, if that is not too much on its own.
+
+    Raises KeyError if there is none.
+    """
+    entry = state.ledger.open.get(id_)
+    if entry is None:
+        return _settled_view(state, state.ledger.settled[id_])
+    fits = size(_bulk_of(entry)) <= state.limits.visit_bytes
+    return _open_view(state, entry) if fits else _abridged_view(state, entry)
 
 
 def settled_interrupts(state: RunState) -> list[wire.InterruptView]:

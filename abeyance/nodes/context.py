@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 from abeyance.core.canonical import Json
@@ -143,7 +144,7 @@ class Context:
         """
         return await self.notebook.step(name, function, *args, **kwargs)
 
-    async def interrupt(
+    def interrupt(
         self,
         name: str,
         *,
@@ -157,8 +158,8 @@ class Context:
         deadline: datetime | None = None,
         on_timeout: OnTimeout = "halt",
         process: str | None = None,
-    ) -> Any:
-        """Ask a person, and return the answer, as the type that `response` is.
+    ) -> Coroutine[Any, Any, Any]:
+        """Ask a person, and return the answer, as the type that `response` is. To be awaited.
 
         The visit ends here and is re-entered from its beginning when it is answered; this call then
         returns at once, and so do the steps before it. The parameters are those of `Interrupt`.
@@ -175,12 +176,20 @@ class Context:
             on_timeout=on_timeout,
             process=process,
         )
-        return (await self.interrupts([asked], state=state))[asked.key]
+        return self.notebook.promised(repr(name), partial(self._answer, asked, state))
 
-    async def interrupts(self, asked: Sequence[Interrupt], *, state: Json = None) -> dict[str, Any]:
+    def interrupts(
+        self, asked: Sequence[Interrupt], *, state: Json = None
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
         """Ask several things at once, and return the answers by name (`process/name` for a process's)
-        when all are there.
+        when all are there. To be awaited.
         """
+        return self.notebook.promised("a list", partial(self._answers, asked, state))
+
+    async def _answer(self, asked: Interrupt, state: Json) -> Any:
+        return (await self._answers([asked], state))[asked.key]
+
+    async def _answers(self, asked: Sequence[Interrupt], state: Json) -> dict[str, Any]:
         questions = [lowered(each) for each in asked]
         for question in questions:
             self.notebook.ask(question.key)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeAlias, get_type_hints
+from typing import Any, Final, TypeAlias, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
@@ -23,6 +23,7 @@ from abeyance.nodes.code import call
 from abeyance.values.jsonable import as_json
 from abeyance.values.statemodel import ValuesError
 
+T = TypeVar("T")
 Write: TypeAlias = Callable[[Mapping[str, Json]], Awaitable[None]]
 """Puts the finished steps where another attempt finds them."""
 
@@ -53,6 +54,7 @@ class Notebook:
         self._begun: set[str] = set()
         self._asked: set[str] = set()
         self.unanswered: list[str] = []
+        self._promises: list[tuple[str, Coroutine[Any, Any, Any]]] = []
         self._lock = asyncio.Lock()
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -109,8 +111,28 @@ class Notebook:
             raise Fatal(message)
         self._asked.add(key)
 
+    def promised(self, told: str, ask: Callable[[], Awaitable[T]]) -> Coroutine[Any, Any, T]:
+        """A question that is asked as soon as code awaits what this returns."""
+
+        async def heard() -> T:
+            self._promises.remove(promise)
+            return await ask()
+
+        promise = (told, heard())
+        self._promises.append(promise)
+        return promise[1]
+
     def demand_no_open_question(self) -> None:
-        """Raise Fatal if code has asked, and has gone on to its end as if it had an answer."""
+        """Raise Fatal if code has asked, and has gone on to its end as if it had an answer, or has not
+        awaited what it meant to ask.
+        """
+        for told, promise in self._promises:
+            promise.close()
+            message = (
+                f"{told} is asked without `await`, so nobody has been asked: write `await "
+                "ctx.interrupt(...)`, or in a plain function `raise Interrupt(...)`"
+            )
+            raise Fatal(message)
         if self.unanswered:
             message = (
                 f"{self.unanswered[0]!r} was asked, and the code went on to its end without the answer: "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from core_drive import ADA, T0, Drive, at, gate, graph
 
 from abeyance import views, wire
@@ -114,3 +116,22 @@ def test_a_cancelled_run_says_by_whom() -> None:
 
     assert (view.status, view.reason, view.cancelled_by) == ("cancelled", "wrong order", "bob")
     assert view.result == {"x": 5}
+
+
+def test_what_is_more_than_temporal_takes_at_once_is_told_in_short() -> None:
+    shown: dict[str, Any] = {"reason": ["{text}"] * 40, "schema": {"type": "boolean"}}
+    run = Drive(
+        graph(
+            gate("first"),
+            gate("large", **shown, timeout=60, on_timeout=Default(answer=False)),
+            ways=[(START, "first"), (START, "large")],
+        ),
+        values={"text": "x" * 100_000},
+    )
+    first, large = views.run_view(run.state, RUN).interrupts
+
+    assert (first.abridged, large.abridged) == (False, True)
+    assert views.interrupt(run.state, first.id) == first
+    assert views.interrupt(run.state, large.id) == large
+    assert (large.reason, large.response_schema, large.on_timeout) == (None, None, None)
+    assert (large.digest, large.deadline) == (run.open("large").digest, at(60))

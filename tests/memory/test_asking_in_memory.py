@@ -321,45 +321,6 @@ async def test_a_local_node_can_neither_ask_nor_keep_steps() -> None:
         assert "a local node cannot" in await failed(work, local=True)
 
 
-async def test_a_step_returns_the_same_whether_it_ran_or_was_recorded() -> None:
-    seen: list[Any] = []
-
-    async def account() -> Account:
-        return Account(iban="DE1", opened=datetime(2026, 1, 1, tzinfo=UTC))
-
-    async def work(state: State, ctx: Context) -> None:
-        seen.append(await ctx.step("account", account))
-        seen.append(await ctx.step("plain", lambda: ("a", 1)))
-        await ctx.interrupt("q")
-
-    await run(one_node(work), answers={"q": 1})
-    assert seen == [Account(iban="DE1", opened=datetime(2026, 1, 1, tzinfo=UTC)), ["a", 1]] * 2
-
-
-async def test_a_step_of_what_is_not_json_fails_and_names_itself() -> None:
-    async def work(state: State, ctx: Context) -> None:
-        await ctx.step("odd", object)
-
-    assert "the step 'odd' returned object, which is not JSON" in await failed(work)
-
-
-async def test_a_retry_goes_on_behind_the_finished_steps() -> None:
-    done: Counter[str] = Counter()
-    graph = Graph("retry", state=State)
-
-    @graph.node(retries=2)
-    async def work(state: State, ctx: Context) -> None:
-        await ctx.step("one", lambda: done.update(["one"]))
-        if ctx.attempt < 3:
-            message = "not yet"
-            raise ValueError(message)
-        await ctx.step("two", lambda: done.update(["two"]))
-
-    graph.edge(START, "work")
-    ended = await run(graph)
-    assert (ended.status, done) == ("completed", {"one": 1, "two": 1})
-
-
 async def test_composites_may_stand_in_each_other() -> None:
     async def work(state: State, ctx: Context) -> dict[str, Any]:
         if len(ctx.targets) < 2:
@@ -418,3 +379,15 @@ async def test_a_visit_keeps_its_state_until_it_gives_another() -> None:
 
     ended = await run(one_node(work), answers={"first": 1, "second": 2, "third": 3})
     assert ended.values["log"] == ["{'seen': 1, 'third': True}"]
+
+
+async def test_a_question_that_is_not_awaited_opens_no_gate() -> None:
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        said = ctx.interrupt("sure", response=bool)
+        return {"log": ["paid" if said else "not paid"]}
+
+    def several(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [str(type(ctx.interrupts([Interrupt("a"), Interrupt("b")])))]}
+
+    assert "'sure' is asked without `await`, so nobody has been asked" in await failed(work)
+    assert "a list is asked without `await`" in await failed(several)
