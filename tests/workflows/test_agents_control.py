@@ -121,7 +121,7 @@ async def test_a_cancel_keeps_what_agents_in_agents_had_said(temporal: TemporalC
     clerk = Agent(
         "clerk",
         model=scripted([("teller", {"task": "Tell."})], told),
-        tools=[teller.as_tool(description="Tells.")],
+        tools=[Agent("teller", model=speaker.model).as_tool(description="Tells.")],
     )
     site = Site(temporal, desk(clerk))
     async with site.worker():
@@ -372,7 +372,6 @@ async def test_an_agent_in_an_agent_is_steered_by_the_address_of_the_turn_that_i
     temporal: TemporalClient,
 ) -> None:
     speaker = Speaker()
-    teller = Agent("teller", model=speaker.model)
     outer: list[str] = []
 
     def last(messages: list[ModelMessage]) -> str:
@@ -382,7 +381,7 @@ async def test_an_agent_in_an_agent_is_steered_by_the_address_of_the_turn_that_i
     clerk = Agent(
         "clerk",
         model=scripted([("teller", {"task": "Tell."})], last),
-        tools=[teller.as_tool(description="Tells.")],
+        tools=[Agent("teller", model=speaker.model).as_tool(description="Tells.")],
     )
     site = Site(temporal, desk(clerk))
     async with site.worker():
