@@ -249,7 +249,7 @@ def _refuse_metadata(limits: Limits, message: Message) -> None:
             message,
             f"The metadata of the message, with its parts and parameters, takes {carried} bytes of "
             f"JSON, and max_metadata_size allows {limits.max_metadata_size}. Put what is large "
-            "elsewhere, and a reference to it into the message.",
+            f"elsewhere, and a reference to it into the message. Its text begins: {cut(message.text)!r}",
             limit=limits.max_metadata_size,
             actual=carried,
         )

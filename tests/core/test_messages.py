@@ -77,10 +77,11 @@ def test_a_text_is_as_long_as_the_limit_and_no_longer() -> None:
 def test_what_a_message_carries_is_counted_in_bytes_of_json(about: dict[str, Any]) -> None:
     run = working(max_metadata_size=98)
     run.send("small", metadata={"a": "x" * 90})
-    refusal = refused(run, **about)
+    refusal = refused(run, text="y" * 51, **about)
 
     assert refusal.code is Code.INVALID_MESSAGE
     assert refusal.details["limit"] == 98 < refusal.details["actual"] < 140
+    assert refusal.message.endswith(f"Its text begins: '{'y' * 50}...'")
 
 
 @pytest.mark.parametrize(

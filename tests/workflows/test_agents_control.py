@@ -117,7 +117,6 @@ async def test_a_cancel_through_temporal_keeps_what_the_model_had_said_too(
 
 async def test_a_cancel_keeps_what_agents_in_agents_had_said(temporal: TemporalClient) -> None:
     speaker = Speaker()
-    teller = Agent("teller", model=speaker.model)
     clerk = Agent(
         "clerk",
         model=scripted([("teller", {"task": "Tell."})], told),
