@@ -123,8 +123,15 @@ async def report_of(handle: VisitHandle, node: FunctionNode | None = None) -> wi
         if node is not None and (journal := _left_when_stopped(error, node)) is not None:
             return wire.VisitReport(outcome=wire.Stopped(journal=journal.steps or None))
         message = f"{type(cause).__name__}: {cause}"
+        if _is_out_of_time(cause) and node is not None and node.timeout is not None:
+            message = f"the node {node.id!r} did not end within its timeout of {node.timeout:g} s"
         failed = wire.Failed(code=FailureCode.NODE_FAILED, message=message)
         return wire.VisitReport(outcome=failed)
+
+
+def _is_out_of_time(cause: BaseException) -> bool:
+    """Whether the time for all attempts is over, of which Temporal tells in words of its own."""
+    return isinstance(cause, TimeoutError) and cause.type is TimeoutType.SCHEDULE_TO_CLOSE
 
 
 def ended_at(

@@ -325,6 +325,30 @@ async def test_a_failing_finally_node_is_reported_and_hides_nothing(
         assert ended.values["log"] == ["lights off: failed"]
 
 
+async def test_a_finally_node_that_takes_too_long_is_reported_with_its_timeout(
+    temporal: TemporalClient,
+) -> None:
+    graph = Graph("slow", state=State)
+
+    @graph.node
+    async def work(state: State) -> None: ...
+
+    @graph.node(retries=0, timeout=1)
+    async def tidy(state: State) -> None:
+        await asyncio.sleep(60)
+
+    graph.edge(START, "work")
+    graph.finally_("tidy")
+    site = Site(temporal, graph)
+    async with site.worker():
+        ended = await site.ended(await site.start())
+
+    told = [(failure.address, failure.message) for failure in ended.beside]
+    assert told == [
+        ("graph:slow;node:tidy", "the node 'tidy' did not end within its timeout of 1 s")
+    ]
+
+
 async def test_a_worker_that_shuts_down_costs_a_node_no_attempt(temporal: TemporalClient) -> None:
     held = Held(retries=0)
     site = Site(temporal, held.graph)
