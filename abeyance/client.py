@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from temporalio.exceptions import ApplicationError
 
@@ -29,6 +29,9 @@ from abeyance.temporal.patience import patiently
 from abeyance.temporal.turnstile import Turn
 from abeyance.values.answers import respond_order
 from abeyance.values.statemodel import ValuesError
+
+_TURNED_AWAY: Final = 5
+"""How often a message is signalled that meets a queue which is full in just that moment."""
 
 
 class Client(Sessions):
@@ -218,24 +221,45 @@ class Client(Sessions):
     async def _signalled(
         self, run_id: str, message: wire.SteerMessage, before: wire.MessageCheck | None
     ) -> wire.MessageReceipt:
-        try:
-            await self._line.signal(run_id, "steer", message)
-        except RunEnded as ended:
-            raise ended.described.not_running() from ended
-        after = None
-        # Where nobody could be asked just now, nobody is asked again: the caller would only wait.
-        if before is not None:
+        depth: int | None = None
+        for _ in range(_TURNED_AWAY):
+            try:
+                await self._line.signal(run_id, "steer", message)
+            except RunEnded as ended:
+                raise ended.described.not_running() from ended
+            if before is None:
+                # Where nobody could be asked just now, nobody is asked again: the caller would only wait.
+                break
             try:
                 after = await self._line.query(run_id, "check_message", wire.MessageCheck, message)
             except Unavailable:
                 await self._refuse_what_came_too_late(run_id, message)
-        if after is not None and after.refusal is not None:
-            # Another message was quicker, or the run began to end.
-            raise after.refusal.refusal()
+                break
+            if after.refusal is not None:
+                # Another message was quicker, or the run began to end.
+                raise after.refusal.refusal()
+            if after.duplicate:
+                depth = after.queue_depth
+                break
+            # The queue was full when it came, and has room by now.
+        else:
+            raise await self._never_had_room(run_id, message)
         return wire.MessageReceipt(
             message_id=message.message_id or "",
             duplicate=before is not None and before.duplicate,
-            queue_depth=None if after is None else after.queue_depth,
+            queue_depth=depth,
+        )
+
+    async def _never_had_room(self, run_id: str, message: wire.SteerMessage) -> Refusal:
+        view = await self.view(run_id)
+        return Refusal(
+            Code.QUEUE_FULL,
+            f"The message {message.message_id!r} came {_TURNED_AWAY} times while the queue of the run "
+            f"{run_id!r}, which holds {view.max_queue_size}, was full. Others are quicker: send it "
+            "later, or with a timeout in which it is tried again.",
+            message_id=message.message_id,
+            limit=view.max_queue_size,
+            actual=view.queue_depth,
         )
 
     async def _refuse_what_came_too_late(self, run_id: str, message: wire.SteerMessage) -> None:
