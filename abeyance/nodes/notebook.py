@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, get_type_hints
@@ -20,6 +20,7 @@ from abeyance import wire
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.errors import Fatal
 from abeyance.nodes.code import call
+from abeyance.nodes.promise import Promise
 from abeyance.values.jsonable import as_json
 from abeyance.values.statemodel import ValuesError
 
@@ -54,7 +55,7 @@ class Notebook:
         self._begun: set[str] = set()
         self._asked: set[str] = set()
         self.unanswered: list[str] = []
-        self._promises: list[tuple[str, Coroutine[Any, Any, Any]]] = []
+        self._promises: list[Promise[Any]] = []
         self._lock = asyncio.Lock()
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -111,28 +112,23 @@ class Notebook:
             raise Fatal(message)
         self._asked.add(key)
 
-    def promised(self, told: str, ask: Callable[[], Awaitable[T]]) -> Coroutine[Any, Any, T]:
+    def promised(self, told: str, ask: Callable[[], Awaitable[T]]) -> Promise[T]:
         """A question that is asked as soon as code awaits what this returns."""
 
         async def heard() -> T:
             self._promises.remove(promise)
             return await ask()
 
-        promise = (told, heard())
+        promise = Promise(told, heard)
         self._promises.append(promise)
-        return promise[1]
+        return promise
 
     def demand_no_open_question(self) -> None:
         """Raise Fatal if code has asked, and has gone on to its end as if it had an answer, or has not
         awaited what it meant to ask.
         """
-        for told, promise in self._promises:
-            promise.close()
-            message = (
-                f"{told} is asked without `await`, so nobody has been asked: write `await "
-                "ctx.interrupt(...)`, or in a plain function `raise Interrupt(...)`"
-            )
-            raise Fatal(message)
+        for promise in self._promises:
+            promise.refuse()
         if self.unanswered:
             message = (
                 f"{self.unanswered[0]!r} was asked, and the code went on to its end without the answer: "

@@ -379,15 +379,3 @@ async def test_a_visit_keeps_its_state_until_it_gives_another() -> None:
 
     ended = await run(one_node(work), answers={"first": 1, "second": 2, "third": 3})
     assert ended.values["log"] == ["{'seen': 1, 'third': True}"]
-
-
-async def test_a_question_that_is_not_awaited_opens_no_gate() -> None:
-    async def work(state: State, ctx: Context) -> dict[str, Any]:
-        said = ctx.interrupt("sure", response=bool)
-        return {"log": ["paid" if said else "not paid"]}
-
-    def several(state: State, ctx: Context) -> dict[str, Any]:
-        return {"log": [str(type(ctx.interrupts([Interrupt("a"), Interrupt("b")])))]}
-
-    assert "'sure' is asked without `await`, so nobody has been asked" in await failed(work)
-    assert "a list is asked without `await`" in await failed(several)

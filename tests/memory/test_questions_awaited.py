@@ -1,0 +1,56 @@
+"""A question is asked when it is awaited, and opens no gate before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel
+
+from abeyance import START, Context, Graph, Interrupt, append
+from abeyance.testing import run
+
+
+class State(BaseModel):
+    log: Annotated[list[str], append] = []
+
+
+def one_node(work: Callable[..., Any]) -> Graph:
+    graph = Graph("one", state=State)
+    graph.node(name="work", retries=0)(work)
+    graph.edge(START, "work")
+    return graph
+
+
+async def failed(work: Callable[..., Any]) -> str:
+    """What a run says that fails because of this node."""
+    ended = await run(one_node(work))
+    error = ended.state.ending and ended.state.ending.error
+    assert error
+    return error.message
+
+
+async def test_a_question_that_is_not_awaited_opens_no_gate() -> None:
+    paid: list[str] = []
+
+    async def gated(state: State, ctx: Context) -> None:
+        if ctx.interrupt("sure", response=bool):
+            paid.append("all of it")
+
+    def left_alone(state: State, ctx: Context) -> dict[str, Any]:
+        return {"log": [str(type(ctx.interrupts([Interrupt("a"), Interrupt("b")])))]}
+
+    assert "'sure' is asked without `await`, so nobody has been asked" in await failed(gated)
+    assert "a list is asked without `await`" in await failed(left_alone)
+    assert paid == []
+
+
+async def test_a_question_may_be_awaited_in_a_task_or_later() -> None:
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        later = ctx.interrupt("later")
+        first = await asyncio.create_task(ctx.interrupt("first"))
+        return {"log": [*await asyncio.gather(ctx.interrupt("gathered")), first, await later]}
+
+    answers = {"first": "1", "gathered": "2", "later": "3"}
+    assert (await run(one_node(work), answers=answers)).values["log"] == ["2", "1", "3"]
