@@ -53,6 +53,7 @@ def paused(order: wire.Pause, now: datetime) -> events.Paused:
         mode=order.mode,
         timeout=order.timeout,
         on_timeout=_on_pause_timeout(order.on_timeout),
+        capabilities=order.capabilities,
         key=order.key,
     )
 

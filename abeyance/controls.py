@@ -50,7 +50,9 @@ class Control(ControlBody):
 
 
 class Pause(PauseBody, Control):
-    """Start no new work."""
+    """Start no new work. `capabilities` are the actor's, for an end that leads to another node."""
+
+    capabilities: tuple[str, ...] = ()
 
 
 class Resume(Control):

@@ -78,6 +78,7 @@ class FailureCode(StrEnum):
     VISIT_TOO_LARGE = "visit_too_large"
     VALUES_INCOMPATIBLE = "values_incompatible"
     UNKNOWN_NODE = "unknown_node"
+    UNDECLARED_CAPABILITY = "undeclared_capability"
 
 
 class AbeyanceError(Exception):

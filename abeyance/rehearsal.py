@@ -129,6 +129,7 @@ class Rehearsal:
             "visit",
             effect,
             own=dict(effect.own),
+            bound=dict(effect.bound),
             journal=effect.journal,
             saved=effect.saved,
             interrupted=effect.interrupted,

@@ -88,7 +88,10 @@ class AgentView(Record):
 
 
 class RunView(Record):
-    """A run as people and programs see it."""
+    """A run as people and programs see it.
+
+    `guarded_by` are the capabilities that its graph can ask for; to change its course takes them all.
+    """
 
     run_id: str
     graph: str
@@ -118,6 +121,7 @@ class RunView(Record):
     undelivered: list[Undelivered] = Field(default_factory=list)
     rejected: list[Rejected] = Field(default_factory=list)
     blocked: list[dict[str, Any]] = Field(default_factory=list)
+    guarded_by: list[str] = Field(default_factory=list)
     error: ErrorView | None = None
     beside: list[ErrorView] = Field(default_factory=list)
     cancelled_by: str | None = None

@@ -129,8 +129,11 @@ class InMemoryRun(Rehearsal):
         await self._feed(events.Ticked(now=self._now))
 
     async def pause(self, reason: str | None = None, **about: Any) -> None:
-        """Start no new work. `about` are the other fields of a pause: `mode`, `timeout`, `on_timeout`."""
-        order = wire.Pause(reason=reason, actor="tester", **about)
+        """Start no new work. `about` are the other fields of a pause: `mode`, `timeout`, `on_timeout`,
+        `actor`, `capabilities`.
+        """
+        given = {"actor": "tester", "capabilities": (EVERYTHING,)}
+        order = wire.Pause(reason=reason, **{**given, **about})
         await self._feed(arrivals.paused(order, self._now))
 
     async def resume(self) -> None:

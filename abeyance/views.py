@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from abeyance import wire
-from abeyance.core import machine, recall
+from abeyance.core import authority, machine, recall
 from abeyance.core.canonical import Json, size
 from abeyance.core.events import MessageSent
 from abeyance.core.ledger import Interrupt, Settled
@@ -59,6 +59,7 @@ def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
             last_activity_at=state.last_activity_at,
             visits=counters.visits,
         ),
+        guarded_by=list(authority.guarded_by(state)),
         values=values,
         version=state.root.version,
         result=values if is_over else None,

@@ -104,6 +104,7 @@ def context_of(
         results=order.results,
         resumed=order.interrupted,
         targets=order.own,
+        bound=order.bound,
         saved_state=order.saved,
         inbox=list(order.inbox),
         guidance=order.guidance,

@@ -139,7 +139,8 @@ class VisitOrder(Record):
     `execution` tells this run from an earlier one that had the same id. `graph` names the graph that
     the node is of; `root` the run's own, from which the nodes of `path` lead to it. `routes` names the
     route functions that the run's own graph has for the node; None leaves it to the graph of the
-    worker. `answers` are those of the graph, `own` those to the visit's own questions, by their keys.
+    worker. `answers` are those of the graph, `own` those to the visit's own questions, by their keys, and
+    `bound` the hashes of what was shown with those of them that count only if it is the same.
     `interrupted`: the visit has asked before. `rules` are those with CLIPS text, to be looked at after
     the visit.
     """
@@ -161,6 +162,7 @@ class VisitOrder(Record):
     root: str = ""
     path: tuple[str, ...] = ()
     own: dict[str, Any] = Field(default_factory=dict)
+    bound: dict[str, str] = Field(default_factory=dict)
     saved: Any = None
     interrupted: bool = False
     item: Any = None

@@ -55,6 +55,7 @@ def start_node(effect: effects.RunNode, run_id: str, root: str) -> VisitHandle:
         values=dict(effect.values),
         answers=dict(effect.answers),
         own=dict(effect.own),
+        bound=dict(effect.bound),
         start=effect.start,
         retries=node.retries,
         timeout=node.timeout,

@@ -23,6 +23,8 @@ from abeyance.core.canonical import Json
 from abeyance.duration import Duration, seconds
 from abeyance.mcp.server import McpServer
 from abeyance.nodes.code import refuses
+from abeyance.nodes.intake import Intake
+from abeyance.values.statemodel import StateModel
 
 if TYPE_CHECKING:
     from abeyance.agents.modelcall import ModelLike
@@ -55,6 +57,7 @@ class Agent:
         max_corrections: How often in a row the model may correct an output that does not fit.
         tool_execution: `concurrent` runs the calls of a turn together, `sequential` one after the other.
         memory: `run`: another visit of the same node goes on with the conversation of the last.
+        asks: The capabilities that its hooks ask for, by name or by a pattern such as `tenant:*:approve`.
         model_settings: Handed to the model as they are, such as `{"temperature": 0}`.
         model_timeout: How long one turn of the model may take.
         model_retries: How often a turn that failed is tried again. A model that cannot be reached is
@@ -75,6 +78,7 @@ class Agent:
         max_corrections: int = 3,
         tool_execution: Literal["concurrent", "sequential"] = "concurrent",
         memory: Literal["run"] | None = None,
+        asks: str | Sequence[str] = (),
         model_settings: Mapping[str, Any] | None = None,
         model_timeout: Duration = 600.0,
         model_retries: int = 3,
@@ -104,6 +108,8 @@ class Agent:
             _node_of(each) if isinstance(each, McpServer) else each.name for each in found
         ]
         self._given = (tool_execution, memory)
+        self._intake = Intake(StateModel(None))
+        self.asks = self._intake.capabilities(asks, f"the agent {name!r}")
 
     @property
     def faults(self) -> list[str]:
@@ -134,6 +140,7 @@ class Agent:
             yield f"tool_execution is {execution!r}, and is 'concurrent' or 'sequential'"
         if memory not in {None, "run"}:
             yield f"memory is {memory!r}, and is 'run' or None"
+        yield from self._intake.faults
         for hook in self.hooks:
             yield from hook_faults(hook)
 

@@ -57,7 +57,8 @@ class Tool:
     """A function that a model may call. It may also be called as the function that it is.
 
     Times are in seconds, `max_result` is in bytes; `retries` counts the attempts after the first.
-    `question` is what the approvals of all its calls have in common.
+    `question` is what the approvals of all its calls have in common, `asks` are further capabilities
+    that its code asks for.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Tool:
     approve: Approve
     prompt: str | None
     question: Question
+    asks: tuple[str, ...]
     timeout: float | None
     retries: int
     heartbeat: float
@@ -75,6 +77,12 @@ class Tool:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """Every capability that a call of it may ask for; first the one of what names none."""
+        own = self.question.requested_capability
+        return self.asks if own is None else tuple(dict.fromkeys([own, *self.asks]))
 
     @property
     def schema(self) -> Json:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, get_args, overload
 
 from abeyance.agents.approvals import Approve, OnApprovalTimeout, declared_question
@@ -64,6 +64,7 @@ def tool(
     heartbeat: Duration = ...,
     on_unknown: OnUnknown = ...,
     requested_capability: str | None = ...,
+    asks: str | Sequence[str] = ...,
     approval_timeout: Duration | None = ...,
     on_timeout: OnApprovalTimeout = ...,
     prompt: str | None = ...,
@@ -84,6 +85,7 @@ def tool(
     heartbeat: Duration = 5.0,
     on_unknown: OnUnknown = "ask",
     requested_capability: str | None = None,
+    asks: str | Sequence[str] = (),
     approval_timeout: Duration | None = None,
     on_timeout: OnApprovalTimeout = "halt",
     prompt: str | None = None,
@@ -108,6 +110,9 @@ def tool(
     (`{"default": {"approved": False}}`). `on_unknown` says what happens when the worker is lost in the
     middle of an approved call: a person is asked what became of it, it is run again (`"retry"`), or it
     counts as failed (`"fail"`).
+
+    `asks` names further capabilities that its code asks for (`ctx.interrupt(...)`), by name or by a
+    pattern. A question that names none asks for `requested_capability`, else for the first of these.
 
     Raises ToolDeclarationError with everything that is wrong.
     """
@@ -156,6 +161,7 @@ def tool(
             approve=approve,
             prompt=prompt,
             question=question,
+            asks=intake.capabilities(asks, f"the tool {id_!r}"),
             timeout=bound,
             retries=retries,
             heartbeat=pulse or 0.0,

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import flow, gate
+from abeyance.core import authority, flow, gate, ledger
 from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked, Call, NodeInterrupted, key_of
@@ -29,11 +29,19 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
     if draft.state.ending is not None and not visit.is_finally:
         draft.drop_visit(visit.address)
         return
-    if (failure := _fault(draft.graph(visit.scope), visit, event)) is not None:
-        flow.fail(draft, visit, failure)
+    graph = draft.graph(visit.scope)
+    event = replace(event, asked=_with_capabilities(graph, visit, event.asked))
+    if (failure := _fault(graph, visit, event)) is not None:
+        flow.fail(draft, visit, failure, fatal=_is_the_authors(failure))
         return
+    # What was answered, and shows something else by now, is asked again.
+    again = {each.key for each in event.asked if _shows_another(visit, each)}
     visit = replace(
         visit,
+        answers={key: value for key, value in visit.answers.items() if key not in again},
+        approvals=tuple(
+            each for each in visit.approvals if each.gate != visit.address or each.key not in again
+        ),
         phase=Phase.WAITING,
         journal=event.journal,
         saved=visit.saved if event.saved is None else event.saved,
@@ -56,7 +64,10 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
     if event.composite:
         parents = (gate.unit(draft.state.run_id, visit.address, event.reason),)
     for asked in event.asked:
-        if asked.key not in still and asked.key not in visit.answers:
+        if (known := still.get(asked.key)) is not None:
+            gate.ask_anew(draft, known, asked.question)
+            gate.rebind(draft, visit.address, asked)
+        elif asked.key not in visit.answers:
             gate.ask(draft, draft.state.visits[visit.address], asked, parents=parents)
     waits = gate.of_visit(draft, visit.address)
     has_news = any(key not in visit.given for key in visit.answers)
@@ -68,9 +79,11 @@ def before(draft: Draft, visit: Visit, call: Call) -> None:
     """Ask what has to be answered before the code of a tool call runs for the first time."""
     asked = call.asked
     visit = replace(visit, call=replace(call, asked=()))
+    graph = draft.graph(visit.scope)
+    asked = _with_capabilities(graph, visit, asked)
     event = NodeInterrupted(now=draft.now, visit=visit.address, asked=asked)
-    if (failure := _fault(draft.graph(visit.scope), visit, event)) is not None:
-        flow.fail(draft, visit, failure)
+    if (failure := _fault(graph, visit, event)) is not None:
+        flow.fail(draft, visit, failure, fatal=_is_the_authors(failure))
         return
     draft.put_visit(replace(visit, phase=Phase.WAITING, started_at=draft.now))
     for each in asked:
@@ -89,6 +102,53 @@ def refusal(state: RunState, visit: Visit) -> Json:
                 if entry.kind == "approval" and entry.address == visit.address
             )
             return {"rejected": answer.get("reason"), **({"by": TIMEOUT} if is_late else {})}
+    return None
+
+
+def _with_capabilities(
+    graph: GraphSpec, visit: Visit, asked: tuple[Asked, ...]
+) -> tuple[Asked, ...]:
+    """The questions, each with the capability that its node declares if it names none itself."""
+    return tuple(
+        replace(
+            each,
+            question=replace(
+                each.question,
+                requested_capability=authority.asked_for(
+                    graph, visit.node, each.question.requested_capability
+                ),
+            ),
+        )
+        for each in asked
+    )
+
+
+def _shows_another(visit: Visit, asked: Asked) -> bool:
+    return asked.key in visit.answers and visit.bound.get(asked.key) != ledger.content_of(
+        asked.question
+    )
+
+
+def _is_the_authors(failure: Failure) -> bool:
+    # No model could do anything about it.
+    return failure.code == FailureCode.UNDECLARED_CAPABILITY
+
+
+def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
+    name, capability = asked.question.name, asked.question.requested_capability
+    declared = graph.asks_of(visit.node)
+    if capability is None and declared:
+        return (
+            f"the question {name!r} of {visit.node!r} names no capability, and {visit.node!r} declares "
+            f"the pattern {declared[0]!r}: write requested_capability=... with one that fits it"
+        )
+    if capability is not None and authority.undeclared(graph, visit.node, capability):
+        return (
+            f"the question {name!r} of {visit.node!r} asks for the capability {capability!r}, which "
+            f"{visit.node!r} does not declare: write asks=[{capability!r}] where {visit.node!r} is "
+            f"declared, as in @graph.node(asks=[{capability!r}]), @tool(asks=[{capability!r}]) or "
+            f"Agent(asks=[{capability!r}])"
+        )
     return None
 
 
@@ -113,7 +173,9 @@ def _fault(graph: GraphSpec, visit: Visit, event: NodeInterrupted) -> Failure | 
                 "visit a name of its own"
             )
             return Failure(code=FailureCode.NODE_FAILED, message=message)
-        if each.key in visit.given:
+        if (undeclared := _undeclared(graph, visit, each)) is not None:
+            return Failure(code=FailureCode.UNDECLARED_CAPABILITY, message=undeclared)
+        if each.key in visit.given and not _shows_another(visit, each):
             message = (
                 f"the node {visit.node!r} raises the interrupt {name!r} again, which was answered: "
                 "look at ctx.answers before you raise it, or use `await ctx.interrupt(...)`"

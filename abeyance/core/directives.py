@@ -4,22 +4,31 @@ A directive is taken at a boundary of the branch that its target names, else of 
 when a visit is ready and has not begun, or waits for people. While code of the branch runs, or while
 nothing is there yet of what the target names, the directive waits. One that cannot be carried out is
 rejected, with the reason, and the run goes on. The words are those of ADK's InterruptService; that
-leaving a gate takes the gate's own capability, and that nothing vanishes, is ours.
+some take the capabilities of all gates (`authority`), and that nothing vanishes, is ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from abeyance.core import events, flow, gate, items, messages, patch, recall, trail
+from abeyance.core import (
+    authority,
+    events,
+    flow,
+    gate,
+    items,
+    looks,
+    messages,
+    patch,
+    recall,
+    trail,
+)
 from abeyance.core.draft import Draft
 from abeyance.core.events import Message
-from abeyance.core.ledger import Interrupt
-from abeyance.core.model import InterruptNode, Question, SubgraphNode
-from abeyance.core.policy import Principal
+from abeyance.core.model import InterruptNode
 from abeyance.core.state import Phase, RunState, Step, Todo, Visit
-from abeyance.errors import Code
+from abeyance.errors import Refusal
 
 
 class _Impossible(Exception):
@@ -45,7 +54,10 @@ def carry_out(draft: Draft) -> bool:
             continue
         draft.change(mailbox=state.mailbox.without([message]))
         try:
+            authority.refuse_directive(state, message)
             _obey(draft, message, visit)
+        except Refusal as refusal:
+            messages.reject(draft, message, str(refusal.code), refusal.message)
         except _Impossible as why:
             messages.reject(draft, message, why.code, str(why))
         else:
@@ -106,7 +118,9 @@ def _scope(state: RunState, message: Message, visit: Visit | None) -> str:
 
 
 def _is_at_boundary(visit: Visit) -> bool:
-    is_untouched = visit.phase is Phase.READY and visit.stage == "entered"
+    # Between an answer and the start of what it allowed nothing else is applied.
+    is_allowed = any(not each.begun for each in visit.approvals)
+    is_untouched = visit.phase is Phase.READY and visit.stage == "entered" and not is_allowed
     return is_untouched or visit.phase is Phase.WAITING
 
 
@@ -121,7 +135,7 @@ def _obey(draft: Draft, message: Message, visit: Visit | None) -> None:
         case "update_state":
             _update(draft, message, visit)
         case "skip":
-            _skip(draft, message, _needed(visit, message))
+            _skip(draft, _needed(visit, message))
         case "rerun":
             _go_back(draft, message, visit, 0)
         case _:
@@ -150,7 +164,6 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
         raise _Impossible(
             "invalid_params", "update_state takes params {patch: {field: value, ...}}"
         )
-    _demand(message, list(draft.state.ledger.open.values()))
     scope = _scope(draft.state, message, visit)
     members = () if visit is None else visit.members
     # What an agent remembers, such as whom somebody trusts, and what it waits for, is its own.
@@ -162,10 +175,11 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
         items.put_patch(draft, scope, members, changes)
     except patch.PatchError as error:
         raise _Impossible("invalid_patch", str(error)) from error
+    looks.tell_edited(draft, scope)
     draft.tell("run.values_edited", scope, message.sender, fields=sorted(changes))
 
 
-def _skip(draft: Draft, message: Message, visit: Visit) -> None:
+def _skip(draft: Draft, visit: Visit) -> None:
     node = draft.state.node_of(visit)
     if isinstance(node, InterruptNode) or visit.phase is Phase.WAITING:
         raise _Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
@@ -174,9 +188,6 @@ def _skip(draft: Draft, message: Message, visit: Visit) -> None:
             "not_skippable",
             f"{visit.call.tool!r} is called only with somebody's approval, and cannot be skipped",
         )
-    if isinstance(node, SubgraphNode):
-        # Who skips a graph passes all that it would ask.
-        _demand(message, node.graph.questions)
     draft.put_visit(replace(visit, stage="body", returned={}, starts=0))
 
 
@@ -199,6 +210,9 @@ def _go_back(draft: Draft, message: Message, visit: Visit | None, steps: int) ->
             f"the trail of {address} has {len(known)} visits that can be gone back to, and "
             f"{undone} are wanted",
         )
+    target: Visit | Step | None = last if not undone else known[-undone]
+    assert target is not None  # noqa: S101 without a last visit one at least is undone
+    undone = _to_the_gate(known, target, undone, address)
     if visit is not None:
         _abandon(draft, message, visit)
     again: Visit | Step | None = last
@@ -213,13 +227,30 @@ def _go_back(draft: Draft, message: Message, visit: Visit | None, steps: int) ->
         steps=steps,
         effects="what the visits did outside the run is not undone",
     )
-    flow.enter(draft, address, again.node, guidance=message.text or None)
+    covered = tuple(each for each in again.approvals if each.gate != again.address)
+    flow.enter(draft, address, again.node, guidance=message.text or None, covered=covered)
+
+
+def _to_the_gate(known: tuple[Step, ...], target: Visit | Step, undone: int, scope: str) -> int:
+    """How many visits of a trail are undone to go back to one: what was approved once is done once, so
+    it is gone back to only together with the gate that allowed it.
+    """
+    if not target.approvals or target.approvals[-1].gate == target.address:
+        return undone
+    gate_ = target.approvals[-1]
+    for back, step in enumerate(reversed(known), start=1):
+        if back >= undone and step.address == gate_.gate:
+            return back
+    raise _Impossible(
+        "behind_gate",
+        f"{target.node!r} lies behind the question of {gate_.node!r}, which the trail of {scope} does "
+        "not have any more: what was approved once is done once",
+    )
 
 
 def _abandon(draft: Draft, message: Message, visit: Visit) -> None:
     """Leave a visit that has not begun, or waits, as if it had never been entered."""
     gates = gate.of_visit(draft, visit.address)
-    _demand(message, gates)
     reason = f"the run went back ({message.action})"
     gate.withdraw(draft, gates, reason, by=message.sender, status="superseded")
     if visit.undo is not None:
@@ -244,13 +275,3 @@ def _needed(visit: Visit | None, message: Message) -> Visit:
             "no_branch", f"no branch is there now that {message.action!r} could be about"
         )
     return visit
-
-
-def _demand(message: Message, gates: Iterable[Interrupt | Question]) -> None:
-    principal = Principal(subject=message.sender, capabilities=message.capabilities)
-    for entry in gates:
-        if not principal.may(entry.requested_capability):
-            raise _Impossible(
-                str(Code.CAPABILITY_REQUIRED),
-                f"to pass {entry.name!r} takes its capability {entry.requested_capability!r}",
-            )

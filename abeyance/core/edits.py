@@ -1,22 +1,19 @@
 """What people may change in a run that has stopped, and at a question that is open.
 
 Both could be ways around a gate: values decide what is asked and where the run goes, and a deadline
-that is moved to the next second gives the default. So an edit of values takes the gate's own capability
-as well, and so does one that makes a deadline nearer or changes what follows it. An answer by default can
-only be declared in the graph.
+that is moved to the next second gives the default. So both are changes of course (`authority`), and an
+answer by default can only be declared in the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from abeyance.core import events, gate, items
+from abeyance.core import events, gate, items, looks
 from abeyance.core.canonical import rfc3339, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.model import Default, GoTo
-from abeyance.core.policy import Principal
 from abeyance.core.state import Phase, RunState, Status
 from abeyance.errors import Code, Refusal
 
@@ -44,7 +41,6 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
             f"{state.root.version} now. Read the run again.",
             version=state.root.version,
         )
-    _demand(event.principal, state.ledger.open.values())
     unknown = [name for name in event.patch if name not in state.spec.fields]
     if unknown and not state.spec.open_values:
         raise Refusal(
@@ -64,6 +60,7 @@ def edit_values(draft: Draft, event: events.ValuesEdited) -> None:
     """Set fields of the values: as they are given, whatever their reducers."""
     root = draft.state.root
     items.put_values(draft, root.address, {**root.values, **event.patch})
+    looks.tell_edited(draft, root.address)
     draft.change(last_activity_at=draft.now)
     draft.tell(
         "run.values_edited",
@@ -94,10 +91,6 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
             pass
     if event.on_timeout is not None and deadline is None:
         raise _invalid("on_timeout says what happens at a deadline, and there would be none.")
-    was = interrupt.deadline
-    is_nearer = deadline is not None and (was is None or deadline < was)
-    if is_nearer or event.on_timeout is not None:
-        _demand(event.principal, [interrupt])
 
 
 def edit_deadline(draft: Draft, event: events.DeadlineEdited) -> None:
@@ -143,18 +136,6 @@ def open_interrupt(ledger: Ledger, id_: str) -> Interrupt:
         interrupt_id=id_,
         status=settled.status,
     )
-
-
-def _demand(principal: Principal, gates: Iterable[Interrupt]) -> None:
-    for entry in gates:
-        if not principal.may(entry.requested_capability):
-            raise Refusal(
-                Code.CAPABILITY_REQUIRED,
-                f"{principal.subject!r} may not change what {entry.name!r} is about: that asks for its "
-                f"capability {entry.requested_capability!r}.",
-                interrupt_id=entry.id,
-                capability=entry.requested_capability,
-            )
 
 
 def _invalid(message: str) -> Refusal:

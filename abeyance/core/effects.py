@@ -24,7 +24,8 @@ class RunNode:
 
     `graph` is the one that the node is of, and `path` the nodes through which nested graphs lead to
     it. `start` counts the times that this visit was started. `answers` are those of the scope, `own`
-    those to the visit's own questions by their keys; `interrupted`: it has asked before, and kept
+    those to the visit's own questions by their keys, and `bound` the hashes of what was shown with those
+    that count only if it is the same; `interrupted`: it has asked before, and kept
     `saved`. `item` is that of a fan-out, `results` what came together at the join before the node.
     `inbox` are the messages that the visit has taken, `guidance` what somebody said who had it run again.
     `outcome` is the run's, for a finally node. `call` says of which tool call it is.
@@ -38,6 +39,7 @@ class RunNode:
     values: Mapping[str, Json]
     answers: Mapping[str, Json]
     own: Mapping[str, Json]
+    bound: Mapping[str, str]
     journal: Json
     saved: Json
     interrupted: bool

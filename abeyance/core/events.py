@@ -202,9 +202,12 @@ class Responded(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused(_Event):
-    """`timeout` is in seconds. With the same `key` again it is absorbed."""
+    """`timeout` is in seconds. With the same `key` again it is absorbed. `capabilities` are those of the
+    actor, for an end that leads to another node.
+    """
 
     actor: str
+    capabilities: tuple[str, ...] = ()
     reason: str | None = None
     mode: PauseMode = "after-node"
     timeout: float | None = None
@@ -258,7 +261,7 @@ class Message:
     `parts` are further parts of it, such as pictures, each a mapping with a `type`. `action` makes it a
     directive, or is the author's own word; `params` belong to it. `target` is the address or the node
     that it is for; None is whoever reads first. `ttl` is how many seconds it may stay unread, counted
-    from `sent_at`. `capabilities` are those of the sender, for what a directive leaves or passes.
+    from `sent_at`. `capabilities` are those of the sender, for what a directive does.
     """
 
     message_id: str

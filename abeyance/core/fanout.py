@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abeyance.core import flow, items, patch
+from abeyance.core import approvals, flow, items, patch
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.events import Send
@@ -32,6 +32,7 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool
         outer=visit.members,
         joins=gathering(graph, node.to if isinstance(node, FunctionNode) else ()),
         items=tuple(Item(item=each.item) for each in sends),
+        approvals=visit.approvals,
     )
     items.put_fan(draft, visit.scope, visit.address, fan)
     for name in () if uncounted else dict.fromkeys(each.node for each in sends):
@@ -39,7 +40,26 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool
             return
     for index, each in enumerate(sends):
         member = Member(fan=visit.address, index=index)
-        flow.enter(draft, visit.scope, each.node, members=(*visit.members, member), call=each.call)
+        flow.enter(
+            draft,
+            visit.scope,
+            each.node,
+            members=(*visit.members, member),
+            call=each.call,
+            covered=visit.approvals,
+        )
+
+
+def abandon(draft: Draft, scope: str, member: Member, reason: str) -> None:
+    """Leave a fan-out with everything that is under way in it."""
+    for visit in list(draft.state.visits.values()):
+        inside = visit.scope == scope and any(each.fan == member.fan for each in visit.members)
+        if inside and visit.address in draft.state.visits:
+            flow.leave_unit(draft, visit, reason)
+    kept = draft.state.scopes[scope].fans
+    inner = {key for key, fan in kept.items() if any(each.fan == member.fan for each in fan.outer)}
+    fans = {key: fan for key, fan in kept.items() if key != member.fan and key not in inner}
+    draft.put_scope(replace(draft.state.scopes[scope], fans=fans))
 
 
 def reach(draft: Draft, visit: Visit, edge: Edge) -> None:
@@ -80,6 +100,8 @@ def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
     )
     reached = {key for item in fan.items for key in item.reached}
     is_gathered = bool(reached or fan.joins)
+    before = items.values_at(draft.state, scope_address, fan.outer)
+    heard: tuple[str | None, ...] = ()
     for item in fan.items:
         if item.reached or not (is_gathered or item.left):
             try:
@@ -90,6 +112,11 @@ def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
                 flow.fail_scope(draft, scope_address, failure)
                 return
             _tell_answers(draft, scope_address, fan, item)
+            heard = (*heard, *item.heard)
+    items.hear(draft, scope_address, fan.outer, heard)
+    covered = approvals.changed(
+        draft, scope_address, fan.outer, before, own=fan.approvals, heard=heard
+    )
     results: Json = [
         {"item": item.item, "status": _status(item)}
         | ({} if item.result is None else {"result": item.result})
@@ -98,7 +125,7 @@ def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
     graph = draft.graph(scope_address)
     keys = reached or set(fan.joins)
     for target in dict.fromkeys(edge.target for edge in graph.edges if edge.key in keys):
-        flow.go(draft, scope_address, target, members=fan.outer, results=results)
+        flow.go(draft, scope_address, target, members=fan.outer, results=results, covered=covered)
 
 
 def _tell_answers(draft: Draft, scope_address: str, fan: Fan, item: Item) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import ending, gate, items, recall, recourse
+from abeyance.core import approvals, ending, gate, items, recall, recourse
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
@@ -24,7 +24,7 @@ from abeyance.core.events import Call
 from abeyance.core.gathering import gathering
 from abeyance.core.model import END, AskOperator, Edge, GoTo, InterruptNode, TellCaller
 from abeyance.core.patch import PatchError
-from abeyance.core.state import Failure, Member, Phase, Scope, Visit
+from abeyance.core.state import Approval, Failure, Member, Phase, Scope, Token, Visit
 from abeyance.errors import FailureCode
 
 _MOST_UNCOUNTED: Final = 100
@@ -42,10 +42,14 @@ def enter(
     is_finally: bool = False,
     call: Call | None = None,
     before: Visit | None = None,
+    covered: tuple[Approval, ...] = (),
+    join: str | None = None,
+    met: Mapping[str, Token] | None = None,
 ) -> None:
     """Make a visit of a node, ready to start. Too many of one node fail the graph.
 
     `before` is the visit of a call that goes on in this node: at its address, as the call that it is.
+    `covered` are the approvals that lead to it, `met` the tokens that it took at a `join`.
     """
     if scope_address not in draft.state.scopes:
         # Its graph has failed, and is gone, because of what was entered just before.
@@ -72,6 +76,9 @@ def enter(
             guidance=guidance,
             call=call,
             asked={} if before is None else before.asked,
+            approvals=covered,
+            join=join,
+            met=met or {},
         )
     )
     draft.count(visits=1)
@@ -231,10 +238,23 @@ def go(
     members: tuple[Member, ...] = (),
     results: Json = None,
     before: Visit | None = None,
+    covered: tuple[Approval, ...] = (),
+    join: str | None = None,
+    met: Mapping[str, Token] | None = None,
 ) -> None:
     """Enter a target, unless it is END or the run is ending."""
     if target != END and draft.state.ending is None:
-        enter(draft, scope_address, target, members=members, results=results, before=before)
+        enter(
+            draft,
+            scope_address,
+            target,
+            members=members,
+            results=results,
+            before=before,
+            covered=covered,
+            join=join,
+            met=met,
+        )
 
 
 def go_instead(draft: Draft, visit: Visit, target: str) -> None:
@@ -253,22 +273,38 @@ def go_instead(draft: Draft, visit: Visit, target: str) -> None:
         items.put_item(draft, visit.scope, members[-1], replace(item, left=True))
         members = members[:-1]
     is_call = visit.call is not None and members == visit.members
-    go(draft, visit.scope, target, members=members, before=visit if is_call else None)
+    go(
+        draft,
+        visit.scope,
+        target,
+        members=members,
+        before=visit if is_call else None,
+        covered=visit.approvals,
+    )
 
 
-def put_token(draft: Draft, scope_address: str, edge: Edge, source: str, visit: str) -> None:
+def put_token(draft: Draft, scope_address: str, edge: Edge, source: str, token: Token) -> None:
     """Leave a visit's token at a join, and enter its target if no other is missing."""
     if scope_address not in draft.state.scopes:
         return
     scope = draft.state.scopes[scope_address]
     come = scope.tokens.get(edge.key, {})
-    come = {**come, source: (*come.get(source, ()), visit)}
-    is_complete = all(come.get(name) for name in edge.sources)
-    if is_complete:
-        come = {name: queue[1:] for name, queue in come.items()}
-    _keep_tokens(draft, scope, edge.key, come)
-    if is_complete:
-        go(draft, scope_address, edge.target)
+    come = {**come, source: (*come.get(source, ()), token)}
+    if all(come.get(name) for name in edge.sources):
+        _meet(draft, scope, edge, come)
+    else:
+        _keep_tokens(draft, scope, edge.key, come)
+
+
+def give_back_tokens(draft: Draft, visit: Visit, approval: Approval) -> None:
+    """Undo the meeting at which a visit began: the tokens wait again, but for those of one approval."""
+    scope = draft.state.scopes[visit.scope]
+    come = dict(scope.tokens.get(visit.join or "", {}))
+    for source, token in visit.met.items():
+        if all(each.gate != approval.gate for each in token.approvals):
+            come[source] = (token, *come.get(source, ()))
+    if visit.join is not None:
+        _keep_tokens(draft, scope, visit.join, come)
 
 
 def release_starved(draft: Draft, scope: Scope) -> bool:
@@ -283,8 +319,7 @@ def release_starved(draft: Draft, scope: Scope) -> bool:
     edge = next((edge for edge in starved if edge.join == "arrived"), starved[0])
     come = scope.tokens[edge.key]
     if edge.join == "arrived":
-        _keep_tokens(draft, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
-        go(draft, scope.address, edge.target)
+        _meet(draft, scope, edge, come)
         return True
     missing = [name for name in edge.sources if name not in come]
     message = (
@@ -297,7 +332,16 @@ def release_starved(draft: Draft, scope: Scope) -> bool:
     return True
 
 
-def _keep_tokens(draft: Draft, scope: Scope, key: str, come: Mapping[str, tuple[str, ...]]) -> None:
+def _meet(draft: Draft, scope: Scope, edge: Edge, come: Mapping[str, tuple[Token, ...]]) -> None:
+    _keep_tokens(draft, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
+    met = {name: queue[0] for name, queue in come.items() if queue}
+    covered = approvals.of_tokens(met.values())
+    go(draft, scope.address, edge.target, covered=covered, join=edge.key, met=met)
+
+
+def _keep_tokens(
+    draft: Draft, scope: Scope, key: str, come: Mapping[str, tuple[Token, ...]]
+) -> None:
     tokens = {other: kept for other, kept in scope.tokens.items() if other != key}
     left = {name: queue for name, queue in come.items() if queue}
     if left:

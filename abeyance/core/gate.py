@@ -6,16 +6,23 @@ composite, at every answer; what other units wait for does not concern it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from abeyance.core import items, ledger, recall, template
+from abeyance.core import approvals, authority, items, ledger, recall, template
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json, rfc3339
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked, key_of
 from abeyance.core.ledger import Interrupt, Parent, Settled, SettledStatus
-from abeyance.core.model import END, GraphSpec, Kind, Question
+from abeyance.core.model import (
+    END,
+    Ask,
+    GraphSpec,
+    InterruptNode,
+    Kind,
+    Question,
+)
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Phase, Visit
 
@@ -34,14 +41,22 @@ def open_question(
     `{field}` in the prompt and the reason is filled.
     """
     values = items.values_of(draft.state, visit)
-    shown = replace(
-        question,
-        prompt=template.fill(question.prompt, values),
-        reason=template.fill_all(question.reason, values),
+    capability = authority.asked_for(
+        draft.graph(visit.scope), visit.node, question.requested_capability
     )
-    ask(draft, visit, Asked(question=shown, kind=kind))
+    question = replace(question, requested_capability=capability)
+    fields = approvals.shown_by(question, values)
+    ask(draft, visit, Asked(question=_filled(question, values), kind=kind), fields=fields)
     draft.put_visit(
         replace(draft.state.visits[visit.address], phase=Phase.WAITING, started_at=draft.now)
+    )
+
+
+def _filled(question: Question, values: Mapping[str, Json]) -> Question:
+    return replace(
+        question,
+        prompt=template.fill(question.prompt, values)[:_LONGEST_PROMPT],
+        reason=template.fill_all(question.reason, values),
     )
 
 
@@ -51,6 +66,7 @@ def ask(
     asked: Asked,
     *,
     parents: tuple[Parent, ...] = (),
+    fields: Mapping[str, str] | None = None,
 ) -> None:
     """Open an interrupt of a visit, with a question that is shown as it is.
 
@@ -62,13 +78,21 @@ def ask(
     address = visit.address
     if asked.process is not None:
         address = str(Address.parse(address).child("process", asked.process))
-    prompt = question.prompt[:_LONGEST_PROMPT]
+    bound = ledger.content_of(question)
+    question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
         deadline = draft.after(question.timeout)
     ordinal = visit.asked.get(asked.key, 0) + 1
     id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind)
-    draft.put_visit(replace(visit, asked={**visit.asked, asked.key: ordinal}))
+    draft.put_visit(
+        replace(
+            visit,
+            asked={**visit.asked, asked.key: ordinal},
+            bound={**visit.bound, asked.key: bound},
+            bound_at=items.version_of(state, visit),
+        )
+    )
     number = draft.tell(
         "interrupt.opened",
         address,
@@ -85,7 +109,7 @@ def ask(
         name=question.name,
         kind=kind,
         address=address,
-        prompt=prompt,
+        prompt=question.prompt,
         reason=question.reason,
         payload=question.payload,
         response_schema=question.response_schema,
@@ -93,14 +117,79 @@ def ask(
         created_at=draft.now,
         deadline=deadline,
         on_timeout=question.on_timeout,
-        digest=ledger.digest_of(
-            question.name, address, prompt, question.reason, question.response_schema
-        ),
+        digest=ledger.digest_of(address, question),
         number=number,
         key=asked.key,
         parents=(*parents, *_units_around(draft, visit.scope)),
+        fields=fields or {},
     )
     draft.change(ledger=draft.state.ledger.with_opened(opened))
+
+
+def ask_anew(
+    draft: Draft, interrupt: Interrupt, question: Question, fields: Mapping[str, str] | None = None
+) -> None:
+    """Show what an open interrupt asks as it is now. It keeps its id and deadline, and who answers what
+    was shown before gets `stale`.
+    """
+    question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
+    digest = ledger.digest_of(interrupt.address, question)
+    if digest == interrupt.digest:
+        return
+    shown = replace(
+        interrupt,
+        prompt=question.prompt,
+        reason=question.reason,
+        payload=question.payload,
+        response_schema=question.response_schema,
+        requested_capability=question.requested_capability,
+        digest=digest,
+        fields=fields or {},
+    )
+    book = draft.state.ledger
+    draft.change(ledger=replace(book, open={**book.open, interrupt.id: shown}))
+    draft.tell("interrupt.changed", shown.address, id=shown.id, name=shown.name)
+
+
+def rebind(draft: Draft, visit: str, asked: Asked) -> None:
+    """Remember what a question of code shows that was open already when it was asked again."""
+    known = draft.state.visits[visit]
+    bound = {**known.bound, asked.key: ledger.content_of(asked.question)}
+    at = items.version_of(draft.state, known)
+    draft.put_visit(replace(known, bound=bound, bound_at=at))
+
+
+def show_edited(draft: Draft, scope: str) -> None:
+    """People have edited the values of a scope: what is asked there about them is asked as they are now.
+
+    Code that asks is run again up to its question, as it is after an answer.
+    """
+    graph = draft.graph(scope)
+    for entry in list(draft.state.ledger.open.values()):
+        visit = draft.state.visits[entry.visit]
+        if visit.scope != scope or entry.kind not in {"question", "rule"}:
+            continue
+        if (declared := _declared(graph, visit, entry)) is not None:
+            values = items.values_of(draft.state, visit)
+            capability = entry.requested_capability
+            declared = replace(declared, requested_capability=capability)
+            fields = approvals.shown_by(declared, values)
+            ask_anew(draft, entry, _filled(declared, values), fields)
+        elif visit.call is None and visit.phase is Phase.WAITING:
+            draft.put_visit(replace(visit, phase=Phase.READY))
+
+
+def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> Question | None:
+    """The question of a graph that was opened; None for one that code asked."""
+    if entry.kind == "rule":
+        asks = (action for rule in graph.rules_on(visit.node) for action in rule.actions)
+        found = [each.question for each in asks if isinstance(each, Ask)]
+        return next((each for each in found if each.name == entry.name), None)
+    match graph.nodes[visit.node]:
+        case InterruptNode(question=question):
+            return question
+        case _:
+            return None
 
 
 def unit(run_id: str, address: str, reason: Json = None) -> Parent:
@@ -140,7 +229,9 @@ def answer(
         items.forget_counts(draft, visit)
     # A snapshot that was written before questions had keys has none.
     key = interrupt.key or key_of(interrupt.kind, interrupt.name)
-    visit = replace(visit, answers={**visit.answers, key: value})
+    visit = approvals.grant(replace(visit, answers={**visit.answers, key: value}), interrupt)
+    if by != TIMEOUT and interrupt.kind not in {"static", "error"}:
+        visit = approvals.hear(draft, visit, interrupt.requested_capability)
     waits = any(entry.visit == visit.address for entry in draft.state.ledger.open.values())
     if visit.phase is Phase.WAITING and (visit.composite or not waits):
         visit = replace(visit, phase=Phase.READY)

@@ -118,6 +118,16 @@ def put_result(draft: Draft, visit: Visit, result: Json) -> None:
         put_item(draft, visit.scope, visit.members[-1], replace(item, result=result))
 
 
+def hear(
+    draft: Draft, scope: str, members: tuple[Member, ...], heard: tuple[str | None, ...]
+) -> None:
+    """Remember for an item of a fan-out what its visits have heard of people."""
+    if members and heard:
+        item = item_of(draft.state, scope, members[-1])
+        known = tuple(dict.fromkeys([*item.heard, *heard]))
+        put_item(draft, scope, members[-1], replace(item, heard=known))
+
+
 def unreachable(state: RunState, visit: Visit, fields: Mapping[str, Json]) -> list[str]:
     """Those of the fields that cannot be set so: an item can only add to what is gathered by adding."""
     if not visit.members:

@@ -18,6 +18,7 @@ from abeyance.errors import Code, Refusal
 _REMEMBERED: Final = 100
 _HASH_CHARS: Final = 16
 _SHOWN_CHARS: Final = 200
+_UNSAID: Final = frozenset({"now", "key", "capabilities"})
 
 
 def is_repeat(known: Mapping[str, str], event: events.Event) -> bool:
@@ -48,7 +49,8 @@ def remember(draft: Draft, event: events.Event) -> None:
 
 
 def _order(event: events.Paused | events.Resumed | events.CancelRequested) -> str:
-    said = {name: value for name, value in asdict(event).items() if name not in ("now", "key")}
+    # What an actor may do can change between two calls that are the same.
+    said = {name: value for name, value in asdict(event).items() if name not in _UNSAID}
     return _hash([type(event).__name__, said])
 
 

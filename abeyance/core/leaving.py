@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from abeyance.core import (
+    approvals,
     ending,
     fanout,
     flow,
@@ -42,12 +43,16 @@ from abeyance.core.model import (
     Retry,
     When,
 )
-from abeyance.core.state import Failure, Phase, Visit, Way
+from abeyance.core.state import Approval, Failure, Phase, Token, Visit, Way
 from abeyance.errors import FailureCode
 
 
-def start_scope(draft: Draft, scope_address: str, source: str) -> None:
-    """Fire the edges out of START. If no condition holds, the graph fails."""
+def start_scope(
+    draft: Draft, scope_address: str, source: str, covered: tuple[Approval, ...] = ()
+) -> None:
+    """Fire the edges out of START. If no condition holds, the graph fails. `covered` are the approvals
+    that the graph begins under.
+    """
     graph = draft.graph(scope_address)
     fired = _fired(graph, source, draft.state.scopes[scope_address].values, ())
     if fired is None:
@@ -60,9 +65,10 @@ def start_scope(draft: Draft, scope_address: str, source: str) -> None:
         return
     for edge in fired:
         if len(edge.sources) > 1:
-            flow.put_token(draft, scope_address, edge, source, scope_address)
+            token = Token(visit=scope_address, approvals=covered)
+            flow.put_token(draft, scope_address, edge, source, token)
         else:
-            flow.go(draft, scope_address, edge.target)
+            flow.go(draft, scope_address, edge.target, covered=covered)
 
 
 def finish(draft: Draft, visit: Visit, event: NodeFinished) -> None:
@@ -125,7 +131,7 @@ def _hold_back(draft: Draft, visit: Visit, event: NodeFinished) -> bool:
         return False
     draft.put_scope(replace(scope, guards=scope.guards + 1))
     _drop(draft, visit)
-    flow.enter(draft, visit.scope, visit.node, members=visit.members)
+    flow.enter(draft, visit.scope, visit.node, members=visit.members, covered=visit.approvals)
     return True
 
 
@@ -228,7 +234,13 @@ def merge(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> Visit | No
     except patch.PatchError as error:
         flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
         return None
-    return trail.changing(visit, before, changes) if changes else visit
+    if not changes:
+        return visit
+    covered = approvals.changed(
+        draft, visit.scope, visit.members, before, own=visit.approvals, heard=visit.heard
+    )
+    items.hear(draft, visit.scope, visit.members, visit.heard)
+    return replace(trail.changing(visit, before, changes), approvals=covered)
 
 
 def _leave(draft: Draft, visit: Visit, way: Way) -> None:
@@ -264,12 +276,19 @@ def _obey(draft: Draft, visit: Visit, decision: Decision) -> None:
         case HaltRun(reason=reason):
             ending.begin(draft, "halted", reason)
         case Retry():
-            flow.enter(draft, visit.scope, visit.node, members=visit.members, results=visit.results)
+            flow.enter(
+                draft,
+                visit.scope,
+                visit.node,
+                members=visit.members,
+                results=visit.results,
+                covered=visit.approvals,
+            )
         case GoTo(node=node):
             flow.go_instead(draft, visit, node)
         case Parallel(nodes=nodes):
             for node in nodes:
-                flow.go(draft, visit.scope, node, members=visit.members)
+                flow.go(draft, visit.scope, node, members=visit.members, covered=visit.approvals)
         case _:
             assert_never(decision)
 
@@ -307,8 +326,9 @@ def _fire(draft: Draft, visit: Visit, fired: tuple[Edge, ...], routed: tuple[str
         if edge.is_join and visit.members:
             fanout.reach(draft, visit, edge)
         elif len(edge.sources) > 1:
-            flow.put_token(draft, visit.scope, edge, visit.node, visit.address)
+            token = Token(visit=visit.address, approvals=visit.approvals)
+            flow.put_token(draft, visit.scope, edge, visit.node, token)
         else:
-            flow.go(draft, visit.scope, edge.target, members=visit.members)
+            flow.go(draft, visit.scope, edge.target, members=visit.members, covered=visit.approvals)
     for target in dict.fromkeys(routed):
-        flow.go(draft, visit.scope, target, members=visit.members)
+        flow.go(draft, visit.scope, target, members=visit.members, covered=visit.approvals)

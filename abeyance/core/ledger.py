@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from abeyance.core.canonical import Json, canonical, rfc3339, sha256, size, why_not_json
 from abeyance.core.events import Responded
-from abeyance.core.model import Kind, OnTimeout
+from abeyance.core.model import Kind, OnTimeout, Question
 from abeyance.core.policy import TIMEOUT
 from abeyance.errors import Code, Refusal
 
@@ -42,6 +42,7 @@ class Interrupt:
     """An open question. `number` is that of the fact which opened it: it breaks ties of time.
 
     `key` is the question's among those of its visit. `parents` go from the nearest to the outermost.
+    `fields` are hashes of what it shows of the values, by their paths.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Interrupt:
     number: int
     key: str = ""
     parents: tuple[Parent, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,17 +129,24 @@ def interrupt_id(
     return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
-def digest_of(name: str, address: str, prompt: str, reason: Json, response_schema: Json) -> str:
-    """The hash of what a person is shown, which they may send back with their answer."""
-    return sha256(
-        {
-            "name": name,
-            "address": address,
-            "prompt": prompt,
-            "reason": reason,
-            "response_schema": response_schema,
-        }
-    )
+def digest_of(address: str, question: Question) -> str:
+    """The hash of all that a person is shown, which they may send back with their answer."""
+    return sha256({"address": address, "name": question.name, **_content(question)})
+
+
+def content_of(question: Question) -> str:
+    """The hash of what a question says, without who asks it and which capability it takes."""
+    return sha256({**_content(question), "requested_capability": None})
+
+
+def _content(question: Question) -> dict[str, Json]:
+    return {
+        "prompt": question.prompt,
+        "reason": question.reason,
+        "payload": question.payload,
+        "response_schema": question.response_schema,
+        "requested_capability": question.requested_capability,
+    }
 
 
 def settle(
@@ -222,6 +231,12 @@ def judge(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
     first = refusals[0][1]
     if len(event.answers) == 1:
         raise first
+    if first.code is Code.CAPABILITY_REQUIRED:
+        lacking = [refusal.details.get("capabilities", ()) for _, refusal in refusals]
+        first.details = {
+            **first.details,
+            "capabilities": sorted({name for names in lacking for name in names}),
+        }
     refused = [
         {"interrupt_id": id_, "code": str(refusal.code), "detail": refusal.message}
         for id_, refusal in refusals
@@ -267,6 +282,7 @@ def _judge_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Rece
             f"{entry.requested_capability!r}. The interrupt stays as it is.",
             interrupt_id=id_,
             capability=entry.requested_capability,
+            capabilities=[entry.requested_capability],
         )
     if (fault := why_not_json(answer)) is not None:
         raise Refusal(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Literal
 
-from abeyance.core import events, gate, items, ledger, recourse, trail
+from abeyance.core import approvals, events, gate, items, ledger, recourse, trail
 from abeyance.core.canonical import Json, canonical
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked
@@ -27,9 +27,14 @@ _NAMES: Final[dict[str, Literal["interrupt_before", "interrupt_after"]]] = {
 
 def ask(draft: Draft, visit: Visit) -> None:
     """Show the values before or after a visit's node, as its stage says, and wait."""
+    waiting = replace(visit, phase=Phase.WAITING, started_at=draft.now)
+    gate.ask(draft, waiting, Asked(question=_question(draft, visit), kind="static"))
+
+
+def _question(draft: Draft, visit: Visit) -> Question:
     values = items.values_of(draft.state, visit)
     version = items.version_of(draft.state, visit)
-    question = Question(
+    return Question(
         name=_NAMES[visit.stage],
         prompt=(
             f"{visit.stage.capitalize()} {visit.node!r}: let the run go on (null), "
@@ -38,8 +43,6 @@ def ask(draft: Draft, visit: Visit) -> None:
         payload={"values": dict(values), "version": version, "node": visit.node},
         response_schema=_answers(draft.graph(visit.scope)),
     )
-    waiting = replace(visit, phase=Phase.WAITING, started_at=draft.now)
-    gate.ask(draft, waiting, Asked(question=question, kind="static"))
 
 
 def take(draft: Draft, interrupt: ledger.Interrupt, answer: Json, by: str) -> None:
@@ -56,11 +59,23 @@ def take(draft: Draft, interrupt: ledger.Interrupt, answer: Json, by: str) -> No
     if not fields:
         return
     items.set_fields(draft, visit, fields)
+    # After a gate it is asked again, whatever was edited.
+    visit = approvals.spoiled(visit)
     draft.tell("run.values_edited", visit.address, by, fields=sorted(fields))
     visit = trail.changing(visit, before, fields)
     if visit.way is not None:
         visit = replace(visit, way=replace(visit.way, is_stale=True))
     draft.put_visit(visit)
+    tell_edited(draft, visit.scope, besides=interrupt.id)
+
+
+def tell_edited(draft: Draft, scope: str, *, besides: str | None = None) -> None:
+    """People have edited the values of a scope: what is open or was approved there takes note."""
+    approvals.edited(draft, scope)
+    gate.show_edited(draft, scope)
+    for entry in list(draft.state.ledger.open.values()):
+        if entry.kind == "static" and entry.scope == scope and entry.id != besides:
+            gate.ask_anew(draft, entry, _question(draft, draft.state.visits[entry.visit]))
 
 
 def passed(visit: Visit) -> Visit:

@@ -25,6 +25,7 @@ from typing import assert_never
 
 from abeyance.core import (
     asking,
+    authority,
     burden,
     closing,
     deadlines,
@@ -121,10 +122,14 @@ def may_rotate(state: RunState) -> bool:
 
 
 def _refuse(state: RunState, event: events.Event) -> None:
-    keys.is_repeat(state.controls, event)
+    if keys.is_repeat(state.controls, event):
+        return
+    if not isinstance(event, events.Responded | events.DeadlineEdited):
+        authority.refuse(state, event)
     match event:
         case events.Responded():
             ledger.judge(state.ledger, event)
+            authority.refuse(state, event)
             looks.refuse(state, event)
             burden.refuse_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
@@ -141,6 +146,9 @@ def _refuse(state: RunState, event: events.Event) -> None:
             edits.refuse_values(state, event)
             burden.refuse_patch(state, event)
         case events.DeadlineEdited():
+            # What is not open, or not there, is told first.
+            edits.open_interrupt(state.ledger, event.interrupt_id)
+            authority.refuse(state, event)
             edits.refuse_deadline(state, event)
         case _:
             pass

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import items, media, recall
+from abeyance.core import approvals, authority, items, media, recall
 from abeyance.core.address import Address
 from abeyance.core.canonical import size, why_not_json
 from abeyance.core.draft import Draft
@@ -26,7 +26,8 @@ from abeyance.core.events import (
 )
 from abeyance.core.mailbox import UndeliveredReason, cut
 from abeyance.core.model import GraphSpec, SubgraphNode
-from abeyance.core.state import Limits, Phase, RunState, Visit
+from abeyance.core.policy import Principal
+from abeyance.core.state import Limits, Phase, RunState, Step, Visit
 from abeyance.errors import Code, Refusal
 
 DIRECTIVES: Final = frozenset(
@@ -48,7 +49,9 @@ def refuse(state: RunState, message: Message) -> None:
             f"The run is {state.status} and reads no more messages.",
             run_status=str(state.status),
         )
+    authority.refuse_directive(state, message)
     _refuse_unknown_target(state, message)
+    _refuse_to_wait_behind_a_gate(state, message)
     state.mailbox.refuse_if_full(state.limits.max_queue_size, message)
 
 
@@ -122,8 +125,7 @@ def _names(state: RunState, visit: Visit) -> set[str]:
 def read_at_start(draft: Draft, visit: Visit) -> Visit:
     """What a function with an inbox is handed when its visit starts for the first time."""
     found = tuple(for_visit(draft.state, visit))
-    _deliver(draft, visit, found)
-    return replace(visit, inbox=found)
+    return replace(_deliver(draft, visit, found), inbox=found)
 
 
 def taken(draft: Draft, event: MessagesTaken) -> None:
@@ -134,7 +136,7 @@ def taken(draft: Draft, event: MessagesTaken) -> None:
     wanted = max(0, event.upto - len(visit.taken))
     found = tuple(for_visit(draft.state, visit))[:wanted]
     if found:
-        _deliver(draft, visit, found)
+        visit = _deliver(draft, visit, found)
         draft.put_visit(replace(visit, taken=(*visit.taken, *found)))
 
 
@@ -162,13 +164,18 @@ def cleared(draft: Draft, event: MessagesCleared) -> None:
         draft.tell("messages.cleared", actor=event.actor, count=len(unread))
 
 
-def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> None:
+def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> Visit:
+    """The visit, that has been told these messages."""
     if not messages:
-        return
+        return visit
     draft.change(mailbox=draft.state.mailbox.without(messages), last_activity_at=draft.now)
     draft.count(messages_delivered=len(messages))
     for message in messages:
         draft.tell("message.delivered", visit.address, message_id=message.message_id)
+    senders = [Principal(subject=m.sender, capabilities=m.capabilities) for m in messages]
+    if all(not authority.missing(draft.state, sender) for sender in senders):
+        return visit
+    return approvals.hear(draft, visit, None)
 
 
 def report(draft: Draft, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:
@@ -273,6 +280,31 @@ def _refuse_unknown_target(state: RunState, message: Message) -> None:
         f"in it. There are the nodes {', '.join(map(repr, sorted(_nodes(state.spec))))}.",
         message_id=message.message_id,
     )
+
+
+def _refuse_to_wait_behind_a_gate(state: RunState, message: Message) -> None:
+    """Between an accepted answer and the start of what it allowed nothing else may be applied."""
+    target = message.target
+    if target is None or message.action not in DIRECTIVES:
+        return
+    if any(target in (visit.address, visit.node, visit.scope) for visit in state.visits.values()):
+        return
+    if any(target in (step.node, step.address) for step in _last_steps(state)):
+        return
+    name = target if target in state.spec.every_node else Address.parse(target).segments[-1].id
+    if name in state.spec.behind_questions():
+        raise Refusal(
+            Code.ACTION_NOT_ALLOWED,
+            f"{message.action!r} would wait for {target!r}, which lies behind a question of "
+            f"{state.spec.name!r}: nothing may be applied between an answer and what it allows. Send it "
+            "when the run is there, or answer otherwise.",
+            message_id=message.message_id,
+        )
+
+
+def _last_steps(state: RunState) -> Iterator[Step]:
+    for scope in state.scopes.values():
+        yield from scope.trail[-1:]
 
 
 def _refuse_foreign_media(state: RunState, message: Message) -> None:

@@ -53,7 +53,8 @@ class FunctionNode:
 
     `retries` counts the attempts after the first. `to` names the targets that a returned `Goto` or
     `Send` may have. `reads_inbox`: it is handed the messages that are there when it starts. `guarded`: it
-    is run again, rather than left, while messages for it are unread.
+    is run again, rather than left, while messages for it are unread. `asks` are the capabilities that
+    its code may ask for, as names or as patterns such as `tenant:*:approve`.
     """
 
     kind: Literal["function"] = "function"
@@ -67,6 +68,7 @@ class FunctionNode:
     to: tuple[str, ...] = ()
     reads_inbox: bool = False
     guarded: bool = False
+    asks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class SubgraphNode:
     `agent`: the graph is that of an agent. It is then handed all values around it, with the item of a
     fan-out and what a person said, in its field `input`. `result` is the field of it that is the result
     of a tool call. The fields that `remembers` names begin as the last visit of the node left them.
+    `asks` are the capabilities that may be asked for before the graph is entered.
     """
 
     kind: Literal["subgraph"] = "subgraph"
@@ -102,6 +105,7 @@ class SubgraphNode:
     agent: bool = False
     result: str | None = None
     remembers: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
 
 
 Node: TypeAlias = FunctionNode | InterruptNode | SubgraphNode
@@ -329,6 +333,60 @@ class GraphSpec:
         own = [each.question for each in asking if isinstance(each, InterruptNode | Ask)]
         nested = [node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode)]
         return (*own, *(question for graph in nested for question in graph.questions))
+
+    def asks_of(self, node: str) -> tuple[str, ...]:
+        """The capabilities that a node says its questions ask for."""
+        match self.nodes.get(node):
+            case InterruptNode(question=Question(requested_capability=str() as capability)):
+                return (capability,)
+            case FunctionNode(asks=asks) | SubgraphNode(asks=asks):
+                return asks
+            case _:
+                return ()
+
+    @property
+    def guarded_by(self) -> tuple[str, ...]:
+        """Every capability that anything in the graph can ask for, sorted; patterns as they are written.
+
+        Who changes what was approved must be allowed to approve it: to change the course of a run takes
+        all of these, for its whole life.
+        """
+        found = {question.requested_capability for question in self.questions}
+        for name, node in self.nodes.items():
+            found.update(self.asks_of(name))
+            if isinstance(node, SubgraphNode):
+                found.update(node.graph.guarded_by)
+        return tuple(sorted(name for name in found if name is not None))
+
+    def behind_questions(self) -> frozenset[str]:
+        """The nodes, also of the graphs in it, that can be reached only or also by way of a question."""
+        asking = [name for name in self.nodes if self._asks(name)]
+        behind: set[str] = set()
+        while asking:
+            found = self.successors(asking.pop()) - behind
+            behind |= found
+            asking += found
+        for name, node in self.nodes.items():
+            if isinstance(node, SubgraphNode):
+                behind |= node.graph.every_node if name in behind else node.graph.behind_questions()
+        return frozenset(behind)
+
+    @property
+    def every_node(self) -> frozenset[str]:
+        """The names of all nodes, also of the graphs in it."""
+        inner = [node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode)]
+        return frozenset(self.nodes).union(*(graph.every_node for graph in inner))
+
+    def _asks(self, name: str) -> bool:
+        node = self.nodes[name]
+        by_rule = any(isinstance(act, Ask) for rule in self.rules_on(name) for act in rule.actions)
+        match node:
+            case InterruptNode():
+                return True
+            case SubgraphNode(graph=graph):
+                return by_rule or bool(node.asks or graph.questions or graph.guarded_by)
+            case FunctionNode():
+                return by_rule or bool(node.asks)
 
     def successors(self, source: str) -> frozenset[str]:
         """Every node that may run because of `source`, in whatever way."""

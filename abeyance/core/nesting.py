@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from abeyance.core import flow, items, leaving, patch, recall
+from abeyance.core import approvals, flow, items, leaving, patch, recall
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.draft import Draft
@@ -23,11 +23,8 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
     """Walk a node's graph for a visit."""
     outer = draft.state.scopes[visit.scope]
     values = items.values_of(draft.state, visit)
-    given = {
-        target: values[source]
-        for target, source in _inputs(draft.graph(visit.scope), node, values).items()
-        if source in values
-    }
+    inputs = _inputs(draft.graph(visit.scope), node, values)
+    given = {target: values[source] for target, source in inputs.items() if source in values}
     kind = "agent" if node.agent else "graph"
     address = str(Address.parse(visit.address).child(kind, node.graph.name))
     initial = {**node.defaults, **given, **recall.remembered(draft.state, visit)}
@@ -57,7 +54,7 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
             given=given,
         )
     )
-    leaving.start_scope(draft, address, START)
+    leaving.start_scope(draft, address, START, approvals.handed_in(visit.approvals, inputs))
 
 
 def close(draft: Draft) -> bool:

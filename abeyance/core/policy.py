@@ -8,6 +8,7 @@ principal and is `temporal`, with no capability.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 EVERYTHING = "*"
@@ -26,6 +27,17 @@ class Principal:
         return (
             capability is None or capability in self.capabilities or EVERYTHING in self.capabilities
         )
+
+    def lacks(self, wanted: Iterable[str | None]) -> tuple[str, ...]:
+        """Those of several capabilities that the principal does not have, each once, sorted.
+
+        A pattern such as `tenant:*:approve` stands for every capability that fits it, so that only
+        who may do everything has it.
+        """
+        if EVERYTHING in self.capabilities:
+            return ()
+        missing = {name for name in wanted if name is not None and not self.may(name)}
+        return tuple(sorted(missing | {name for name in wanted if name and EVERYTHING in name}))
 
 
 TEMPORAL = Principal(subject="temporal")

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import takewhile
 from typing import assert_never
 
 from abeyance.core import (
+    approvals,
     asking,
     burden,
+    fanout,
     flow,
     gate,
     items,
@@ -29,7 +32,7 @@ from abeyance.core.draft import Draft
 from abeyance.core.effects import RunNode, Yield
 from abeyance.core.events import NodeFinished, key_of
 from abeyance.core.model import FunctionNode, InterruptNode, SubgraphNode
-from abeyance.core.state import Phase, RunState, Visit
+from abeyance.core.state import Approval, Phase, RunState, Visit
 
 _ORDER_BYTES = 2_000
 """What an order to run a visit takes beside the values, answers and journal that it carries."""
@@ -95,7 +98,13 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
             )
             leaving.finish(draft, visit, event)
             return True
-    match draft.state.node_of(visit):
+    node = draft.state.node_of(visit)
+    if not (visit.starts or visit.returned is not None or isinstance(node, InterruptNode)):
+        if (void := approvals.void(draft.state, visit)) is not None:
+            _ask_again(draft, visit, void)
+            return True
+        visit = approvals.begun(visit)
+    match node:
         case _ if visit.returned is not None:
             return _go_out(draft, visit, visit.returned, has_place=has_place)
         case FunctionNode() as node:
@@ -128,7 +137,9 @@ def _recover(draft: Draft, visit: Visit) -> bool:
         case "retry" if isinstance(draft.state.node_of(visit), SubgraphNode):
             # Its graph begins anew, and what is asked in it has to have ids of its own.
             draft.drop_visit(visit.address)
-            flow.enter(draft, visit.scope, visit.node, members=visit.members)
+            flow.enter(
+                draft, visit.scope, visit.node, members=visit.members, covered=visit.approvals
+            )
         case "retry":
             draft.put_visit(replace(visit, returned=None))
         case "skip":
@@ -178,6 +189,7 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
             values=items.values_of(draft.state, visit),
             answers=burden.answers_of(draft.state, visit),
             own=visit.answers,
+            bound=_bound(draft.state, visit),
             journal=visit.journal,
             saved=visit.saved,
             interrupted=visit.interrupted,
@@ -190,6 +202,32 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
         )
     )
     return True
+
+
+def _bound(state: RunState, visit: Visit) -> Mapping[str, str]:
+    """What the answered gates of a visit's own code showed, if the values have changed since."""
+    if visit.call is not None or visit.bound_at == items.version_of(state, visit):
+        return {}
+    gates = {each.key for each in visit.approvals if each.gate == visit.address}
+    return {key: hash_ for key, hash_ in visit.bound.items() if key in gates & {*visit.answers}}
+
+
+def _ask_again(draft: Draft, visit: Visit, void: Approval) -> None:
+    """Do not begin a visit that differs from what its gate showed: ask at the gate again."""
+    while visit.scope != void.scope:
+        visit = draft.state.visits[str(draft.state.scopes[visit.scope].visit)]
+    reason = f"{void.node!r} is asked again: what it showed has changed since it was answered"
+    draft.tell("interrupt.reopened", void.gate, node=void.node, before=visit.address)
+    flow.leave_unit(draft, visit, reason)
+    flow.give_back_tokens(draft, visit, void)
+    if len(visit.members) > len(void.members):
+        fanout.abandon(draft, void.scope, visit.members[len(void.members)], reason)
+    kept = takewhile(lambda each: each.gate != void.gate, visit.approvals)
+    flow.enter(draft, void.scope, void.node, members=void.members, covered=tuple(kept))
+    if void.way is not None and void.scope in draft.state.scopes:
+        # Its code has run, and only the rule asks.
+        *_, again = draft.state.visits.values()
+        leaving.seek_anew(draft, again, void.way)
 
 
 def _go_out(draft: Draft, visit: Visit, changes: Mapping[str, Json], *, has_place: bool) -> bool:

@@ -121,12 +121,43 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """A question with a capability that was answered, and that covers what the answer led to.
+
+    `gate` is the address of the visit that asked, which was of `node` in `scope`, within the items of
+    `members`; `key` is that of its question. `shown` are hashes of what people saw of the values, by
+    path. `begun`: what the answer allowed has begun; until then nothing that was shown may change
+    unseen. `broken`: a person has changed values since, so the question is asked again. `way` is where
+    the visit led whose rule asked.
+    """
+
+    gate: str
+    scope: str
+    node: str
+    capability: str
+    key: str = ""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    members: tuple[Member, ...] = ()
+    begun: bool = False
+    broken: bool = False
+    way: Way | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """That a visit has come to a join, and the approvals that cover it."""
+
+    visit: str
+    approvals: tuple[Approval, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """One item of a fan-out: what its visits changed, said and reached so far.
 
     `reached` are the joins that it came to; `left`: a goto led out of the fan-out; `skipped`: a person
     skipped a visit that had failed. `changes` counts how often its values were changed. `result` is that
-    of a tool call.
+    of a tool call. `heard` is as that of its visits.
     """
 
     item: Json
@@ -138,17 +169,19 @@ class Item:
     answers: Mapping[str, Json] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
     result: Json = None
+    heard: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fan:
     """A fan-out that is under way. `joins` are where the graph gathers it, by the keys of the edges;
-    `outer` is the membership of the visit that sent it.
+    `outer` is the membership of the visit that sent it, and `approvals` are what covered that.
     """
 
     outer: tuple[Member, ...]
     joins: tuple[str, ...]
     items: tuple[Item, ...]
+    approvals: tuple[Approval, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +205,11 @@ class Visit:
     since; `guidance` is what a person said who had it run again, and `undo` takes back what it has
     changed so far. `call` says that it is the call of a tool, and `result` is what that has come to.
     `patch` is what its code had done when it last asked or failed, and counts if the visit ends so.
+
+    `approvals` cover it, the oldest first. `heard` are the capabilities under which people have told it
+    something, None for what anybody may say. `bound` are hashes of what its own questions showed, by
+    their keys, when the values were at `bound_at`. `join` is the key of the join at which it began, where
+    it took the tokens `met`, by their sources.
     """
 
     address: str
@@ -204,6 +242,12 @@ class Visit:
     call: Call | None = None
     result: Json = None
     patch: Mapping[str, Json] = field(default_factory=dict)
+    approvals: tuple[Approval, ...] = ()
+    heard: tuple[str | None, ...] = ()
+    bound: Mapping[str, str] = field(default_factory=dict)
+    bound_at: int = 0
+    join: str | None = None
+    met: Mapping[str, Token] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,12 +263,15 @@ class Todo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A visit of the trail of a scope: one that is over, and how to take back what it changed."""
+    """A visit of the trail of a scope: one that is over, how to take back what it changed, and the
+    approvals that covered it.
+    """
 
     node: str
     address: str
     undo: Undo
     size: int = 0
+    approvals: tuple[Approval, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +291,7 @@ class Scope:
     values: Mapping[str, Json]
     version: int = 1
     size: int = 0
-    tokens: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    tokens: Mapping[str, Mapping[str, tuple[Token, ...]]] = field(default_factory=dict)
     ordinals: Mapping[str, int] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
     uncounted: Mapping[str, int] = field(default_factory=dict)

@@ -9,7 +9,7 @@ stays as it was written.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from abeyance.core.canonical import Json, canonical
 
@@ -40,6 +40,21 @@ def fill_all(value: Json, values: Mapping[str, Json]) -> Json:
             return [fill_all(item, values) for item in value]
         case _:
             return value
+
+
+def paths(value: Json) -> Iterator[str]:
+    """The paths of all fields in the texts of a JSON value, whether or not there are such fields."""
+    match value:
+        case str():
+            yield from _FIELD.findall(value)
+        case Mapping():
+            for item in value.values():
+                yield from paths(item)
+        case list() | tuple():
+            for item in value:
+                yield from paths(item)
+        case _:
+            pass
 
 
 def look_up(values: Mapping[str, Json], path: str, missing: Json = None) -> Json:

@@ -50,7 +50,13 @@ def leave(draft: Draft, visit: Visit) -> None:
             draft.put_scope(replace(scope, trail=()))
         return
     undo = visit.undo or Undo()
-    step = Step(node=visit.node, address=visit.address, undo=undo, size=size(undo.fields))
+    step = Step(
+        node=visit.node,
+        address=visit.address,
+        undo=undo,
+        size=size(undo.fields),
+        approvals=visit.approvals,
+    )
     kept = (*scope.trail, step)[-MOST:]
     while kept and sum(each.size for each in kept) > _MOST_BYTES:
         kept = kept[1:]

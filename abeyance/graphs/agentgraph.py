@@ -94,6 +94,7 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
             timeout=agent.model_timeout,
             retries=agent.model_retries,
             to=(*nodes, MODEL_NODE),
+            asks=agent.asks,
             reads_inbox=True,
             guarded=True,
         ),
@@ -107,7 +108,7 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
     if agent.agents:
         _declare_entry(graph, agent)
     for each in agent.agents.values():
-        graph.declare(_nested(each), inner=lowered(each.agent, _task))
+        graph.declare(_nested(agent, each), inner=lowered(each.agent, _task))
     graph.edge(START, MODEL_NODE)
     if nodes:
         graph.edge(nodes, MODEL_NODE)
@@ -136,6 +137,7 @@ def _declare_tool(graph: Graph, agent: Agent, tool: Tool) -> None:
             retries=max(tool.retries, _LEAST_ATTEMPTS),
             heartbeat=tool.heartbeat,
             on_error=TellCaller(),
+            asks=_asks(agent, tool),
         ),
         NodeCode(function=ToolVisit(agent, tool.name).run, takes=2),
     )
@@ -149,6 +151,7 @@ def _declare_entry(graph: Graph, agent: Agent) -> None:
             to=tuple(agent.agents),
             retries=_LEAST_ATTEMPTS,
             on_error=TellCaller(),
+            asks=_asks(agent, *(each.tool for each in agent.agents.values())),
         ),
         NodeCode(function=Entry(agent).run, takes=2),
     )
@@ -167,7 +170,13 @@ def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
     )
 
 
-def _nested(each: AgentTool) -> SubgraphNode:
+def _asks(agent: Agent, *tools: Tool) -> tuple[str, ...]:
+    """What a call may ask for: in its tool's name, or in that of a hook of the agent."""
+    own = [capability for tool in tools for capability in tool.capabilities]
+    return tuple(dict.fromkeys([*own, *agent.asks]))
+
+
+def _nested(agent: Agent, each: AgentTool) -> SubgraphNode:
     return SubgraphNode(
         id=each.name,
         graph=stand_in(each.agent.name),
@@ -178,4 +187,5 @@ def _nested(each: AgentTool) -> SubgraphNode:
         result="output",
         on_error=TellCaller(),
         remembers=REMEMBERED if each.agent.remembers else (),
+        asks=_asks(agent, each.tool),
     )

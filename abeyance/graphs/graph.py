@@ -95,6 +95,7 @@ class Graph:
         local: bool = ...,
         on_error: str | None = ...,
         to: Sequence[str] = ...,
+        asks: str | Sequence[str] = ...,
     ) -> Callable[[NodeFunction], NodeFunction]: ...
 
     def node(
@@ -109,6 +110,7 @@ class Graph:
         local: bool = False,
         on_error: str | None = None,
         to: Sequence[str] = (),
+        asks: str | Sequence[str] = (),
     ) -> Any:
         """Declare a node: a function of (state), of (state, ctx) or of nothing.
 
@@ -122,7 +124,10 @@ class Graph:
         is given to another. `local=True` is for idempotent work of less than a minute: quicker, but it
         cannot be stopped, and cannot ask or keep steps. `on_error` is `fail`, `goto:<node>`, or
         `interrupt`: a person is asked whether to try again, to skip it with a patch, or to fail. `to`
-        names the targets of a returned `Goto` or `Send`.
+        names the targets of a returned `Goto` or `Send`. `asks` names the capabilities that its code
+        asks for (`ctx.interrupt(..., requested_capability=...)`), by name or by a pattern such as
+        `tenant:*:approve`; a question that names none asks for the first of them. To ask for another
+        fails the visit with `undeclared_capability`.
         """
 
         def declare(function: NodeFunction) -> NodeFunction:
@@ -150,6 +155,7 @@ class Graph:
                     local=local,
                     on_error=Fail() if on_error is None else intake.on_error(on_error, told),
                     to=intake.names(to, f"{told}, to="),
+                    asks=intake.capabilities(asks, told),
                     reads_inbox=reads_inbox(function),
                 )
             )

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from abeyance.core.canonical import Json
-from abeyance.core.events import Call, Message
+from abeyance.core.events import Asked, Call, Message
+from abeyance.core.ledger import content_of
 from abeyance.duration import Duration, seconds
 from abeyance.nodes.interrupts import Interrupt, OnTimeout, Suspended, lowered, typed_answer
 from abeyance.nodes.notebook import Notebook
@@ -78,7 +79,8 @@ class Context:
     `item` is that of a fan-out; `results`, after a join that gathered one, its items in order, each
     `{item, status}`. `resumed`: this visit has asked people before and was re-entered; `targets` are
     then the answers to its own questions, by name (`process/name` where a process asked), and
-    `saved_state` is the last state that it gave when it asked.
+    `saved_state` is the last state that it gave when it asked. `bound` are hashes of what was shown with
+    those of them that count only if it is the same now.
 
     `inbox` are the messages that were there for it when it started, if its function has a parameter of
     that name, or says `ctx.inbox` itself; `guidance` is what a person said who had the visit done again.
@@ -105,6 +107,7 @@ class Context:
     results: Any = None
     resumed: bool = False
     targets: Mapping[str, Any] = field(default_factory=dict)
+    bound: Mapping[str, str] = field(default_factory=dict)
     saved_state: Any = None
     inbox: Sequence[Message] = ()
     guidance: str | None = None
@@ -193,12 +196,17 @@ class Context:
         questions = [lowered(each) for each in asked]
         for question in questions:
             self.notebook.ask(question.key)
-        open_ = [question for question in questions if question.key not in self.targets]
+        open_ = [question for question in questions if not self._is_answered(question)]
         if open_:
             self.notebook.unanswered += [question.key for question in open_]
             kept = next((each.state for each in asked if each.state is not None), None)
             raise Suspended(open_, state if state is not None else kept)
         return {each.key: typed_answer(each, self.targets[each.key]) for each in asked}
+
+    def _is_answered(self, asked: Asked) -> bool:
+        # What was approved is what was shown: of other values the question is another.
+        shown = self.bound.get(asked.key)
+        return asked.key in self.targets and shown in {None, content_of(asked.question)}
 
     async def gather(self, *processes: Awaitable[Any]) -> list[Any]:
         """Run processes side by side, and return what they return, in order.

@@ -140,6 +140,12 @@ class Intake:
             return None
         return given
 
+    def capabilities(self, given: str | Iterable[str], told: str) -> tuple[str, ...]:
+        """The capabilities that code may ask for, as names or as patterns such as `tenant:*:approve`."""
+        names = self.names(given, f"{told}, asks=")
+        found = (self.capability(name, f"{told}, asks=,") for name in names)
+        return tuple(dict.fromkeys(name for name in found if name is not None))
+
     def on_error(self, given: object, told: str) -> OnError:
         """What happens when a node has failed."""
         match given:

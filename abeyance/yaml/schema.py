@@ -97,6 +97,7 @@ class FunctionForm(Form):
     to: Names = Field(
         default=[], description="the targets of a Goto or Send that the function returns"
     )
+    asks: Names = Field(default=[], description="the capabilities that the function asks for")
 
 
 class FunctionNodeForm(Form):

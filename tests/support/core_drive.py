@@ -43,7 +43,8 @@ from abeyance.core.state import Ending, Limits, Phase, RunState, Visit
 from abeyance.errors import Refusal
 
 T0 = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
-ADA = Principal(subject="ada")
+ADA = Principal(subject="ada", capabilities=("runs:control",))
+"""Somebody who may control runs, and approve nothing."""
 
 SNAPSHOT: TypeAdapter[RunState] = TypeAdapter(RunState)
 
@@ -276,9 +277,10 @@ class Drive:
         self.feed(events.MessageSent, message=message, signalled=signalled)
 
     def direct(self, action: str, text: str = "", **about: Any) -> None:
-        """Ada, who has the capabilities that she is given, sends a directive."""
+        """Ada, who may control runs and has the capabilities that she is given, sends a directive."""
         self.directives += 1
-        self.send(f"d{self.directives}", text, action=action, **about)
+        given = (*ADA.capabilities, *about.pop("capabilities", ()))
+        self.send(f"d{self.directives}", text, action=action, capabilities=given, **about)
 
     def rejected(self) -> list[tuple[str, str]]:
         """Id and code of what was sent and came to nothing."""

@@ -1,0 +1,139 @@
+"""Who may change the course of a run: who may approve what it asks, for the whole of its life.
+
+A *change of course* is whatever a person does to a run's values or way other than by answering a question
+as it was asked. It takes `runs:control` and every capability that the run's graph can ask for, whether or
+not a question is open: what was approved must be what runs. It is refused when it comes, and, where it
+has to wait for its place, looked at once more when it is carried out.
+
+Who comes around the API, through Temporal's own namespace, names no principal and is trusted with the
+rest of the run; only what is open at that moment is not theirs to change without its capability.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Final
+
+from abeyance.core import events
+from abeyance.core.canonical import Json
+from abeyance.core.events import Message
+from abeyance.core.ledger import Interrupt
+from abeyance.core.model import GoTo, GraphSpec
+from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.state import RunState
+from abeyance.errors import Code, Refusal
+
+CONTROL: Final = "runs:control"
+STEER: Final = "runs:steer"
+
+COURSE: Final = frozenset({"rerun", "go_back", "skip", "update_state"})
+"""The directives that change the course of a run."""
+
+
+def takes_of_directive(action: str | None) -> str:
+    """The capability of an API that a message takes: more than talking is control."""
+    return CONTROL if action in COURSE or action == "pause" else STEER
+
+
+def guarded_by(state: RunState) -> tuple[str, ...]:
+    """Every capability that the run can ask for, or asks for now."""
+    asked = {entry.requested_capability for entry in state.ledger.open.values()} - {None}
+    return tuple(sorted({*state.spec.guarded_by, *(name for name in asked if name)}))
+
+
+def missing(state: RunState, principal: Principal) -> tuple[str, ...]:
+    """The capabilities that somebody lacks to change the course of a run."""
+    if principal == TEMPORAL:
+        return principal.lacks(entry.requested_capability for entry in state.ledger.open.values())
+    return principal.lacks((CONTROL, *guarded_by(state)))
+
+
+def demand(state: RunState, principal: Principal, doing: str) -> None:
+    """Raise the Refusal of a change of course to somebody who may not approve what the run asks."""
+    if lacking := missing(state, principal):
+        raise lacks(principal, doing, lacking)
+
+
+def lacks(principal: Principal, doing: str, lacking: tuple[str, ...]) -> Refusal:
+    """The Refusal that names every capability that is missing."""
+    return Refusal(
+        Code.CAPABILITY_REQUIRED,
+        f"{principal.subject!r} may not {doing}: that takes {', '.join(map(repr, lacking))} as well. "
+        "Who changes what was approved must be allowed to approve it.",
+        capability=lacking[0],
+        capabilities=list(lacking),
+    )
+
+
+def refuse(state: RunState, event: events.Event) -> None:
+    """Raise the Refusal of an event by which somebody would change the course of a run and may not."""
+    match event:
+        case events.Paused(on_timeout=GoTo(node=node)):
+            principal = Principal(subject=event.actor, capabilities=event.capabilities)
+            demand(state, principal, f"lead the run to {node!r}")
+        case events.ValuesEdited(principal=principal):
+            demand(state, principal, "edit the values of the run")
+        case events.DeadlineEdited(principal=principal):
+            demand(state, principal, "edit a deadline of the run")
+        case events.Responded(principal=principal, answers=answers):
+            for id_, answer in answers.items():
+                entry = state.ledger.open.get(id_)
+                if entry is not None and (doing := _beyond_answering(state, entry, answer)):
+                    demand(state, principal, doing)
+        case _:
+            pass
+
+
+def refuse_directive(state: RunState, message: Message) -> None:
+    """Raise the Refusal of a directive that its sender may not give, or that would wait behind a gate.
+
+    Between an accepted answer and the start of what it allowed nothing else may be applied, so nothing
+    may wait there either.
+    """
+    principal = Principal(subject=message.sender, capabilities=message.capabilities)
+    if message.action in COURSE:
+        demand(state, principal, f"have the run {message.action}")
+    elif message.action == "pause" and principal != TEMPORAL and not principal.may(CONTROL):
+        raise lacks(principal, "pause the run", (CONTROL,))
+
+
+def _beyond_answering(state: RunState, entry: Interrupt, answer: Json) -> str | None:
+    """What an answer does beyond answering; None if it does no more."""
+    match entry.kind, answer:
+        case "static", None:
+            return None
+        case "static", _:
+            return f"edit the values of the run at {entry.name!r}"
+        case "error", {"action": "skip"}:
+            return f"skip {state.visits[entry.visit].node!r}"
+        case "error", {"action": "retry"} if state.visits[entry.visit].approvals:
+            return f"have {state.visits[entry.visit].node!r} done again, which was approved once"
+        case _:
+            return None
+
+
+def undeclared(graph: GraphSpec, node: str, capability: str) -> bool:
+    """Whether a question asks for a capability that its node does not say that it asks for."""
+    return not any(fits(capability, each) for each in graph.asks_of(node))
+
+
+def fits(capability: str, declared: str) -> bool:
+    """Whether a capability is a declared one, or fits its pattern, in which `*` is one or more signs
+    that are not `:`.
+    """
+    parts, pattern = capability.split(":"), declared.split(":")
+    return len(parts) == len(pattern) and all(
+        part and fnmatchcase(part, each.replace("[", "[[]").replace("?", "[?]"))
+        for part, each in zip(parts, pattern, strict=True)
+    )
+
+
+def asked_for(graph: GraphSpec, node: str, capability: str | None) -> str | None:
+    """The capability that a question of a node asks for: its own, else the first that the node declares.
+
+    None where the node declares none, and where that is a pattern, which only the question can fill.
+    """
+    if capability is not None:
+        return capability
+    first = next(iter(graph.asks_of(node)), None)
+    return None if first is None or "*" in first else first
