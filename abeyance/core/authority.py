@@ -66,7 +66,12 @@ def lacks(principal: Principal, doing: str, lacking: tuple[str, ...]) -> Refusal
 
 
 def refuse(state: RunState, event: events.Event) -> None:
-    """Raise the Refusal of an event by which somebody would change the course of a run and may not."""
+    """Raise the Refusal of an event by which somebody would change the course of a run and may not.
+
+    A run that ends, or has ended, tells that first.
+    """
+    if state.ending is not None:
+        return
     match event:
         case events.Paused(on_timeout=GoTo(node=node)):
             principal = Principal(subject=event.actor, capabilities=event.capabilities)

@@ -15,9 +15,9 @@ from abeyance.core.state import Limits
 A = "graph:g;node:a"
 
 
-def asking(*questions: str | events.Asked, **fields: Any) -> Drive:
+def asking(*questions: str | events.Asked, asks: tuple[str, ...] = (), **fields: Any) -> Drive:
     """`a` has asked; `b` comes after it."""
-    run = Drive(chain("a", "b"))
+    run = Drive(chain(FunctionNode(id="a", asks=asks), "b"))
     run.ask("a", *questions, **fields)
     return run
 
@@ -35,6 +35,7 @@ def test_all_that_code_asks_at_once_is_listed_each_with_its_own_terms() -> None:
         asked("plan", prompt="Which {x}?", reason={"of": "{x}"}, payload=[1], timeout=60),
         asked("sum", response_schema={"type": "number"}, requested_capability="pay", at=at(90)),
         asked("why"),
+        asks=("pay",),
     )
 
     assert run.status == "awaiting-input"
@@ -44,7 +45,8 @@ def test_all_that_code_asks_at_once_is_listed_each_with_its_own_terms() -> None:
     # Code has filled its own text: what looks like a field in it is none.
     assert (plan.prompt, plan.reason, plan.payload) == ("Which {x}?", {"of": "{x}"}, [1])
     assert [each.deadline for each in (plan, total, why)] == [at(60), at(90), None]
-    assert [each.requested_capability for each in (plan, total, why)] == [None, "pay", None]
+    # What names no capability asks for that of its node.
+    assert [each.requested_capability for each in (plan, total, why)] == ["pay"] * 3
     assert total.response_schema == {"type": "number"}
     assert {each.kind for each in (plan, total, why)} == {"question"}
     assert len({each.id for each in (plan, total, why)}) == 3
@@ -164,7 +166,7 @@ def test_each_answer_is_consumed_once() -> None:
 
 
 def test_a_capability_that_code_asks_for_is_enforced() -> None:
-    run = asking(asked("pay", requested_capability="pay"))
+    run = asking(asked("pay", requested_capability="pay"), asks=("pay",))
     response = run.response({run.open("pay").id: True})
     assert run.refused(events.Responded, **response).code == "capability_required"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import Drive, at, chain, gate, graph
+from core_drive import CONTROL, Drive, at, chain, gate, graph
 
 from abeyance.core import events
 from abeyance.core.canonical import rfc3339
@@ -237,7 +237,9 @@ def paused(
     )
     run = Drive(spec, limits=limits)
     run.finish("came")
-    run.feed(events.Paused, actor="ada", timeout=timeout, on_timeout=on_timeout)
+    run.feed(
+        events.Paused, actor="ada", capabilities=CONTROL, timeout=timeout, on_timeout=on_timeout
+    )
     return run
 
 
@@ -309,7 +311,9 @@ def test_at_the_deadline_of_a_pause_the_run_may_go_to_its_end() -> None:
 def test_a_pause_may_not_go_where_no_way_leads(node: str) -> None:
     run = Drive(chain("work", finally_=["cleanup"]))
 
-    refusal = run.refused(events.Paused, actor="ada", timeout=1, on_timeout=GoTo(node=node))
+    refusal = run.refused(
+        events.Paused, actor="ada", capabilities=CONTROL, timeout=1, on_timeout=GoTo(node=node)
+    )
     assert refusal.code is Code.UNKNOWN_NODE
     assert repr(node) in refusal.message
     assert refusal.message.endswith("there are 'work', 'END'.")
@@ -344,7 +348,9 @@ def test_a_goto_of_an_interrupt_starts_its_node_only_after_the_pause() -> None:
 
 def test_of_a_pause_and_an_interrupt_that_are_due_together_the_interrupt_is_first() -> None:
     run = asking(Default(answer=1))
-    run.feed(events.Paused, actor="ada", timeout=10, on_timeout=GoTo(node="late"))
+    run.feed(
+        events.Paused, actor="ada", capabilities=CONTROL, timeout=10, on_timeout=GoTo(node="late")
+    )
     run.tick(10)
 
     assert run.settled("ask").status == "answered"

@@ -115,7 +115,7 @@ def test_going_back_over_a_nested_graph_runs_all_of_it_again() -> None:
 def test_going_back_leaves_a_gate_only_for_those_who_could_open_it() -> None:
     run = Drive(chain("a", gate("ask", capability="approve"), "b"))
     run.finish("a", {"x": 1})
-    run.direct("rerun")
+    run.direct("rerun", signalled=True)
     assert run.rejected() == [("d1", "capability_required")]
     assert (run.waiting, run.values) == (["ask"], {"x": 1})
 
@@ -161,7 +161,7 @@ def test_a_visit_that_waits_for_people_cannot_be_skipped() -> None:
 
 def test_a_nested_graph_is_skipped_only_by_those_who_could_open_its_gates() -> None:
     run = Drive(nested(gate("ask", capability="approve")))
-    run.direct("skip", target="outer")
+    run.direct("skip", target="outer", signalled=True)
     run.finish("first")
     assert run.rejected() == [("d1", "capability_required")]
     assert run.waiting == ["ask"]
@@ -176,7 +176,7 @@ def test_update_state_takes_the_capabilities_of_what_is_asked() -> None:
     run = Drive(chain("a", gate("ask", capability="approve"), "b"))
     run.finish("a")
     patch = {"patch": {"x": 1}}
-    run.direct("update_state", params=patch)
+    run.direct("update_state", params=patch, signalled=True)
     run.direct("update_state", params=patch, capabilities=("approve",))
 
     assert run.rejected() == [("d1", "capability_required")]

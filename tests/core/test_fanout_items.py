@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core_drive import Drive, asked, edge, gate, restored
+from core_drive import CONTROL, Drive, asked, edge, gate, restored
 from core_fans import fan, results, sending, sent
 
 from abeyance.core import events
@@ -251,7 +251,9 @@ def test_a_pause_holds_items_and_gathers_nothing_new_into_motion() -> None:
 
 def test_a_goto_at_the_deadline_of_a_pause_withdraws_every_item() -> None:
     run = sent(fan(), ["a", "b"])
-    run.feed(events.Paused, actor="ada", timeout=60, on_timeout=GoTo(node="c"))
+    run.feed(
+        events.Paused, actor="ada", capabilities=CONTROL, timeout=60, on_timeout=GoTo(node="c")
+    )
     run.finish("one", {"log": ["a"]})
     run.tick(60)
 

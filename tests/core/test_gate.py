@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,17 +38,20 @@ def test_a_question_is_filled_once_when_it_opens() -> None:
 
     assert run.open("ask") == shown
     assert (shown.prompt, shown.reason) == ("Pay 100?", {"why": "100 and {y}"})
-    assert shown.digest == digest_of("ask", shown.address, "Pay 100?", shown.reason, None)
+    question = Question(name="ask", prompt="Pay 100?", reason=shown.reason)
+    assert shown.digest == digest_of(shown.address, question)
 
 
-@pytest.mark.parametrize("changed", range(5))
-def test_a_digest_changes_with_everything_that_is_shown(changed: int) -> None:
-    shown: list[Any] = ["ask", "graph:g", "Go on?", {"why": 1}, {"type": "object"}]
-    other = list(shown)
-    other[changed] = "other"
+@pytest.mark.parametrize(
+    "changed", ["name", "prompt", "reason", "payload", "response_schema", "requested_capability"]
+)
+def test_a_digest_changes_with_everything_that_is_shown(changed: str) -> None:
+    shown = Question(name="ask", prompt="Go on?", reason={"why": 1}, payload=[1])
+    other = replace(shown, **{changed: "other"})
 
-    assert digest_of(*shown) != digest_of(*other)
-    assert digest_of(*shown) == digest_of(*list(shown))
+    assert digest_of("graph:g", shown) != digest_of("graph:g", other)
+    assert digest_of("graph:g", shown) != digest_of("graph:h", shown)
+    assert digest_of("graph:g", shown) == digest_of("graph:g", replace(shown))
 
 
 def test_an_opening_is_told_with_who_may_answer_and_until_when() -> None:

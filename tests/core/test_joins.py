@@ -7,6 +7,7 @@ from core_drive import Drive, edge, gate, graph
 
 from abeyance.core import events
 from abeyance.core.model import END, START
+from abeyance.core.state import Token
 
 JOINED = graph(
     "a",
@@ -52,14 +53,18 @@ LOOPED = graph(
 )
 
 
+def token(node: str) -> Token:
+    return Token(visit=f"graph:g;node:{node}")
+
+
 def test_a_join_in_a_loop_pairs_what_came_first_with_what_came_first() -> None:
     run = Drive(LOOPED)
     run.finish("a", {"x": "again"})
     run.finish("a", {"x": None})
-    assert run.state.root.tokens == {"a+b>c": {"a": ("graph:g;node:a", "graph:g;node:a:2")}}
+    assert run.state.root.tokens == {"a+b>c": {"a": (token("a"), token("a:2"))}}
 
     run.finish("b", {"x": "b again"})
-    assert run.state.root.tokens == {"a+b>c": {"a": ("graph:g;node:a:2",)}}
+    assert run.state.root.tokens == {"a+b>c": {"a": (token("a:2"),)}}
     run.finish("b", {"x": None})
     assert run.running == ["c", "c"]
     assert run.state.root.tokens == {}

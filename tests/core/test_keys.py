@@ -11,7 +11,12 @@ from core_drive import SNAPSHOT, Drive, chain, gate, restored
 from abeyance.core import events, keys
 from abeyance.core.model import GoTo, Halt
 
-PAUSE: dict[str, Any] = {"actor": "ada", "reason": "audit", "key": "k1"}
+PAUSE: dict[str, Any] = {
+    "capabilities": ("runs:control",),
+    "actor": "ada",
+    "reason": "audit",
+    "key": "k1",
+}
 
 
 def waiting() -> Drive:
@@ -76,7 +81,10 @@ def test_a_key_that_comes_with_something_else_is_refused(
 ) -> None:
     run = waiting()
     run.feed(events.Paused, **PAUSE)
-    refusal = run.refused(kind, **{**PAUSE, **other})
+    about = {**PAUSE, **other}
+    if kind is not events.Paused:
+        del about["capabilities"]
+    refusal = run.refused(kind, **about)
 
     assert (refusal.code, "'k1'" in refusal.message) == ("idempotency_conflict", True)
     assert run.status == "paused"

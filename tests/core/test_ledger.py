@@ -204,7 +204,11 @@ def test_a_missing_capability_is_named(principal: Principal) -> None:
 
     refusal = refusal_of(run, {id_: True}, principal=principal)
     assert refusal.code is Code.CAPABILITY_REQUIRED
-    assert refusal.details == {"interrupt_id": id_, "capability": "refunds:approve"}
+    assert refusal.details == {
+        "interrupt_id": id_,
+        "capability": "refunds:approve",
+        "capabilities": ["refunds:approve"],
+    }
     assert repr(principal.subject) in refusal.message
     assert run.waiting == ["ask"]
 

@@ -16,7 +16,7 @@ from abeyance.core.model import START, GoTo, Question
 from abeyance.core.policy import Principal
 from abeyance.core.state import Status
 
-BOSS = Principal(subject="boss", capabilities=("approve",))
+BOSS = Principal(subject="boss", capabilities=("runs:control", "approve"))
 WORK = "graph:g;node:work"
 
 
@@ -192,7 +192,8 @@ TABLE: dict[str, Row] = {
     "paused":                Row(events.Paused, BY_ADA, "+ + + + . . . ."),
     "paused now":            Row(events.Paused, {**BY_ADA, "mode": "now"}, "+ + + + . . . ."),
     "paused for nowhere":    Row(
-        events.Paused, {**BY_ADA, "on_timeout": GoTo(node="nowhere")},
+        events.Paused,
+        {"actor": "boss", "capabilities": BOSS.capabilities, "on_timeout": GoTo(node="nowhere")},
         " ".join(["unknown_node"] * 8),
     ),
     "resumed":               Row(events.Resumed, BY_ADA, "+ + + + . . . ."),
@@ -234,7 +235,8 @@ TABLE: dict[str, Row] = {
         events.ValuesEdited, edit({"x": float("inf")}), edited("invalid_input"),
     ),
     "anybody edits values":  Row(
-        events.ValuesEdited, edit({"x": 2}, principal=ADA), edited("capability_required"),
+        events.ValuesEdited, edit({"x": 2}, principal=ADA),
+        "capability_required capability_required capability_required" + " not_running" * 5,
     ),
     "a deadline comes near": Row(
         events.DeadlineEdited, moved(60),
@@ -251,7 +253,8 @@ TABLE: dict[str, Row] = {
     ),
     "anybody moves it away": Row(
         events.DeadlineEdited, moved(9_000, principal=ADA),
-        "+ + + withdrawn already_answered withdrawn withdrawn withdrawn",
+        "capability_required capability_required capability_required withdrawn already_answered "
+        "withdrawn withdrawn withdrawn",
     ),
 }
 # fmt: on

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import Drive, chain, graph, reader
+from core_drive import CONTROL, Drive, chain, graph, reader
 
 from abeyance.core import events
 from abeyance.core.canonical import Json
@@ -112,7 +112,7 @@ def test_actions_may_be_restricted_those_of_the_run_and_those_of_the_author_alik
     run = working(allowed_actions=("sing", "pause"))
     run.send("m0")
     run.send("m1", action="sing")
-    run.send("m2", action="pause")
+    run.send("m2", action="pause", capabilities=CONTROL)
 
     for action in ("dance", "rerun"):
         refusal = refused(run, action=action)

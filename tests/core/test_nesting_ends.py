@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from core_drive import Drive, asked, at, chain, edge, gate, graph, nested, restored
+from core_drive import CONTROL, Drive, asked, at, chain, edge, gate, graph, nested, restored
 
 from abeyance.core import events
 from abeyance.core.canonical import Json
@@ -258,7 +258,9 @@ def test_a_pause_holds_what_is_nested_and_lets_it_go_on() -> None:
 
 def test_a_goto_at_the_deadline_of_a_pause_leaves_every_nested_graph() -> None:
     run = around(graph("deep", gate("ask"), ways=[(START, "deep"), (START, "ask")], name="inner"))
-    run.feed(events.Paused, actor="ada", timeout=60, on_timeout=GoTo(node="after"))
+    run.feed(
+        events.Paused, actor="ada", capabilities=CONTROL, timeout=60, on_timeout=GoTo(node="after")
+    )
     run.tick(60)
 
     assert (run.running, run.asking) == (["after"], [])

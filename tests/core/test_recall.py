@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_agents import CLERK, agent_node, call, done, failed, helper, reviewing, turn
-from core_drive import Drive, chain, edge, graph, nested, restored
+from core_drive import CONTROL, Drive, chain, edge, graph, nested, restored
 
 from abeyance.core import events
 from abeyance.core.model import START, GoTo
@@ -105,7 +105,9 @@ def test_conversations_are_known_after_a_pause_whose_deadline_left_every_branch(
     run = Drive(graph(node, "end", ways=[(START, "review"), edge("review", "end")]))
     turn(run, call("c1", "ask_helper"), transcript="t1")
     turn(run, call("c2"), transcript="t2")
-    run.feed(events.Paused, actor="bob", timeout=60.0, on_timeout=GoTo(node="end"))
+    run.feed(
+        events.Paused, actor="bob", capabilities=CONTROL, timeout=60.0, on_timeout=GoTo(node="end")
+    )
     run.tick(60)
 
     assert transcripts(run.state) == {CLERK: "t1", inner: "t2"}

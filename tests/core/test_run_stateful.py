@@ -51,7 +51,7 @@ from abeyance.core.state import Limits, Phase
 from abeyance.errors import Refusal
 
 NOBODY = Principal(subject="nobody")
-BOSS = Principal(subject="boss", capabilities=("approve",))
+BOSS = Principal(subject="boss", capabilities=("runs:control", "approve"))
 FAULTS = (events.SchemaFault(pointer="", message="is wrong"),)
 
 

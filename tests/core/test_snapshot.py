@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from core_drive import SNAPSHOT, Drive, chain, gate, graph, restored
+from core_drive import CONTROL, SNAPSHOT, Drive, chain, gate, graph, restored
 
 from abeyance.core import events
 from abeyance.core.model import START, Default, FunctionNode, GoTo
@@ -32,7 +32,9 @@ def rich() -> Drive:
     run.send("m", "conflict", signalled=True)
     run.feed(events.RotationDue, hard=False)
     run.finish("a", {"log": ["a"]})
-    run.feed(events.Paused, actor="ada", timeout=30, on_timeout=GoTo(node="b"))
+    run.feed(
+        events.Paused, actor="ada", capabilities=CONTROL, timeout=30, on_timeout=GoTo(node="b")
+    )
     return run
 
 

@@ -43,7 +43,8 @@ from abeyance.core.state import Ending, Limits, Phase, RunState, Visit
 from abeyance.errors import Refusal
 
 T0 = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
-ADA = Principal(subject="ada", capabilities=("runs:control",))
+CONTROL = ("runs:control",)
+ADA = Principal(subject="ada", capabilities=CONTROL)
 """Somebody who may control runs, and approve nothing."""
 
 SNAPSHOT: TypeAdapter[RunState] = TypeAdapter(RunState)

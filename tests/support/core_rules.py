@@ -22,7 +22,7 @@ from abeyance.core.model import (
 )
 from abeyance.core.policy import Principal
 
-BOSS = Principal(subject="boss", capabilities=("approve",))
+BOSS = Principal(subject="boss", capabilities=("runs:control", "approve"))
 WORK = "graph:g;node:work"
 
 

@@ -165,7 +165,8 @@ def _nodes(
     match draw(st.sampled_from(kinds[:-1] if is_nested else kinds)):
         case "function":
             to = draw(st.lists(somewhere, max_size=2, unique=True))
-            return FunctionNode(id=name, to=tuple(to), on_error=on_error)
+            asks = draw(st.sampled_from([("approve",), ("approve",), ("a:*", "approve"), ()]))
+            return FunctionNode(id=name, to=tuple(to), on_error=on_error, asks=asks)
         case "graph":
             inner = draw(graphs(is_nested=True))
             return SubgraphNode(id=name, graph=inner, on_error=on_error)
