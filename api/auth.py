@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from abeyance.api.issuer import LEEWAY_SECONDS, Issuer, unfit
 from abeyance.api.problems import invalid
+from abeyance.core import authority
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
 from abeyance.errors import Code, Refusal, SettingsError
 from abeyance.values.statemodel import pointed
@@ -218,7 +219,9 @@ Admitted = Annotated[Admission, Depends(_admission)]
 """Who is calling, and until when."""
 
 
-async def _principal(admitted: Admitted) -> Principal:
+async def _principal(admitted: Admitted, request: Request) -> Principal:
+    # What a refusal tells depends on who reads it.
+    request.state.who = admitted.principal
     return admitted.principal
 
 
@@ -226,14 +229,21 @@ Who = Annotated[Principal, Depends(_principal)]
 """Who is calling."""
 
 
-def demand(who: Principal, capability: str) -> None:
-    """Raise `capability_required` unless the principal has the capability."""
-    if not who.may(capability):
+def demand(who: Principal, *capabilities: str) -> None:
+    """Raise `capability_required`, naming all that are missing, unless the principal has them all."""
+    if lacking := who.lacks(capabilities):
         raise Refusal(
             Code.CAPABILITY_REQUIRED,
-            f"{who.subject!r} may not do this: it takes the capability {capability!r}.",
-            capability=capability,
+            f"{who.subject!r} may not do this: it takes the capability "
+            f"{' and '.join(map(repr, lacking))}.",
+            capability=lacking[0],
+            capabilities=list(lacking),
         )
+
+
+def may_read(who: Principal) -> bool:
+    """Whether somebody may see values, prompts and answers."""
+    return who.may(authority.READ)
 
 
 def _demanding(capability: str) -> Dependency:
@@ -244,9 +254,9 @@ def _demanding(capability: str) -> Dependency:
 
 
 START: Final = _demanding("runs:start")
-READ: Final = _demanding("runs:read")
-CONTROL: Final = _demanding("runs:control")
+READ: Final = _demanding(authority.READ)
+CONTROL: Final = _demanding(authority.CONTROL)
 RESPOND: Final = _demanding("runs:respond")
-STEER: Final = _demanding("runs:steer")
+STEER: Final = _demanding(authority.STEER)
 ADMIN: Final = _demanding("admin")
 """What a call asks of its caller, as the dependency of a route."""

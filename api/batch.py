@@ -10,15 +10,16 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from abeyance import wire
 from abeyance.api import document, examples
-from abeyance.api.auth import CONTROL, RESPOND, STEER, Who
+from abeyance.api.auth import CONTROL, RESPOND, Who, demand
 from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import Name, given_in, statuses_asked
-from abeyance.api.control import demand_gates, leads_on
+from abeyance.api.control import demand_course, demand_message, leads_on
 from abeyance.api.ids import Key
 from abeyance.api.interrupts import receipts_of
 from abeyance.api.lists import Label
 from abeyance.api.sent import fitted, message_of
 from abeyance.client import Client
+from abeyance.core.authority import takes_of_directive
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.histories.described import ENDINGS
@@ -154,15 +155,15 @@ _DONE: Final = document.change(200, "What became of each run.", examples.DONE_TO
 
 
 @router.post("/pause", dependencies=[CONTROL], responses=_DONE)
-async def pause_many(
-    body: PauseBatch, who: Who, behind: Behind, runs: Runs, key: Key
-) -> BatchOutcome:
+async def pause_many(body: PauseBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
     """Pause many runs. Each result tells whether the run was told; it may be about to be paused."""
-    order = wire.Pause(**given_in(body.body), actor=who.subject, key=key)
+    order = wire.Pause(
+        **given_in(body.body), actor=who.subject, capabilities=who.capabilities, key=key
+    )
 
     async def pause(run_id: str) -> None:
         if leads_on(body.body):
-            await demand_gates(run_id, who, behind, runs)
+            await demand_course(who, runs, run_id)
             await runs.pause(run_id, order)
         else:
             await runs.tell(run_id, "pause", order)
@@ -184,7 +185,7 @@ async def cancel_many(body: CancelBatch, who: Who, runs: Runs, key: Key) -> Batc
     return await _done(runs, body, lambda run_id: runs.tell(run_id, "cancel", order))
 
 
-@router.post("/steer", dependencies=[STEER], responses=_DONE)
+@router.post("/steer", responses=_DONE)
 async def steer_many(
     body: SteerBatch, who: Who, behind: Behind, runs: Runs, key: Key
 ) -> BatchOutcome:
@@ -193,9 +194,11 @@ async def steer_many(
     With the same `message_id`, or the same `Idempotency-Key`, a repeat changes nothing.
     """
     message = message_of(body.body, who, key)
+    demand(who, takes_of_directive(message.action))
     await _see_a_worker(runs)
 
     async def send(run_id: str) -> None:
+        await demand_message(who, runs, run_id, message)
         await runs.send_message(run_id, await fitted(message, run_id, behind, runs))
 
     return await _done(runs, body, send)

@@ -150,8 +150,9 @@ class StartBody(wire.Request):
     )
     on_error: str | None = Field(
         default=None,
-        pattern=r"^(fail|interrupt|goto:.+)$",
-        description="What happens where a node fails that says nothing itself.",
+        pattern=r"^(fail|interrupt)$",
+        description="What happens where a node fails that says nothing itself; where to go then is its "
+        "author's to say.",
     )
     reuse: bool = Field(
         default=False, strict=True, description="Start anew under the id of a run that has ended."

@@ -10,16 +10,19 @@ from __future__ import annotations
 from typing import Annotated, Final, TypeAlias
 
 from fastapi import APIRouter, Body
+from pydantic import BaseModel
 
 from abeyance import wire
 from abeyance.api import document, examples
-from abeyance.api.auth import CONTROL, Who, demand
-from abeyance.api.backend import Backend, Behind, Runs
+from abeyance.api.auth import CONTROL, Who, demand, may_read
+from abeyance.api.backend import Runs
 from abeyance.api.bodies import given_in
 from abeyance.api.ids import Key, RunId
 from abeyance.client import Client
+from abeyance.core.authority import CONTROL as CONTROLS
+from abeyance.core.authority import COURSE, takes_of_directive
 from abeyance.core.policy import Principal
-from abeyance.errors import Code
+from abeyance.errors import Code, Refusal
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["control"], dependencies=[CONTROL])
 
@@ -39,17 +42,19 @@ _REFUSED: Final = (Code.UNKNOWN_RUN, Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT
     ),
 )
 async def pause(
-    *, run_id: RunId, who: Who, behind: Behind, runs: Runs, key: Key, body: PauseBody = None
-) -> wire.RunView:
+    *, run_id: RunId, who: Who, runs: Runs, key: Key, body: PauseBody = None
+) -> wire.RunView | RunStatus:
     """Start no new work: running nodes finish, or with `mode: now` are stopped until the run resumes.
 
     Answers are accepted meanwhile, and go on after the resume. With a `timeout` the run resumes by
-    itself, is halted, or goes to a node, as `on_timeout` says; to go to a node takes the capabilities
-    of the gates that are left and passed by it. To pause a paused run changes nothing.
+    itself, is halted, or goes to a node, as `on_timeout` says; to go to a node takes every capability
+    that the graph can ask for (`guarded_by`). To pause a paused run changes nothing. Without `runs:read`
+    the answer is the run's id and status.
     """
     if leads_on(body):
-        await demand_gates(run_id, who, behind, runs)
-    return await runs.pause(run_id, wire.Pause(**given_in(body), actor=who.subject, key=key))
+        await demand_course(who, runs, run_id)
+    order = wire.Pause(**given_in(body), actor=who.subject, capabilities=who.capabilities, key=key)
+    return shown_to(who, await runs.pause(run_id, order))
 
 
 @router.post(
@@ -59,9 +64,10 @@ async def pause(
 )
 async def resume(
     run_id: RunId, who: Who, runs: Runs, key: Key, body: ResumeBody = None
-) -> wire.RunView:
+) -> wire.RunView | RunStatus:
     """Go on after a pause. To resume a run that is not paused changes nothing."""
-    return await runs.resume(run_id, wire.Resume(**given_in(body), actor=who.subject, key=key))
+    order = wire.Resume(**given_in(body), actor=who.subject, key=key)
+    return shown_to(who, await runs.resume(run_id, order))
 
 
 _CANCELLED: Final = document.change(202, "The run, ending.", examples.ENDING_RUN, *_REFUSED)
@@ -71,13 +77,14 @@ _CANCELLED: Final = document.change(202, "The run, ending.", examples.ENDING_RUN
 @router.post("/interrupt", status_code=202, responses=_CANCELLED)
 async def cancel(
     run_id: RunId, who: Who, runs: Runs, key: Key, body: CancelBody = None
-) -> wire.RunView:
+) -> wire.RunView | RunStatus:
     """End the run in good order: its interrupts are withdrawn, its nodes get `grace` to stop, its
     `finally` nodes run, and what it has reached is its result.
 
     `mode: now` gives no grace, and makes an earlier cancel so.
     """
-    return await runs.cancel(run_id, wire.Cancel(**given_in(body), actor=who.subject, key=key))
+    order = wire.Cancel(**given_in(body), actor=who.subject, key=key)
+    return shown_to(who, await runs.cancel(run_id, order))
 
 
 def leads_on(body: wire.PauseBody | None) -> bool:
@@ -85,11 +92,38 @@ def leads_on(body: wire.PauseBody | None) -> bool:
     return body is not None and body.on_timeout.startswith(_GOTO)
 
 
-async def demand_gates(run_id: str, who: Principal, behind: Backend, runs: Client) -> None:
-    """Whoever leads a run past a gate has to be somebody who could open it."""
-    view = await runs.view(run_id)
-    wanted = {entry.requested_capability for entry in view.interrupts}
-    if (graph := behind.graphs.get(view.graph)) is not None:
-        wanted |= {question.requested_capability for question in graph.build().questions}
-    for capability in sorted(name for name in wanted if name is not None):
-        demand(who, capability)
+async def demand_course(who: Principal, runs: Client, run_id: str) -> None:
+    """Raise `capability_required` unless somebody may change the course of a run: that takes everything
+    that its graph can ask for.
+    """
+    try:
+        guards = await runs.guarded_by(run_id)
+    except Refusal:
+        # Who may control nothing does not learn which runs there are.
+        demand(who, CONTROLS)
+        raise
+    demand(who, CONTROLS, *guards)
+
+
+async def demand_message(
+    who: Principal, runs: Client, run_id: str, message: wire.MessageBody
+) -> None:
+    """Raise `capability_required` unless somebody may send a message: to talk takes `runs:steer`, and
+    what does more is control.
+    """
+    if message.action in COURSE:
+        await demand_course(who, runs, run_id)
+    else:
+        demand(who, takes_of_directive(message.action))
+
+
+class RunStatus(BaseModel):
+    """A run, for somebody who may not read it."""
+
+    run_id: str
+    status: str
+
+
+def shown_to(who: Principal, view: wire.RunView) -> wire.RunView | RunStatus:
+    """The view of a run; without `runs:read`, its id and status."""
+    return view if may_read(who) else RunStatus(run_id=view.run_id, status=view.status)

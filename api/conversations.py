@@ -13,12 +13,13 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from abeyance import wire
 from abeyance.api import document, examples
-from abeyance.api.auth import CONTROL, STEER, Who
+from abeyance.api.auth import CONTROL, Who, demand
 from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import Name, given_in
-from abeyance.api.control import CancelBody, PauseBody, ResumeBody, demand_gates, leads_on
+from abeyance.api.control import CancelBody, PauseBody, ResumeBody, demand_course, leads_on
 from abeyance.api.ids import Key
 from abeyance.api.sent import fitted, message_of
+from abeyance.core.authority import COURSE, takes_of_directive
 from abeyance.core.conversation import EXCLUSIVE
 from abeyance.errors import Code
 
@@ -90,7 +91,6 @@ async def pause(
     *,
     conversation_id: ConversationId,
     who: Who,
-    behind: Behind,
     runs: Runs,
     key: Key,
     body: PauseBody = None,
@@ -98,8 +98,8 @@ async def pause(
     """Pause every active run of a conversation, as a single one is paused."""
     if leads_on(body):
         for run_id in await runs.conversation_runs(conversation_id):
-            await demand_gates(run_id, who, behind, runs)
-    order = wire.Pause(**given_in(body), actor=who.subject, key=key)
+            await demand_course(who, runs, run_id)
+    order = wire.Pause(**given_in(body), actor=who.subject, capabilities=who.capabilities, key=key)
     return Reached.of(await runs.conversation_pause(conversation_id, order))
 
 
@@ -122,7 +122,6 @@ async def resume(
 @router.post(
     "/steer",
     status_code=202,
-    dependencies=[STEER],
     responses=document.change(
         202,
         "The run that has the message.",
@@ -147,11 +146,14 @@ async def steer(
 ) -> Steered:
     """Put a message into the mailbox of the one active run of the type `agent`.
 
-    The same message again, by its `message_id` or the `Idempotency-Key`, is a `duplicate`.
+    The same message again, by its `message_id` or the `Idempotency-Key`, is a `duplicate`. What it takes
+    is as for the steer of a run.
     """
     message = message_of(body, who, key)
-    if message.action == "update_state":
+    demand(who, takes_of_directive(message.action))
+    if message.action in COURSE:
         for run_id in await runs.conversation_runs(conversation_id, session_type=EXCLUSIVE):
+            await demand_course(who, runs, run_id)
             message = await fitted(message, run_id, behind, runs)
     steered = await runs.conversation_steer(conversation_id, message)
     return Steered(count=1, runs=[steered.run_id], **steered.receipt.model_dump())

@@ -5,19 +5,30 @@ from __future__ import annotations
 from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Body
+from pydantic import BaseModel
 
 from abeyance import wire
 from abeyance.api import document, examples
-from abeyance.api.auth import CONTROL, Who
+from abeyance.api.auth import Who, may_read
 from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import given_in
+from abeyance.api.control import RunStatus, demand_course, shown_to
 from abeyance.api.ids import InterruptId, Key, RunId
 from abeyance.errors import Code
 
-router = APIRouter(tags=["edits"], dependencies=[CONTROL])
+router = APIRouter(tags=["edits"])
 
 ValuesBody: TypeAlias = Annotated[wire.ValuesBody, Body(examples=[examples.VALUES])]
 DeadlineBody: TypeAlias = Annotated[wire.DeadlineBody, Body(examples=[examples.DEADLINE])]
+
+
+class InterruptStatus(BaseModel):
+    """An interrupt, for somebody who may not read it."""
+
+    id: str
+    run_id: str
+    status: str
+
 
 _OF_EDITS = (
     Code.UNKNOWN_RUN,
@@ -42,14 +53,17 @@ _OF_EDITS = (
 )
 async def edit_values(
     *, run_id: RunId, body: ValuesBody, who: Who, behind: Behind, runs: Runs, key: Key
-) -> wire.RunView:
+) -> wire.RunView | RunStatus:
     """Set fields of a run's values, as they were at `version`.
 
     The run has to be paused, or to wait, with nothing running. Fields are set as they are given,
-    whatever their reducers. Where the run asks something for a capability, the edit takes it too.
+    whatever their reducers. It takes every capability that the graph can ask for (`guarded_by`), and
+    what is asked about the values is asked anew. Without `runs:read` the answer is the run's id and
+    status.
     """
+    await demand_course(who, runs, run_id)
     view = await runs.view(run_id)
-    return await runs.edit_values(
+    edited = await runs.edit_values(
         run_id,
         body.patch,
         graph=behind.graph(view.graph),
@@ -57,6 +71,7 @@ async def edit_values(
         principal=who,
         key=key,
     )
+    return shown_to(who, edited)
 
 
 @router.patch(
@@ -74,11 +89,16 @@ async def edit_values(
 )
 async def edit_deadline(
     interrupt_id: InterruptId, body: DeadlineBody, who: Who, runs: Runs, key: Key
-) -> wire.InterruptView:
+) -> wire.InterruptView | InterruptStatus:
     """Move the deadline of an open interrupt, or change what happens then.
 
-    null as `deadline` or `timeout` removes it. To make it nearer, or to change `on_timeout`, takes the
-    interrupt's own capability; an answer by default can only be declared in the graph.
+    null as `deadline` or `timeout` removes it. It takes every capability that the run's graph can ask
+    for (`guarded_by`); an answer by default can only be declared in the graph. Without `runs:read` the
+    answer is the interrupt's id and status.
     """
+    await demand_course(who, runs, interrupt_id.run_id)
     order = wire.EditDeadline(**given_in(body), interrupt_id=interrupt_id.id, principal=who)
-    return await runs.edit_deadline(interrupt_id.run_id, order, key=key)
+    edited = await runs.edit_deadline(interrupt_id.run_id, order, key=key)
+    if may_read(who):
+        return edited
+    return InterruptStatus(id=edited.id, run_id=edited.run_id, status=edited.status)

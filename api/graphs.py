@@ -40,11 +40,11 @@ async def list_graphs(behind: Behind) -> Listed[GraphSummary]:
     responses=document.read("The graph.", examples.GRAPH_SPEC, Code.UNKNOWN_GRAPH),
 )
 async def read_graph(name: str, behind: Behind) -> dict[str, Any]:
-    """Read a graph: its nodes, edges and questions. Runs that are under way keep the one that they
-    were started with.
+    """Read a graph: its nodes, edges and questions, and in `guarded_by` the capabilities that it can ask
+    for. Runs that are under way keep the one that they were started with.
     """
     spec = behind.graph(name).build()
-    return {**asdict(spec), "version": spec.version}
+    return {**asdict(spec), "version": spec.version, "guarded_by": list(spec.guarded_by)}
 
 
 @router.get(

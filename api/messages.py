@@ -17,6 +17,7 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, READ, STEER, Who
 from abeyance.api.backend import Behind, Runs
+from abeyance.api.control import demand_message
 from abeyance.api.ids import Key, RunId
 from abeyance.api.sent import fitted, message_of
 from abeyance.api.waiting import Length, sleep_unless, while_asked
@@ -64,7 +65,6 @@ Timeout: TypeAlias = Annotated[
 @router.post(
     "/steer",
     status_code=202,
-    dependencies=[STEER],
     responses=document.change(202, "The message is in.", examples.MESSAGE_RECEIPT, *_REFUSED),
 )
 async def steer(
@@ -74,8 +74,11 @@ async def steer(
 
     It is delivered, or reported in the run's `undelivered`. The same message again, by its
     `message_id` or `Idempotency-Key`, is a `duplicate` and changes nothing. Where no worker is up it is
-    accepted, and `queue_depth` is null.
+    accepted, and `queue_depth` is null. A message takes `runs:steer`; the actions `pause`, `rerun`,
+    `go_back`, `skip` and `update_state` take `runs:control` instead, and all of them but `pause` every
+    capability that the run's graph can ask for (`guarded_by`).
     """
+    await demand_message(who, runs, run_id, body)
     return await runs.steer(run_id, await fitted(message_of(body, who, key), run_id, behind, runs))
 
 
@@ -83,7 +86,6 @@ async def steer(
     "/messages",
     status_code=201,
     response_model=wire.MessageReceipt,
-    dependencies=[STEER],
     responses=document.change(
         201, "The message is in.", examples.MESSAGE_RECEIPT, *_REFUSED, Code.NATIVELY_PAUSED
     ),
@@ -102,8 +104,9 @@ async def send_message(
     """Put a message into a run's mailbox, with a receipt from the run itself.
 
     While the queue is full it is tried again for `timeout`; without one a full queue is refused at
-    once. Nothing of it waits inside the run.
+    once. Nothing of it waits inside the run. What it takes is as for a steer.
     """
+    await demand_message(who, runs, run_id, body)
     message = await fitted(message_of(body, who, key), run_id, behind, runs)
     longest = min(timeout or 0.0, behind.settings.default_timeout)
     waiting = _until_there_is_room(runs, run_id, message, longest, behind.leaving)
@@ -161,7 +164,7 @@ async def clear_messages(run_id: RunId, who: Who, runs: Runs, key: Key) -> wire.
 @router.post(
     "/pause-and-send",
     status_code=202,
-    dependencies=[STEER, CONTROL],
+    dependencies=[CONTROL],
     responses=document.change(
         202, "The message is in.", examples.MESSAGE_RECEIPT, *_REFUSED, Code.IDEMPOTENCY_CONFLICT
     ),
@@ -171,8 +174,10 @@ async def pause_and_send(
 ) -> wire.MessageReceipt:
     """Pause a run, and put a message into its mailbox, which is read when the run goes on.
 
-    A message that is refused pauses nothing, and the same again pauses once.
+    A message that is refused pauses nothing, and the same again pauses once. It takes `runs:control` and
+    what the message itself takes.
     """
+    await demand_message(who, runs, run_id, body)
     message = await fitted(message_of(body, who, key), run_id, behind, runs)
     order = wire.Pause(actor=who.subject, key=key or body.message_id)
     return await runs.pause_and_send(run_id, message, order)

@@ -16,6 +16,8 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from abeyance.core.authority import READ
+from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.values.statemodel import pointer
 
@@ -63,6 +65,8 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
 _MEMBERS: Final = frozenset({"type", "title", "status", "detail", "code"})
 # What a refusal calls so where the problem has a member of that name already.
 _RENAMED: Final = {"status": "interrupt_status"}
+_VALUES: Final = frozenset({"values", "answer"})
+"""Members of refusals that only those are told who may read the run."""
 _SHOWN_CHARS: Final = 80
 _UNKNOWN_PATH: Final = 404
 _NOT_ALLOWED: Final = 405
@@ -139,9 +143,12 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_defect)
 
 
-def _on_refusal(_request: Request, error: Exception) -> Response:
+def _on_refusal(request: Request, error: Exception) -> Response:
     if not isinstance(error, Refusal):
         raise error
+    who = getattr(request.state, "who", None)
+    if not (isinstance(who, Principal) and who.may(READ)):
+        error.details = {name: told for name, told in error.details.items() if name not in _VALUES}
     return refused(error)
 
 

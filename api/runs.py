@@ -12,6 +12,7 @@ from abeyance.api import document, examples
 from abeyance.api.auth import READ, START, Who
 from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import RunResult, StartBody, statuses_asked
+from abeyance.api.control import RunStatus, shown_to
 from abeyance.api.ids import Key, RunId, hash_of, run_id_of
 from abeyance.api.waiting import Leaving, Length, while_asked
 from abeyance.errors import Code, Refusal
@@ -67,13 +68,14 @@ Until: TypeAlias = Annotated[
 )
 async def start_run(
     *, body: StartBody, who: Who, behind: Behind, runs: Runs, key: Key, response: Response
-) -> wire.RunView:
+) -> wire.RunView | RunStatus:
     """Start a run of a graph.
 
     To start the same graph with the same input under the id of a running run changes nothing. With an
     `Idempotency-Key` and no `run_id` the id is made from the key: a repeat finds the run, also when it
     has ended; the key with another body is refused. With both, and also with `reuse`, one key starts one
     run. A conversation has one active run of the type `agent`, unless `allow_concurrent` asks for more.
+    Without `runs:read` the answer is the run's id and status.
     """
     graph = behind.graph(body.graph)
     if not isinstance(body.input, dict):
@@ -105,7 +107,7 @@ async def start_run(
     response.headers["Location"] = f"/runs/{started.run_id}"
     if not started.created:
         response.status_code = 200
-    return await runs.view(started.run_id)
+    return shown_to(who, await runs.view(started.run_id))
 
 
 def _request(body: StartBody, subject: str, key: str) -> str:

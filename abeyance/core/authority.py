@@ -23,6 +23,7 @@ from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.state import RunState
 from abeyance.errors import Code, Refusal
 
+READ: Final = "runs:read"
 CONTROL: Final = "runs:control"
 STEER: Final = "runs:steer"
 

@@ -14,6 +14,7 @@ from abeyance.core.model import (
     Condition,
     Edge,
     Else,
+    GoTo,
     GraphSpec,
     Join,
     OnError,
@@ -105,6 +106,11 @@ def wanted(
     before = intake.names(interrupt_before, "interrupt_before")
     after = intake.names(interrupt_after, "interrupt_after")
     default = None if on_error is None else intake.on_error(on_error, "the run")
+    if isinstance(default, GoTo):
+        intake.note(
+            f"the run: on_error={on_error!r} would choose a way through the graph, which only its author "
+            "may: a start takes 'fail' or 'interrupt'"
+        )
     if intake.faults:
         raise GraphError(graph.name, intake.faults)
     return before, after, default

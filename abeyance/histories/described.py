@@ -126,6 +126,7 @@ class Described:
             ended_at=self.ended_at,
             interrupts=self._interrupts() if self.is_running else [],
             queue_depth=summary.get("queue_depth", 0),
+            guarded_by=start.get("guarded_by", []),
             blocked=[{"code": str(Code.NATIVELY_PAUSED)}]
             if self.status == PAUSED_NATIVELY
             else self.blocked,

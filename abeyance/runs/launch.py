@@ -13,6 +13,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from abeyance import wire
 from abeyance.core.canonical import Json, sha256, size, why_not_json
 from abeyance.core.model import GraphSpec, SubgraphNode
+from abeyance.core.policy import EVERYTHING
 from abeyance.core.state import Limits, Status
 from abeyance.errors import Code, GraphError, Refusal
 from abeyance.graphs.graph import Graph
@@ -135,7 +136,11 @@ class Launch:
             mode="json", exclude={"run_id", "limits", "claim", "generation"}
         )
         return {
-            wire.MEMO_START: {**about, "graph": self.spec.name},
+            wire.MEMO_START: {
+                **about,
+                "graph": self.spec.name,
+                "guarded_by": _told_guards(self.spec.guarded_by),
+            },
             wire.MEMO_SUMMARY: {"status": str(Status.RUNNING), "open": 0, "paused": False},
         }
 
@@ -160,6 +165,11 @@ class Launch:
         if labels:
             pairs.append(SearchAttributePair(keywords(wire.LABELS), labels))
         return TypedSearchAttributes(pairs)
+
+
+def _told_guards(capabilities: tuple[str, ...]) -> list[str]:
+    # Of more than a memo can tell, only who may do everything has them all.
+    return list(capabilities) if size(list(capabilities)) <= _LARGEST_ATTRIBUTE else [EVERYTHING]
 
 
 def _spec_of(

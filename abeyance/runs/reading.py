@@ -88,6 +88,21 @@ class Reading:
             return described.degraded_view()
         return view.model_copy(update={"blocked": described.blocked})
 
+    async def guarded_by(self, run_id: str) -> tuple[str, ...]:
+        """The capabilities that the run's graph can ask for: to change its course takes them all.
+
+        Temporal knows them without a worker. Raises the refusal `unknown_run`, and Unavailable for a run
+        that was started around this client and cannot be asked now.
+        """
+        described = await self._line.described(run_id)
+        known = (described.memo.get(wire.MEMO_START) or {}).get("guarded_by")
+        if known is not None:
+            return tuple(known)
+        view = await self.view(run_id)
+        if view.degraded:
+            raise Unavailable(f"nobody can tell now which capabilities guard the run {run_id!r}")
+        return tuple(view.guarded_by)
+
     async def _seen(self, run_id: str) -> wire.RunView:
         """The view of a run that had not ended a moment ago: it is asked beside Temporal, to be quick."""
         view, described = await asyncio.gather(

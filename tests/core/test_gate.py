@@ -47,7 +47,8 @@ def test_a_question_is_filled_once_when_it_opens() -> None:
 )
 def test_a_digest_changes_with_everything_that_is_shown(changed: str) -> None:
     shown = Question(name="ask", prompt="Go on?", reason={"why": 1}, payload=[1])
-    other = replace(shown, **{changed: "other"})
+    about: dict[str, Any] = {changed: "other"}
+    other = replace(shown, **about)
 
     assert digest_of("graph:g", shown) != digest_of("graph:g", other)
     assert digest_of("graph:g", shown) != digest_of("graph:h", shown)
