@@ -73,7 +73,8 @@ def test_a_settled_interrupt_shows_who_answered_and_when() -> None:
 
 def test_a_pause_shows_by_whom_and_for_how_long() -> None:
     run = asking()
-    run.feed(events.Paused, actor="ada", reason="lunch", timeout=60, on_timeout=GoTo(node="n"))
+    about = {"actor": "ada", "capabilities": ("*",), "reason": "lunch"}
+    run.feed(events.Paused, timeout=60, on_timeout=GoTo(node="n"), **about)
     view = views.run_view(run.state, RUN)
 
     assert (view.status, view.paused) == ("paused", True)
