@@ -130,6 +130,7 @@ class Rehearsal:
             effect,
             own=dict(effect.own),
             bound=dict(effect.bound),
+            asks=effect.node.asks,
             journal=effect.journal,
             saved=effect.saved,
             interrupted=effect.interrupted,

@@ -19,7 +19,7 @@ from abeyance import wire
 from abeyance.agents.callerror import cut, described
 from abeyance.clips import firing
 from abeyance.clips.engine import ClipsError, ClipsMissing, library
-from abeyance.core import events
+from abeyance.core import authority, events
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.model import END, Clips
 from abeyance.core.patch import PatchError, merged
@@ -165,6 +165,7 @@ async def _asking(
         if asked is None:
             raise
         context.notebook.demand_keeping("ask a person")
+        _demand_pinned(graph, order, asked)
         for what, kept in (("state", asked.saved), ("reason", asked.reason)):
             if (fault := why_not_json(kept)) is not None:
                 message = (
@@ -180,6 +181,27 @@ async def _asking(
             )
             raise Fatal(message) from error
         return asked
+
+
+def _demand_pinned(graph: Graph, order: wire.VisitOrder, asked: wire.Interrupted) -> None:
+    """Raise Blocked for a capability that today's code declares, and the graph of the run does not.
+
+    What neither declares is the author's fault, which the core finds.
+    """
+    today = graph.build()
+    for each in asked.asked:
+        capability = each.question.requested_capability
+        if (
+            capability is not None
+            and not authority.declares(order.asks, capability)
+            and authority.declares(today.asks_of(order.node), capability)
+        ):
+            message = (
+                f"the node {order.node!r} asks for the capability {capability!r}, and the graph that this "
+                "run was started with does not know that it may: nobody was asked. Deploy code that asks "
+                "for what the run knows"
+            )
+            raise Blocked(message, code=FailureCode.UNDECLARED_CAPABILITY)
 
 
 async def _run_code(

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Annotated, Final, TypeAlias
 
 from fastapi import APIRouter, Body
-from pydantic import BaseModel
 
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, Who, demand, may_read
 from abeyance.api.backend import Runs
-from abeyance.api.bodies import given_in
+from abeyance.api.bodies import RunStatus, given_in
 from abeyance.api.ids import Key, RunId
 from abeyance.client import Client
 from abeyance.core.authority import CONTROL as CONTROLS
@@ -115,13 +114,6 @@ async def demand_message(
         await demand_course(who, runs, run_id)
     else:
         demand(who, takes_of_directive(message.action))
-
-
-class RunStatus(BaseModel):
-    """A run, for somebody who may not read it."""
-
-    run_id: str
-    status: str
 
 
 def shown_to(who: Principal, view: wire.RunView) -> wire.RunView | RunStatus:

@@ -11,8 +11,8 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import READ, START, Who
 from abeyance.api.backend import Behind, Runs
-from abeyance.api.bodies import RunResult, StartBody, statuses_asked
-from abeyance.api.control import RunStatus, shown_to
+from abeyance.api.bodies import RunResult, RunStatus, StartBody, statuses_asked
+from abeyance.api.control import shown_to
 from abeyance.api.ids import Key, RunId, hash_of, run_id_of
 from abeyance.api.waiting import Leaving, Length, while_asked
 from abeyance.errors import Code, Refusal

@@ -56,6 +56,7 @@ def start_node(effect: effects.RunNode, run_id: str, root: str) -> VisitHandle:
         answers=dict(effect.answers),
         own=dict(effect.own),
         bound=dict(effect.bound),
+        asks=node.asks,
         start=effect.start,
         retries=node.retries,
         timeout=node.timeout,

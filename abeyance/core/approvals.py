@@ -172,6 +172,16 @@ def begun(visit: Visit) -> Visit:
     return replace(visit, approvals=tuple(replace(each, begun=True) for each in visit.approvals))
 
 
+def renewed(visit: Visit) -> tuple[Approval, ...]:
+    """What covers a visit whose code is run: of what that has asked itself it sees the values as they
+    are now, and asks again if they are not what it showed.
+    """
+    return tuple(
+        replace(each, broken=False) if each.gate == visit.address else each
+        for each in visit.approvals
+    )
+
+
 def of_tokens(tokens: Iterable[Token]) -> tuple[Approval, ...]:
     """What covers the visit that several tokens begin together."""
     return tuple({(a.gate, a.key): a for token in tokens for a in token.approvals}.values())

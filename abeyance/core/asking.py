@@ -142,7 +142,7 @@ def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
             f"the question {name!r} of {visit.node!r} names no capability, and {visit.node!r} declares "
             f"the pattern {declared[0]!r}: write requested_capability=... with one that fits it"
         )
-    if capability is not None and authority.undeclared(graph, visit.node, capability):
+    if capability is not None and not authority.declares(declared, capability):
         return (
             f"the question {name!r} of {visit.node!r} asks for the capability {capability!r}, which "
             f"{visit.node!r} does not declare: write asks=[{capability!r}] where {visit.node!r} is "

@@ -11,6 +11,7 @@ rest of the run; only what is open at that moment is not theirs to change withou
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -118,9 +119,9 @@ def _beyond_answering(state: RunState, entry: Interrupt, answer: Json) -> str | 
             return None
 
 
-def undeclared(graph: GraphSpec, node: str, capability: str) -> bool:
-    """Whether a question asks for a capability that its node does not say that it asks for."""
-    return not any(fits(capability, each) for each in graph.asks_of(node))
+def declares(asks: Iterable[str], capability: str) -> bool:
+    """Whether a node that says it `asks` for these says that it may ask for a capability."""
+    return any(fits(capability, each) for each in asks)
 
 
 def fits(capability: str, declared: str) -> bool:

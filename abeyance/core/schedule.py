@@ -172,6 +172,7 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
         started_at=draft.now,
         starts=visit.starts + 1,
         given=tuple(visit.answers),
+        approvals=approvals.renewed(visit),
     )
     draft.put_visit(started)
     if visit.is_finally and node.timeout is None:

@@ -33,6 +33,7 @@ _BLOCKING: Final = frozenset(
         FailureCode.MODEL_UNAVAILABLE,
         FailureCode.TOOLS_UNAVAILABLE,
         FailureCode.PAYLOAD_UNREADABLE,
+        FailureCode.UNDECLARED_CAPABILITY,
     }
 )
 ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
