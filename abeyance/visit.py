@@ -197,7 +197,7 @@ def _demand_pinned(graph: Graph, order: wire.VisitOrder, asked: wire.Interrupted
             and authority.declares(today.asks_of(order.node), capability)
         ):
             message = (
-                f"the node {order.node!r} asks for the capability {capability!r}, and the graph that this "
+                f"the node {order.node!r} asks for the capability {capability!r}, and the graph that the "
                 "run was started with does not know that it may: nobody was asked. Deploy code that asks "
                 "for what the run knows"
             )

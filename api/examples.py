@@ -76,6 +76,7 @@ RUN: Final[dict[str, Any]] = {
     "undelivered": [],
     "rejected": [],
     "blocked": [],
+    "guarded_by": ["refunds:approve"],
     "error": None,
     "beside": [],
     "cancelled_by": None,
@@ -182,6 +183,7 @@ GRAPH: Final[dict[str, Any]] = {
 
 GRAPH_SPEC: Final[dict[str, Any]] = {
     **GRAPH,
+    "guarded_by": ["refunds:approve"],
     "fields": {"order_id": {"reducer": "last"}, "amount": {"reducer": "last"}},
     "open_values": False,
     "nodes": {

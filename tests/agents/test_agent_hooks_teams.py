@@ -59,7 +59,7 @@ class Team:
         self.script = Script(list(calls) or [call("helper", "c1", task="look")], "done")
         about = options.pop("about", {})
         tools = [helper.as_tool(description="Helps.", **about)]
-        self.clerk = Agent("clerk", model=self.script, tools=tools, **options)
+        self.clerk = Agent("clerk", model=self.script, tools=tools, asks="helpers", **options)
 
 
 async def test_a_hook_asks_before_an_agent_is_called_and_lets_it_through() -> None:
