@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import socket
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-import uvicorn
 from fastapi import FastAPI
 from temporal_site import Site
 
 from abeyance.api.app import create_app
+from abeyance.api.connections import Server
 from abeyance.api.problems import MEDIA_TYPE
 from abeyance.settings import Settings
 
 _PARAMETER = re.compile(r"\{[^}]+\}")
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class Api:
     """An API that is up. `http` holds every answer against the OpenAPI document."""
 
-    def __init__(self, app: FastAPI, server: _Server, port: int) -> None:
+    def __init__(self, app: FastAPI, server: Server, port: int) -> None:
         self.app = app
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
@@ -119,15 +112,7 @@ class Api:
 async def served(app: FastAPI) -> AsyncIterator[Api]:
     """An application on a free port of 127.0.0.1."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app,
-        lifespan="on",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=2,
-    )
-    server = _Server(config)
+    server = Server(app, app.state.backend.settings, grace=2)
     api = Api(app, server, listener.getsockname()[1])
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
