@@ -55,7 +55,7 @@ class _Doorway(ServerState):
             "idle": _IDLE_SECONDS,
             "head": settings.head_timeout,
             "body": settings.body_timeout,
-            "rest": _REST_SECONDS,
+            "rest": min(_REST_SECONDS, settings.body_timeout),
         }
         self.waiting: dict[Connection, None] = {}
         self.sending: dict[Connection, None] = {}

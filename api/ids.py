@@ -93,8 +93,7 @@ async def _key(
 
 Key = Annotated[str | None, Depends(_key)]
 """The caller's own name for this call, if there is one."""
-TAKES_MADE_BY_KEY: Final = re.compile("run-[0-9a-f]{32}")
-_KEY: Final = Depends(_key)
+TAKES_KEY: Final = Depends(_key)
 """The same for a call that may be repeated anyway."""
 
 

@@ -107,7 +107,7 @@ def test_who_waits_for_a_run_and_loses_the_api_is_told_which_run_goes_on(
 def test_text_of_a_run_cannot_repaint_the_terminal(terminal: Terminal, standing: Stack) -> None:
     standing.start("painted", label="\x1b[2J\u202esafe")
 
-    assert "What to add to 2? �[2J�safe" in terminal.call("show", "painted")[1]
+    assert "What to add to 2? <U+001B>[2J<U+202E>safe" in terminal.call("show", "painted")[1]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import socket
 import uuid
@@ -42,6 +43,11 @@ class Api:
         """How many calls are being answered."""
         return len(self._server.server_state.tasks)
 
+    @property
+    def connections(self) -> int:
+        """How many callers are connected."""
+        return len(self._server.server_state.connections)
+
     def narrow(self) -> None:
         """Let little of what is sent wait on its way to those who are connected."""
         for connection in list(self._server.server_state.connections):
@@ -54,6 +60,21 @@ class Api:
         self._server.force_exit = True
         for connection in list(self._server.server_state.connections):
             connection.transport.abort()
+
+    async def raw(self, request: bytes) -> bytes:
+        """Send bytes, and return the first answer that comes back."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            # The other side may answer and close before it has taken all.
+            with contextlib.suppress(ConnectionError):
+                writer.write(request)
+                await writer.drain()
+            async with asyncio.timeout(30):
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)content-length: (\d+)", head)
+                return head + (await reader.readexactly(int(length[1])) if length else b"")
+        finally:
+            writer.close()
 
     async def start(self, graph: str, input: Mapping[str, Any], **fields: Any) -> str:
         """Start a run under a new id and return the id."""
