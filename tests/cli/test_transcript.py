@@ -62,7 +62,7 @@ def test_it_reads_like_a_conversation(bank: Threaded, teller: Terminal) -> None:
     assert "\nresult     transfer  call_2\n           sent 5000 to ada\n" in out
     assert "\nmessage    from local, message " in out
     # Text of a run cannot repaint the terminal.
-    assert "be <U+001B>[2J quick" in out
+    assert "be �[2J quick" in out
 
 
 def test_programs_get_each_item_in_a_line(bank: Threaded, teller: Terminal) -> None:
