@@ -50,7 +50,9 @@ class Settings(BaseSettings):
 
     `app` names the graphs: `package.module:attribute`. `tokens_file` turns authentication on,
     and so do `jwt_issuer`, `jwt_audience` and `jwt_jwks` (where its keys are), for JSON Web Tokens whose
-    claim `jwt_capabilities` (with dots, a claim within others) holds what their owners may do.
+    claim `jwt_capabilities` (with dots, a claim within others) holds what their owners may do; `*` counts
+    there only with `jwt_allow_everything`. `head_timeout` and `body_timeout` are how long a caller of the
+    API may take to send the head and the body of a request, of `max_connections` at a time.
     `allowed_hosts` are further names, or `name:port`, by which the API is reached, such as that of a
     proxy before it (separated by commas). `metrics_address` is where a worker serves Prometheus metrics;
     `enable_metrics` is whether ours are recorded at all, `open_metrics` whether an API with
@@ -83,6 +85,7 @@ class Settings(BaseSettings):
     jwt_audience: str | None = Field(default=None, min_length=1)
     jwt_jwks: str | None = Field(default=None, min_length=1)
     jwt_capabilities: str = Field(default="capabilities", min_length=1)
+    jwt_allow_everything: bool = False
     allowed_hosts: Hosts = ()
     ui_origin: Hosts = ()
     storage: str | None = Field(default=None, min_length=1)
@@ -98,6 +101,9 @@ class Settings(BaseSettings):
     allowed_actions: Words = ()
     allowed_media_hosts: Hosts = ()
     max_body_size: int = Field(default=1_000_000, ge=1_000)
+    head_timeout: Seconds = Field(default=10.0, gt=0)
+    body_timeout: Seconds = Field(default=30.0, gt=0)
+    max_connections: int = Field(default=800, ge=1)
     max_visits: int = Field(default=1_000, ge=1)
     max_guard_turns: int = Field(default=10, ge=0)
     max_parallel_visits: int = Field(default=50, ge=1, le=1_000)

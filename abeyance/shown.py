@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field
 
 from abeyance.core.ledger import Parent
 from abeyance.core.mailbox import Rejected, Undelivered
 from abeyance.shapes import Record
+
+UNSEEN: Final = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for the tab and the end of a line
+    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u2800"
+    "\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"  # what takes no room, or shows nothing
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what turns the direction of writing
+    "\u2028\u2029"  # ends of lines that not everybody takes for one
+    "\ud800-\udfff"  # halves of characters
+    "]"
+)
+"""The characters by which a text is read as another one than it is. The inbox has the same table."""
+
+
+def visible(text: str) -> str:
+    """The text with what cannot be seen in it shown as code points, such as `<U+202E>`."""
+    return UNSEEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", text.replace("\r\n", "\n"))
+
+
+def escaped(text: str) -> str:
+    """JSON with the same written as escapes: it means what it meant before."""
+    return UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 class InterruptView(Record):

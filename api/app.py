@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
-import uvicorn
 from fastapi import FastAPI
 
 from abeyance import traces
@@ -40,6 +39,7 @@ from abeyance.api import (
 from abeyance.api import graphs as served
 from abeyance.api.auth import Tokens
 from abeyance.api.backend import Backend, Link
+from abeyance.api.connections import Server
 from abeyance.api.guard import Guard
 from abeyance.api.issuer import Issuer
 from abeyance.api.metered import measure
@@ -93,10 +93,13 @@ def create_app(
     if settings.enable_metrics:
         measure(app)
     # After it, so before it: what the guard turns away is no operation.
+    has_codec = bool(settings.keyring) or settings.storage is not None
     app.add_middleware(
         Guard,
         hosts=settings.allowed_hosts,
+        tokens=backend.tokens,
         max_body_size=settings.max_body_size,
+        has_codec=has_codec,
         ui_origins=settings.ui_origin,
     )
     for part in (health, inbox):
@@ -105,7 +108,7 @@ def create_app(
         app.include_router(part.router, dependencies=[DESCRIBED])
     for part in (transcripts, conversations, batch, admin):
         app.include_router(part.router, dependencies=[DESCRIBED])
-    if settings.keyring or settings.storage is not None:
+    if has_codec:
         app.include_router(codec.router)
     problems.install(app)
     document.install(app)
@@ -132,33 +135,12 @@ async def serve(settings: Settings, host: str, port: int) -> None:
         settings = settings.model_copy(update={"allowed_hosts": hosts})
     app = create_app(settings, graphs)
     with contextlib.closing(_bound(host, port)) as listener:
-        server = _Server(
-            uvicorn.Config(
-                app,
-                lifespan="on",
-                ws="none",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-            )
-        )
+        server = Server(app, settings, grace=_SHUTDOWN_SECONDS)
         backend: Backend = app.state.backend
         await _until_told(server, listener, backend.leaving)
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals alone: the server's own way is to raise them again after the shutdown, which
-    ends the process before whoever called us could clean up.
-    """
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-async def _until_told(server: _Server, listener: socket.socket, leaving: asyncio.Event) -> None:
+async def _until_told(server: Server, listener: socket.socket, leaving: asyncio.Event) -> None:
     def stop() -> None:
         leaving.set()
         server.should_exit = True

@@ -102,11 +102,17 @@ class Tokens:
         return self._grants is not None or self._issuer is not None
 
     async def admitted(self, request: Request) -> Admission:
-        """Who is calling, and until when that holds.
+        """Who is calling, and until when that holds. It is found out once for each request.
 
         Raises `unauthenticated`, `invalid_body` for a header that names nobody, and Unavailable where an
         issuer's token cannot be checked now.
         """
+        known: Admission | None = getattr(request.state, "admission", None)
+        if known is None:
+            known = request.state.admission = await self._admitted(request)
+        return known
+
+    async def _admitted(self, request: Request) -> Admission:
         if not self.are_required:
             return Admission(principal=_as_claimed(request))
         for header in (SUBJECT_HEADER, CAPABILITIES_HEADER):
@@ -114,9 +120,11 @@ class Tokens:
                 raise _unknown(
                     f"The header {header} is refused here: who is calling is told by the token."
                 )
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        given = request.headers.getlist("Authorization")
+        # Of two a proxy might have looked at the other one.
+        scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         if scheme.lower() != "bearer" or not token.strip():
-            raise _unknown("Send a token: Authorization: Bearer <token>.")
+            raise _unknown("Send a token, and one alone: Authorization: Bearer <token>.")
         digest = hashlib.sha256(token.strip().encode("latin-1")).hexdigest()
         found: Grant | None = None
         for grant in self._grants or ():
@@ -130,14 +138,14 @@ class Tokens:
             raise _unknown("The token is not one of ours, or no longer.")
         claims = await self._issuer.claims(token.strip())
         return Admission(
-            principal=_vouched_for(claims, self._issuer.claim),
+            principal=_vouched_for(claims, self._issuer),
             until=float(claims["exp"]) + LEEWAY_SECONDS,
         )
 
 
-def _vouched_for(claims: Mapping[str, Any], claim: str) -> Principal:
-    """The principal of a token that was checked; `claim` is what holds its capabilities."""
-    subject = claims["sub"]
+def _vouched_for(claims: Mapping[str, Any], issuer: Issuer) -> Principal:
+    """The principal of a token that was checked, and that this issuer has signed."""
+    subject, claim = claims["sub"], issuer.claim
     if (fault := _subject_fault(subject)) is not None:
         raise unfit(f"names nobody (sub): {fault}")
     listed = _found(claims, claim)
@@ -150,6 +158,13 @@ def _vouched_for(claims: Mapping[str, Any], claim: str) -> Principal:
         raise unfit(
             f"does not say what its owner may do: {claim} takes at most {_MOST_CAPABILITIES} names "
             f"of 1 to {_MOST_CHARS} characters, as a list or with spaces between them"
+        )
+    if EVERYTHING in capabilities and not issuer.may_allow_everything:
+        # Not left out silently: then its owner would miss a right that the token names, and nobody
+        # would know why.
+        raise unfit(
+            f"allows everything ({claim}: {EVERYTHING!r}), which an issuer may do only where the service "
+            "is told so by ABEYANCE_JWT_ALLOW_EVERYTHING; it has to name each capability"
         )
     return Principal(subject=subject, capabilities=tuple(capabilities))
 

@@ -3,8 +3,9 @@
 A service on loopback can be reached by every page that its user has open. Such a page cannot forge
 three things: the host it calls, the origin that the browser names, and a content type that makes the
 browser ask first. So they are held against what is ours, in every mode, and no answer allows another
-origin to read it; but where pages of Temporal's UI are configured, these may call the codec. Bodies are
-read here, once: bounded in size and depth, and JSON.
+origin to read it; but where pages of Temporal's UI are configured, these may call the codec. Then it is
+asked who is calling: of somebody unknown no body is read. Bodies are read here, once: bounded in size,
+number of values and depth, and JSON.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from abeyance.api.problems import refused
-from abeyance.api.strictjson import check_json
-from abeyance.errors import Code, Refusal
+from abeyance.api.auth import Tokens
+from abeyance.api.problems import refused, unavailable
+from abeyance.api.strictjson import check_body
+from abeyance.core.policy import Principal
+from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.loopback import is_loopback
 
 EMPTY_BODY_HEADER: Final = "X-Abeyance-Request"
@@ -50,7 +54,8 @@ _PREFLIGHT: Final = {
 class Guard:
     """ASGI middleware. `hosts` are names, or `name:port`, that are ours beside the server's own.
 
-    `max_body_size` is in bytes. `ui_origins` are those whose pages may call the codec.
+    `max_body_size` is in bytes; calls of the codec may be larger where it `has_codec`. `ui_origins` are
+    those whose pages may call it.
     """
 
     def __init__(
@@ -58,10 +63,14 @@ class Guard:
         app: ASGIApp,
         *,
         hosts: Collection[str],
+        tokens: Tokens,
         max_body_size: int,
+        has_codec: bool = False,
         ui_origins: Collection[str] = (),
     ) -> None:
         self._app = app
+        self._tokens = tokens
+        self._has_codec = has_codec
         self._ui_origins = frozenset(ui_origins)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._max_body_size = max_body_size
@@ -74,9 +83,6 @@ class Guard:
         headers = Headers(scope=scope)
         ui = self._ui_of(scope, headers)
         sending = _closed_to_others(send, ui)
-        limit = self._max_body_size
-        if scope["path"] in _CODEC:
-            limit = max(limit, _LARGEST_CODEC_BODY)
         try:
             self._check_origin(scope, headers, ui)
             if ui is not None and scope["method"] == "OPTIONS":
@@ -84,17 +90,30 @@ class Guard:
                 await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, sending)
                 return
             if scope["method"] not in _SAFE:
-                body = await _body(headers, receive, limit)
+                _check_kind(headers)
+                admitted = await self._tokens.admitted(Request(scope))
+                body = await _body(headers, receive, self._limit(scope, admitted.principal))
                 if body is None:
                     return
                 receive = _replayed(body, receive)
         except Refusal as refusal:
-            # Of a body that is too large there may be more to come: the connection cannot go on.
-            is_cut = refusal.code is Code.PAYLOAD_TOO_LARGE
+            # Of a body that is too large there may be more to come, and who waits for our leave to send
+            # one may send it or not: the connection cannot go on.
+            is_cut = refusal.code is Code.PAYLOAD_TOO_LARGE or "expect" in headers
             response = refused(refusal, headers={"Connection": "close"} if is_cut else None)
             await response(scope, receive, sending)
             return
+        except Unavailable as error:
+            response = unavailable(str(error), retry_after=error.retry_after)
+            await response(scope, receive, sending)
+            return
         await self._app(scope, receive, sending)
+
+    def _limit(self, scope: Scope, who: Principal) -> int:
+        """How many bytes the body of a call may have."""
+        if self._has_codec and scope["path"] in _CODEC and who.may("admin"):
+            return max(self._max_body_size, _LARGEST_CODEC_BODY)
+        return self._max_body_size
 
     def _ui_of(self, scope: Scope, headers: Headers) -> str | None:
         """The origin of Temporal's UI, if it is a page of that which calls, and it calls the codec."""
@@ -151,11 +170,8 @@ class Guard:
         return name == server[0] or is_loopback(name)
 
 
-async def _body(headers: Headers, receive: Receive, limit: int) -> bytes | None:
-    """The checked body; None if the caller has gone."""
-    body = await _read(headers, receive, limit)
-    if body is None:
-        return None
+def _check_kind(headers: Headers, body: bytes = b"") -> None:
+    """Raise `foreign_origin` unless the call shows that no foreign page has sent it."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and (body or EMPTY_BODY_HEADER not in headers):
         raise _foreign(
@@ -163,8 +179,14 @@ async def _body(headers: Headers, receive: Receive, limit: int) -> bytes | None:
             f"{kind[:100] or 'nothing'!r}; one without a body may have the header "
             f"{EMPTY_BODY_HEADER} instead. A page of another site could send neither."
         )
+
+
+async def _body(headers: Headers, receive: Receive, limit: int) -> bytes | None:
+    """The checked body; None if the caller has gone."""
+    body = await _read(headers, receive, limit)
     if body:
-        check_json(body)
+        _check_kind(headers, body)
+        await check_body(body)
     return body
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -15,6 +16,7 @@ from abeyance.errors import Code, Refusal
 
 KEY_HEADER: Final = "Idempotency-Key"
 
+_MADE_BY_KEY: Final = re.compile("run-[0-9a-f]{32}")
 _KEY: Final = re.compile(r"[!-~]{1,200}")
 _INTERRUPT_ID: Final = re.compile(r"(?P<run_id>[A-Za-z0-9_-]{1,256})\.[0-9a-f]{16}")
 _SHOWN_CHARS: Final = 100
@@ -95,6 +97,19 @@ TAKES_KEY: Final = Depends(_key)
 """The same for a call that may be repeated anyway."""
 
 
+def chosen_run_id(run_id: str | None) -> str | None:
+    """The id that a caller gives to a run, if any. Raises `invalid_run_id` for what a key may make."""
+    if run_id is not None and _MADE_BY_KEY.fullmatch(run_id):
+        raise Refusal(
+            Code.INVALID_RUN_ID,
+            f"{run_id!r} cannot be chosen: ids of this form, run- and 32 hexadecimal digits, are made of "
+            f"an {KEY_HEADER}, and whoever took one would stand in the way of its owner. Choose an id of "
+            "another form, or send a key and no id.",
+            rule=f"not {_MADE_BY_KEY.pattern}",
+        )
+    return run_id
+
+
 def run_id_of(subject: str, key: str) -> str:
     """The id of the run that a principal starts under a key; nobody else's key makes the same."""
     return f"run-{hash_of(subject, key)}"
@@ -102,4 +117,5 @@ def run_id_of(subject: str, key: str) -> str:
 
 def hash_of(subject: str, key: str) -> str:
     """What stands for a principal's key where it is kept."""
-    return hashlib.sha256(f"{subject}|{key}".encode()).hexdigest()[:32]
+    # As a list, so that no subject can end where another's key begins.
+    return hashlib.sha256(json.dumps([subject, key]).encode()).hexdigest()[:32]

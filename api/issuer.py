@@ -29,12 +29,15 @@ class Issuer:
     """Who signs tokens, for which audience, by which keys.
 
     `claim` is the name of the claim that holds the capabilities, or leads to it, with dots.
+    `may_allow_everything`: whether `*` there counts. An issuer that passes on the scopes that a client
+    asks for would give it to everybody.
     """
 
     name: str
     audience: str
     claim: str
     keys: KeySet
+    may_allow_everything: bool = False
 
     @classmethod
     def read(cls, settings: Settings) -> Self | None:
@@ -46,8 +49,13 @@ class Issuer:
         if name is None and audience is None and place is None:
             return None
         if name is not None and audience is not None and place is not None:
-            claim = settings.jwt_capabilities
-            return cls(name=name, audience=audience, claim=claim, keys=KeySet(place))
+            return cls(
+                name=name,
+                audience=audience,
+                claim=settings.jwt_capabilities,
+                keys=KeySet(place),
+                may_allow_everything=settings.jwt_allow_everything,
+            )
         given = {"ISSUER": name, "AUDIENCE": audience, "JWKS": place}
         missing = [f"ABEYANCE_JWT_{which}" for which, value in given.items() if value is None]
         raise SettingsError(

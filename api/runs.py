@@ -13,7 +13,7 @@ from abeyance.api.auth import READ, START, Who
 from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import RunResult, RunStatus, StartBody, statuses_asked
 from abeyance.api.control import shown_to
-from abeyance.api.ids import Key, RunId, hash_of, run_id_of
+from abeyance.api.ids import Key, RunId, chosen_run_id, hash_of, run_id_of
 from abeyance.api.waiting import Leaving, Length, while_asked
 from abeyance.errors import Code, Refusal
 
@@ -88,7 +88,7 @@ async def start_run(
     started = await runs.start(
         graph,
         body.input,
-        run_id=body.run_id if named_by is None else run_id_of(who.subject, named_by),
+        run_id=chosen_run_id(body.run_id) if named_by is None else run_id_of(who.subject, named_by),
         conversation_id=body.conversation_id,
         session_type=body.session_type,
         labels=body.labels,

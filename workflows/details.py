@@ -2,12 +2,11 @@
 
 Temporal's UI leaves out what is nested in a list and does not wrap a block of code, so there is a
 heading for each question and code stands in spans. Whatever an author, a caller or a person wrote is
-shown in a code span, in which nothing is markup.
+shown in a code span, in which nothing is markup, and what cannot be seen in it by its code point.
 """
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 
 from abeyance import views, wire
@@ -15,6 +14,7 @@ from abeyance.core.canonical import canonical
 from abeyance.core.ledger import Interrupt
 from abeyance.core.model import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import Phase, RunState
+from abeyance.shown import visible
 from abeyance.workflows.form import form
 from abeyance.workflows.surface import cut, nearest_first
 
@@ -26,8 +26,6 @@ _FIELD_CHARS = 300
 _PROMPT_CHARS = 1_200
 _CALL_CHARS = 1_200
 _PROMPT_LINES = 20
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Controls, among them those that turn the direction of writing, and halves of characters."""
 
 
 def details(state: RunState, start: wire.StartRun) -> str:
@@ -61,7 +59,7 @@ def details(state: RunState, start: wire.StartRun) -> str:
 
 def code(text: str | None, *, most: int = _FIELD_CHARS) -> str:
     """A text as a code span of Markdown, in which nothing is a link, an image or HTML."""
-    flat = " ".join(_UNSEEN.sub(" ", text or "").split()).replace("`", "'")
+    flat = visible(" ".join((text or "").split())).replace("`", "'")
     # Two backticks without a text between them would open a longer span, up to the next such pair.
     return f"`{cut(flat, most)}`" if flat else "(nothing)"
 

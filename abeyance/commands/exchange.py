@@ -90,7 +90,10 @@ def exchange(
     response = with_api(made)
     told = response.json()
     if as_json:
-        typer.echo(response.text)
+        from abeyance.shown import escaped
+
+        # What the API writes as it is could still be a command to a terminal.
+        typer.echo(escaped(response.text))
     else:
         from abeyance.commands.terminal import show
 

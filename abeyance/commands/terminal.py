@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
 import sys
 import unicodedata
@@ -19,7 +20,9 @@ from typing import Any, Final, NamedTuple
 
 from abeyance.commands.specimen import specimen
 from abeyance.core.canonical import canonical
+from abeyance.shown import visible
 
+_ODD_SPACES: Final = re.compile("[\t\u2028\u2029]")
 _LABEL: Final = 11
 _LONGEST: Final = 160
 """In characters: the data of an event in its line."""
@@ -88,16 +91,15 @@ async def read_line(prompt: str) -> str | None:
 
 
 def readable(text: str) -> str:
-    """The text without control characters, invisible ones and odd spaces."""
-    return "".join(_readable(character) for character in text)
+    """The text without odd spaces, and with controls and what cannot be seen as code points."""
+    return "".join(_readable(character) for character in visible(_ODD_SPACES.sub(" ", text)))
 
 
 def _readable(character: str) -> str:
+    # What is in no table of ours, such as a character that this Python does not know yet.
     if character.isprintable() or character == "\n":
         return character
-    return (
-        " " if unicodedata.category(character) in ("Zs", "Zl", "Zp") or character == "\t" else "�"
-    )
+    return " " if unicodedata.category(character) == "Zs" else f"<U+{ord(character):04X}>"
 
 
 def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line]:

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 EVERYTHING = "*"
-"""The capability of a principal who may do all: only an API without authentication gives it."""
+"""The capability of a principal who may do all. It comes from a file of tokens, from an API without
+authentication, and from an issuer of tokens only where a setting lets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

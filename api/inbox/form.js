@@ -6,6 +6,19 @@ const MOST_RADIOS = 6;
 // Of what is no text: from here on a browser rounds.
 const INEXACT = /(?<![\w"])-?\d[\d.]{15,}/;
 
+// By these a text is read as another one than it is: the table of abeyance/shown.py.
+const UNSEEN = new RegExp(
+  "[" +
+    "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f" +
+    "\\xad\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200d\\u2060-\\u2065\\u206a-\\u206f\\u2800" +
+    "\\u3164\\ufeff\\uffa0\\ufff0-\\ufffb\\u{e0000}-\\u{e0fff}" +
+    "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069" +
+    "\\u2028\\u2029" +
+    "\\ud800-\\udfff" +
+    "]",
+  "gu",
+);
+
 let count = 0;
 
 /** What a person has to mend before the answer can be sent. */
@@ -16,14 +29,27 @@ export class Fault extends Error {
   }
 }
 
-/** An element of the page. Text is set as text, never as markup. */
+/** The text with what cannot be seen in it shown as code points, such as <U+202E>. */
+export function visible(text) {
+  const shown = (found) => `<U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
+  return String(text).replaceAll("\r\n", "\n").replace(UNSEEN, shown);
+}
+
+// A value to start from, with the same as escapes: what is sent is what it was.
+function jsonText(value) {
+  const escape = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return JSON.stringify(value, null, 2)?.replace(UNSEEN, (found) => found.split("").map(escape).join(""));
+}
+
+/** An element of the page. Text is set as text, never as markup, and nothing in it is unseen. */
 export function element(name, attributes = {}, ...children) {
   const found = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === true) found.setAttribute(key, "");
     else if (value !== false && value !== undefined && value !== null) found.setAttribute(key, value);
   }
-  found.append(...children.filter((child) => child !== null && child !== undefined));
+  const given = children.filter((child) => child !== null && child !== undefined);
+  found.append(...given.map((child) => (child instanceof Node ? child : visible(child))));
   return found;
 }
 
@@ -232,12 +258,12 @@ function objectField(schema, about) {
 
 function jsonField(about, start) {
   const area = element("textarea", {class: "json", rows: about.depth > 0 ? 3 : 8, spellcheck: "false"});
-  if (start !== undefined) area.value = JSON.stringify(start, null, 2);
+  if (start !== undefined) area.value = jsonText(start);
   const frame = framed(about, area, "Written as JSON.");
   if (about.shown !== undefined && about.depth > 0) {
     const fill = element("button", {type: "button", class: "plain"}, `Start from what is asked`);
     fill.addEventListener("click", () => {
-      area.value = JSON.stringify(about.shown, null, 2);
+      area.value = jsonText(about.shown);
       area.focus();
     });
     frame.append(fill);

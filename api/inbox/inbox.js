@@ -1,7 +1,7 @@
 // The inbox: what is asked, by deadline; one question in full; and the answer to it. All of it is asked
 // from the API, as whoever's token (or name, where there is no authentication) was put in.
 
-import {answerForm, element, Fault, jsonForm} from "./form.js";
+import {answerForm, element, Fault, jsonForm, visible} from "./form.js";
 
 const EVERY_MS = 5000;
 const PAGE = 50;
@@ -107,8 +107,8 @@ async function lookAgain() {
   if (now.status !== "open") drawQuestion(now);
 }
 
-function tell(text) {
-  const state = at("state");
+function tell(said) {
+  const [state, text] = [at("state"), visible(said)];
   if (state.textContent !== text) state.textContent = text;
 }
 
@@ -137,10 +137,15 @@ function entry(each) {
     "a",
     {href: `#${encodeURIComponent(each.id)}`, "data-id": each.id, "aria-current": shown?.id === each.id && "true"},
     each.prompt,
-    element("small", {}, [each.graph, each.run_id, each.requested_capability].filter(Boolean).join(" · ")),
+    element("small", {}, ...parted([each.graph, each.run_id, each.requested_capability].filter(Boolean))),
     each.deadline ? moment(each.deadline) : null,
   );
   return element("li", {}, link);
+}
+
+// Each in an element of its own, so that the direction of one does not turn the others.
+function parted(texts) {
+  return texts.flatMap((text, index) => [index ? " · " : null, element("span", {}, text)]);
 }
 
 function moment(text) {
@@ -160,13 +165,22 @@ at("more").addEventListener("click", () => {
 // One question
 
 async function open() {
-  const id = decodeURIComponent(location.hash.slice(1));
+  const id = named(location.hash.slice(1));
   if (!id) return;
   try {
     drawQuestion(await call(`/interrupts/${encodeURIComponent(id)}`));
   } catch (error) {
     const told = error instanceof Problem ? error.message : "The service cannot be reached.";
     at("question").replaceChildren(element("p", {role: "alert"}, told));
+  }
+}
+
+// What no link of ours says is taken as it stands: the service answers that there is no such question.
+function named(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 
@@ -211,7 +225,7 @@ function section(title, value) {
 }
 
 function asText(value) {
-  return typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  return visible(typeof value === "string" ? value : JSON.stringify(value, null, 2));
 }
 
 function settled(question) {
@@ -263,7 +277,7 @@ function answering(question) {
       const {receipts} = await call(`/interrupts/${encodeURIComponent(question.id)}/respond`, {body});
       done(question, receipts[0]);
     } catch (error) {
-      fault.textContent = complaint(error, fields);
+      fault.textContent = visible(complaint(error, fields));
       if (error instanceof Problem && ["already_answered", "expired", "withdrawn"].includes(error.code)) {
         shown = question;
         await refresh();

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import re
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -13,22 +11,6 @@ from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site
 
 TYPED = {"Content-Type": "application/json"}
-
-
-async def raw(api: Api, request: bytes) -> bytes:
-    """Send bytes, and return what comes back."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
-    try:
-        # The other side may answer and close before it has taken all.
-        with contextlib.suppress(ConnectionError):
-            writer.write(request)
-            await writer.drain()
-        async with asyncio.timeout(30):
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"(?i)content-length: (\d+)", head)
-            return head + (await reader.readexactly(int(length[1])) if length else b"")
-    finally:
-        writer.close()
 
 
 async def test_a_host_that_is_not_ours_is_refused(api: Api) -> None:
@@ -56,7 +38,7 @@ async def test_every_name_of_loopback_with_our_port_is_ours(api: Api) -> None:
 
 async def test_two_hosts_are_none(api: Api) -> None:
     ours = f"Host: 127.0.0.1:{api.port}\r\n".encode()
-    answer = await raw(api, b"GET /graphs HTTP/1.1\r\n" + ours + ours + b"\r\n")
+    answer = await api.raw(b"GET /graphs HTTP/1.1\r\n" + ours + ours + b"\r\n")
 
     assert b" 200 " not in answer.splitlines()[0]
 
@@ -190,9 +172,11 @@ async def test_json_may_say_its_character_set(api: Api) -> None:
         ('{"graph": "gated", "input": {}}'.encode("utf-16"), "UTF-8"),
         (b'{"graph": "gated", "input": {"log": ["\\ud800"]}}', "surrogate"),
         (b'{"graph": "gated", "input": ' + b"[" * 64 + b"]" * 64 + b"}", "64"),
-        (b"[" * 100_000, ""),
-        (b'{"a":' * 100_000, ""),
-        (b"[" * 100_000 + b"]" * 100_000, "64"),
+        (b"[" * 50_000, "64"),
+        (b'{"a":' * 50_000, "64"),
+        (b"[" * 50_000 + b"]" * 50_000, "64"),
+        (b'{"graph": "gated", "input": {"a": 1, "a": 2}}', "'a' twice"),
+        (b'{"graph": "gated", "input": {}, "gr\\u0061ph": "gates"}', "'graph' twice"),
     ],
 )
 async def test_a_body_that_is_not_json_is_malformed(api: Api, body: bytes, told: str) -> None:
@@ -248,7 +232,7 @@ async def test_who_asks_before_sending_too_much_is_refused_before_sending_it(api
         f"POST /runs HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\nContent-Type: application/json\r\n"
         "Content-Length: 2000000\r\nExpect: 100-continue\r\n\r\n"
     )
-    answer = await raw(api, head.encode())
+    answer = await api.raw(head.encode())
 
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"payload_too_large" in answer
@@ -266,7 +250,7 @@ async def test_a_body_without_end_is_not_read_to_its_end(site: Site) -> None:
                 yield b"400\r\n" + b" " * 0x400 + b"\r\n"
 
         # There is no last chunk: an answer can only come because the reading stopped.
-        answer = await raw(api, head.encode() + b"".join(endless()))
+        answer = await api.raw(head.encode() + b"".join(endless()))
 
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"connection: close" in answer.lower()

@@ -168,7 +168,7 @@ def test_no_name_of_a_property_leaves_the_code_span_of_the_form() -> None:
 
 def test_a_code_span_is_cut() -> None:
     assert len(code("x" * 10_000)) == 302
-    assert [code(text) for text in (None, "", " \n ", "\u202e")] == ["(nothing)"] * 4
+    assert [code(text) for text in (None, "", " \n ")] == ["(nothing)"] * 3
 
 
 def approving(prompt: str = "Pay?", capability: str | None = None) -> str:

@@ -166,6 +166,24 @@ def test_what_a_run_says_stays_text(tmp_path: Path) -> None:
     assert (title, pictures) == ("Inbox · Abeyance", [])
 
 
+def test_what_turns_the_direction_of_a_text_is_shown_as_its_code_point(tmp_path: Path) -> None:
+    with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
+        asked(running.api, "Pay \u202e0052 rosivda ot?")
+        page = Page(driver, running.api)
+        page.open("Pay <U+202E>0052 rosivda ot?")
+        page.says("nav a", "Pay <U+202E>0052 rosivda ot?")
+
+
+def test_a_link_that_names_nothing_is_told_so(tmp_path: Path) -> None:
+    with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
+        page = Page(driver, running.api)
+        page.says("#state", "Nothing is asked.")
+        driver.get(f"{running.api}/inbox#%")
+        driver.refresh()
+        page.says("article [role=alert]", "There is no interrupt '%'")
+        page.says("#state", "Nothing is asked.")
+
+
 def test_an_answer_may_be_written_as_json_and_one_from_elsewhere_is_told(tmp_path: Path) -> None:
     with stack(tmp_path) as running, browser(tmp_path / "profile") as driver:
         run_id = asked(running.api, "Pay again?")

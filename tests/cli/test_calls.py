@@ -107,7 +107,19 @@ def test_who_waits_for_a_run_and_loses_the_api_is_told_which_run_goes_on(
 def test_text_of_a_run_cannot_repaint_the_terminal(terminal: Terminal, standing: Stack) -> None:
     standing.start("painted", label="\x1b[2J\u202esafe")
 
-    assert "What to add to 2? �[2J�safe" in terminal.call("show", "painted")[1]
+    assert "What to add to 2? <U+001B>[2J<U+202E>safe" in terminal.call("show", "painted")[1]
+
+
+def test_json_is_no_command_to_the_terminal_and_means_what_it_meant(
+    terminal: Terminal, standing: Stack
+) -> None:
+    label = "\x9b2J\x7f\u202esafe\u2066 größer"
+    standing.start("painted-json", label=label)
+    out = terminal.call("show", "painted-json", "--json")[1]
+
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", out)
+    assert "größer" in out
+    assert label in json.loads(out)["interrupts"][0]["prompt"]
 
 
 @pytest.mark.parametrize(

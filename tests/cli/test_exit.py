@@ -97,5 +97,5 @@ def test_without_rich_a_table_is_plain_and_the_commands_work(place: Place) -> No
     done = place.python("-c", source, TYPER_USE_RICH="0")
 
     assert "0 0 2\n" in done.stdout
-    assert done.stdout.endswith("RUN   STATUS\na     x\ufffd\n\u6c34\u6c34  y\n")
+    assert done.stdout.endswith("RUN   STATUS\na     x<U+001B>\n\u6c34\u6c34  y\n")
     assert "Traceback" not in done.stderr

@@ -207,7 +207,7 @@ def test_in_a_terminal_a_picture_of_the_run_moves_with_it(
     terminal.call("deadline", question, "2d", "--on-timeout", "halt")
     screen = Screen(standing, "watch", "drawn")
     try:
-        for word in ("awaiting-input", "What to add to 2? \ufffd[2J", "(in 1 d 23 h), then halt"):
+        for word in ("awaiting-input", "What to add to 2? <U+001B>[2J", "(in 1 d 23 h), then halt"):
             until(partial(screen.shows, word), word)
         until(lambda: screen.shows(f"abeyance respond {question} 0"), "how to answer")
         until(lambda: screen.shows("run.awaiting_input"), "the last event")

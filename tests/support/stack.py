@@ -7,32 +7,26 @@ import contextlib
 import re
 import socket
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-import uvicorn
 from fastapi import FastAPI
 from temporal_site import Site
 
 from abeyance.api.app import create_app
+from abeyance.api.connections import Server
 from abeyance.api.problems import MEDIA_TYPE
 from abeyance.settings import Settings
 
 _PARAMETER = re.compile(r"\{[^}]+\}")
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class Api:
     """An API that is up. `http` holds every answer against the OpenAPI document."""
 
-    def __init__(self, app: FastAPI, server: _Server, port: int) -> None:
+    def __init__(self, app: FastAPI, server: Server, port: int) -> None:
         self.app = app
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
@@ -49,6 +43,11 @@ class Api:
         """How many calls are being answered."""
         return len(self._server.server_state.tasks)
 
+    @property
+    def connections(self) -> int:
+        """How many callers are connected."""
+        return len(self._server.server_state.connections)
+
     def narrow(self) -> None:
         """Let little of what is sent wait on its way to those who are connected."""
         for connection in list(self._server.server_state.connections):
@@ -61,6 +60,21 @@ class Api:
         self._server.force_exit = True
         for connection in list(self._server.server_state.connections):
             connection.transport.abort()
+
+    async def raw(self, request: bytes) -> bytes:
+        """Send bytes, and return the first answer that comes back."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            # The other side may answer and close before it has taken all.
+            with contextlib.suppress(ConnectionError):
+                writer.write(request)
+                await writer.drain()
+            async with asyncio.timeout(30):
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)content-length: (\d+)", head)
+                return head + (await reader.readexactly(int(length[1])) if length else b"")
+        finally:
+            writer.close()
 
     async def start(self, graph: str, input: Mapping[str, Any], **fields: Any) -> str:
         """Start a run under a new id and return the id."""
@@ -119,15 +133,7 @@ class Api:
 async def served(app: FastAPI) -> AsyncIterator[Api]:
     """An application on a free port of 127.0.0.1."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        app,
-        lifespan="on",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=2,
-    )
-    server = _Server(config)
+    server = Server(app, app.state.backend.settings, grace=2)
     api = Api(app, server, listener.getsockname()[1])
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:

@@ -1,0 +1,546 @@
+"""What strangers, foreign pages and slow callers try at the door of the HTTP API.
+
+Where the rest of the door is tested:
+
+| what was tried | tests |
+|---|---|
+| host names, rebinding, origins, Sec-Fetch, content types, sizes of bodies | tests/api/test_guard.py |
+| framing, links from other sites, what the page may load | tests/api/test_inbox_page.py |
+| markup in what a run says | tests/api/test_inbox_page.py, tests/browser/test_inbox.py |
+| JSON Web Tokens: algorithms, keys, claims, `*` | tests/api/test_issued_tokens.py, test_keyset.py |
+| hashed tokens, claimed principals, the capability of each call | tests/api/test_auth.py |
+| capabilities of questions, digests, repeats of answers | tests/api/test_respond.py, test_batch.py |
+| keys: another's, another body, a refused answer's | tests/api/test_keys.py, test_control_keys.py |
+| JSON: NaN, 1e999, surrogates, BOM, UTF-16, depth, repeated keys | tests/api/test_guard.py |
+| odd cursors, durations, dates, queries | tests/api/test_listing_calls.py, test_schemathesis.py |
+| the codec: origins, `admin`, JSON | tests/storage/test_codec.py |
+| streams: end with the token and with their reader | test_issued_tokens.py, test_events.py |
+| what is shown to people | tests/security/test_shown_to_approvers.py |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from sample_graphs import gated
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site, real_server
+
+from abeyance.api.ids import hash_of, run_id_of
+from abeyance.api.strictjson import MAX_VALUES, check_body, check_json
+from abeyance.errors import Refusal
+
+# One event loop for all: the server lives as long as the module.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+JSON = {"Content-Type": "application/json"}
+TOKENS = {
+    "ada": ["runs:start", "runs:read", "runs:control", "runs:respond"],
+    "root": ["*"],
+    "odd": ["RUNS:READ", "runs:", "runs", "runs:*", " runs:read", "runs:read,runs:start"],
+}
+DIGESTS = {name: hashlib.sha256(name.encode()).hexdigest() for name in TOKENS}
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {name}"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site() -> AsyncIterator[Site]:
+    async with real_server() as temporal:
+        site = Site(temporal, gated())
+        async with site.worker():
+            yield site
+
+
+@pytest.fixture(scope="module")
+def tokens_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("perimeter") / "tokens.json"
+    grants = [
+        {"subject": name, "sha256": DIGESTS[name], "capabilities": capabilities}
+        for name, capabilities in TOKENS.items()
+    ]
+    file.write_text(json.dumps(grants))
+    return file
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def locked(site: Site, tokens_file: Path) -> AsyncIterator[Api]:
+    async with served(app_for(site, tokens_file=tokens_file)) as api:
+        yield api
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def impatient(site: Site) -> AsyncIterator[Api]:
+    """An API whose callers have little time."""
+    async with served(app_for(site, head_timeout=0.5, body_timeout=0.5)) as api:
+        yield api
+
+
+def head_of(api: Api, path: str = "/runs", *lines: str, method: str = "POST") -> bytes:
+    """The head of a request, with the empty line behind it."""
+    all_of_it = (f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{api.port}", *lines, "", "")
+    return "\r\n".join(all_of_it).encode()
+
+
+def typed(api: Api, *lines: str, path: str = "/runs") -> bytes:
+    return head_of(api, path, "Content-Type: application/json", *lines)
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split()[1])
+
+
+async def until_closed(reader: asyncio.StreamReader) -> bytes:
+    """All that comes until the other side closes the connection, which it has to do."""
+    found = b""
+    async with asyncio.timeout(20):
+        with contextlib.suppress(ConnectionError):
+            while chunk := await reader.read(65_536):
+                found += chunk
+    return found
+
+
+# Before it is known who is calling
+
+
+@pytest.mark.parametrize(
+    "path", ["/runs", "/runs/x/respond", "/batch/pause", "/codec/decode", "/nowhere", "/healthz"]
+)
+@pytest.mark.parametrize("token", ["", "Authorization: Bearer nobody's"])
+async def test_a_stranger_is_told_so_before_a_byte_of_the_body_was_sent(
+    locked: Api, path: str, token: str
+) -> None:
+    lines = ["Content-Length: 900000", *([token] if token else [])]
+    answer = await locked.raw(typed(locked, *lines, path=path))
+
+    assert status_of(answer) == 401
+    assert b'"code":"unauthenticated"' in answer
+
+
+@pytest.mark.parametrize("unit", [b"[[],[],", b"[", b"{", b'{"a":', b"1.5,", b'"', b"\xff"])
+async def test_what_a_stranger_sends_is_not_read_as_json(locked: Api, unit: bytes) -> None:
+    body = unit * (900_000 // len(unit))
+    response = await locked.http.post("/runs", content=body, headers=JSON)
+
+    problem(response, 401, "unauthenticated")
+
+
+async def test_a_stranger_who_waits_for_leave_to_send_a_body_does_not_get_it(locked: Api) -> None:
+    answer = await locked.raw(typed(locked, "Content-Length: 10", "Expect: 100-continue"))
+
+    assert status_of(answer) == 401
+    assert b"connection: close" in answer.lower()
+
+
+async def test_the_connection_of_a_stranger_can_be_used_with_a_token(locked: Api) -> None:
+    body = json.dumps({"graph": "gated", "input": {}}).encode()
+    lines = [f"Content-Length: {len(body)}", "Content-Type: application/json"]
+    request = head_of(locked, "/runs", *lines) + body
+    known = head_of(locked, "/runs", *lines, "Authorization: Bearer ada") + body
+    reader, writer = await asyncio.open_connection("127.0.0.1", locked.port)
+    try:
+        found = []
+        for sent in (request, known):
+            writer.write(sent)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+            length = head.lower().split(b"content-length: ")[1].split()[0]
+            await reader.readexactly(int(length))
+            found.append(status_of(head))
+    finally:
+        writer.close()
+
+    assert found == [401, 201]
+
+
+async def test_who_is_known_gets_the_answers_of_before(locked: Api) -> None:
+    http, ada = locked.http, bearer("ada")
+    problem(await http.post("/nowhere", json={}, headers=ada), 404, "unknown_path")
+    problem(await http.post("/runs", content=b"{", headers={**ada, **JSON}), 400, "malformed_body")
+    problem(await http.post("/runs", content=b"{}", headers=ada), 403, "foreign_origin")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Authorization", f"Bearer {DIGESTS['ada']}")],
+        [("Authorization", "Bearer ada"), ("Authorization", "Bearer nobody")],
+        [("Authorization", "Bearer nobody"), ("Authorization", "Bearer ada")],
+        [("Authorization", "Bearer ada, Bearer root")],
+        [("Authorization", "Bearer ada"), ("X-Abeyance-Capabilities", "*")],
+        [("Cookie", "token=ada")],
+        [("X-Authorization", "Bearer ada")],
+    ],
+)
+async def test_a_token_is_its_text_in_one_header(
+    locked: Api, headers: list[tuple[str, str]]
+) -> None:
+    problem(await locked.http.get("/graphs", headers=headers), 401, "unauthenticated")
+    problem(await locked.http.get("/graphs?access_token=ada"), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/graphs"),
+        ("GET", "/runs"),
+        ("GET", "/interrupts"),
+        ("POST", "/runs"),
+        ("POST", "/runs/x/pause"),
+        ("POST", "/runs/x/steer"),
+        ("POST", "/runs/x/respond"),
+        ("POST", "/batch/pause"),
+        ("POST", "/admin/evict"),
+        ("PATCH", "/runs/x/values"),
+    ],
+)
+async def test_what_resembles_a_capability_is_none(locked: Api, method: str, path: str) -> None:
+    body: Any = {"graph": "gated", "input": {}} if path == "/runs" else {}
+    content = None if method == "GET" else json.dumps(body)
+    headers = {**bearer("odd"), **JSON}
+    response = await locked.http.request(method, path, headers=headers, content=content)
+
+    # A call whose body has another form is told that, and does nothing either.
+    assert response.status_code in (403, 422), response.text
+    assert response.json()["code"] in ("capability_required", "invalid_body")
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["principal", "subject", "sender", "actor", "capabilities", "started_by", "answered_by"],
+)
+async def test_nobody_names_themselves_in_a_body(locked: Api, field: str) -> None:
+    ada = bearer("ada")
+    start = {"graph": "gated", "input": {}, field: "ceo"}
+    problem(await locked.http.post("/runs", json=start, headers=ada), 422, "invalid_body")
+    answer = {"response": {"approved": True}, field: "ceo"}
+    answered = await locked.http.post("/runs/x/respond", json=answer, headers=ada)
+    problem(answered, 422, "invalid_body")
+
+
+# How much a body may hold
+
+
+@pytest.mark.parametrize(
+    ("body", "actual"),
+    [
+        (b"[" + b"1.5," * MAX_VALUES + b"1]", MAX_VALUES + 2),
+        (b"[" + b'"",' * MAX_VALUES + b"1]", MAX_VALUES + 2),
+        (b"[" + b'{"a":1},' * MAX_VALUES + b"1]", 2 * MAX_VALUES + 2),
+        # An empty list has a place for a value too.
+        (b"[" + b"[]," * MAX_VALUES + b"1]", 2 * MAX_VALUES + 2),
+        (b'["' + b"," * MAX_VALUES + b'"' + b",1" * MAX_VALUES + b"]", MAX_VALUES + 2),
+        # It stops being JSON only where a parser would have worked long already.
+        (b"[" + b"[]," * MAX_VALUES + b'"', 2 * MAX_VALUES + 2),
+    ],
+)
+async def test_a_body_of_too_many_values_is_refused_with_their_number(
+    locked: Api, body: bytes, actual: int
+) -> None:
+    assert len(body) < 1_000_000
+    response = await locked.http.post("/runs", content=body, headers={**bearer("ada"), **JSON})
+
+    found = problem(response, 413, "payload_too_large")
+    assert (found["limit"], found["actual"]) == (MAX_VALUES, actual)
+    assert str(actual) in found["detail"]
+
+
+@pytest.mark.parametrize(
+    "text", ["[{," * 100_000, '"[' * 100_000, "\\" * 50_001, '\\"],' * 90_000, ",\\"]
+)
+async def test_brackets_and_commas_of_a_text_are_no_values(text: str) -> None:
+    check_json(json.dumps({"a": [text, {"b": text}], text[:50]: 1}).encode())
+
+
+async def test_as_many_values_as_there_may_be_are_taken() -> None:
+    check_json(b"[" + b"1," * (MAX_VALUES - 2) + b"1]")
+    with pytest.raises(Refusal) as caught:
+        check_json(b"[" + b"1," * (MAX_VALUES - 1) + b"1]")
+
+    assert caught.value.details == {"limit": MAX_VALUES, "actual": MAX_VALUES + 1}
+
+
+async def test_others_go_on_while_a_large_body_is_parsed() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await check_body(b"[" + b"1.5," * (MAX_VALUES - 2) + b"1]")
+    task.cancel()
+
+    assert turns > 0
+
+
+async def test_only_an_administrator_sends_the_codec_more_and_only_where_it_is(
+    site: Site, locked: Api, tokens_file: Path, tmp_path: Path
+) -> None:
+    content = json.dumps({"payloads": [{"metadata": {}, "data": "x" * 2_000_000}]})
+
+    async def status(api: Api, name: str, path: str = "/codec/decode") -> int:
+        headers = {**bearer(name), **JSON}
+        return (await api.http.post(path, content=content, headers=headers)).status_code
+
+    settings = {"tokens_file": tokens_file, "storage": str(tmp_path)}
+    async with served(app_for(site, **settings)) as api:
+        found = [await status(api, "root"), await status(api, "ada")]
+        elsewhere = await status(api, "root", "/runs")
+
+    assert found == [200, 413]
+    assert elsewhere == 413
+    assert await status(locked, "root") == 413
+
+
+# Deadlines, and a bound on connections
+
+
+@pytest.mark.parametrize("start", [b"", b"G", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: b"])
+async def test_a_connection_without_a_whole_head_is_closed(impatient: Api, start: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", impatient.port)
+    writer.write(start)
+    told = await until_closed(reader)
+    writer.close()
+
+    assert (status_of(told) if told else None) == (408 if start else None)
+
+
+async def test_a_byte_now_and_then_moves_no_deadline(impatient: Api) -> None:
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"a")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+
+    heads = [
+        b"GET / HTTP/1.1\r\nX-A: ",
+        typed(impatient, "Content-Length: 900000"),
+        typed(impatient, "Transfer-Encoding: chunked") + b"fffff\r\n",
+        # Answered before it was read.
+        head_of(impatient, "/runs", "Content-Length: 900000"),
+    ]
+    for head in heads:
+        reader, writer = await asyncio.open_connection("127.0.0.1", impatient.port)
+        writer.write(head)
+        sending = asyncio.create_task(trickle(writer))
+        told = await until_closed(reader)
+        sending.cancel()
+        writer.close()
+        assert status_of(told) in (403, 408), told
+        assert told.count(b"HTTP/1.1 ") == 1
+
+
+async def test_half_a_body_is_told_that_it_came_too_late(impatient: Api) -> None:
+    run_id = new_id()
+    body = json.dumps({"graph": "gated", "input": {}, "run_id": run_id}).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", impatient.port)
+    writer.write(typed(impatient, f"Content-Length: {len(body) + 1}") + body)
+    told = await until_closed(reader)
+    writer.close()
+
+    assert status_of(told) == 408
+    assert b'"code":"request_timeout"' in told
+    assert b"0.5 s" in told
+    problem(await impatient.http.get(f"/runs/{run_id}"), 404, "unknown_run")
+
+
+async def test_who_waits_for_us_is_not_late(impatient: Api) -> None:
+    run_id, _ = await impatient.waiting("gated")
+    began = time.monotonic()
+    waited = await impatient.http.get(f"/runs/{run_id}", params={"wait": "2s", "until": "failed"})
+    took = time.monotonic() - began
+    headers = {"Accept": "text/event-stream"}
+    async with (
+        httpx.AsyncClient(base_url=impatient.url, trust_env=False) as http,
+        http.stream("GET", f"/runs/{run_id}/events", headers=headers) as stream,
+    ):
+        lines = stream.aiter_lines()
+        async for line in lines:
+            if line == "event: interrupt.opened":
+                break
+        await asyncio.sleep(1.5)
+        await impatient.http.post(f"/runs/{run_id}/cancel", json={})
+        rest = [line async for line in lines]
+
+    assert waited.status_code == 200
+    assert took > 1.9
+    assert "event: run.cancelled" in rest
+
+
+async def test_who_takes_nothing_of_an_answer_is_dropped(site: Site) -> None:
+    async with served(app_for(site, body_timeout=0.5)) as api:
+        run_id, _ = await api.waiting("gated", {"log": ["x" * 200_000]})
+        await api.http.aclose()
+        _, writer = await asyncio.open_connection("127.0.0.1", api.port, limit=1)
+        try:
+            writer.write(head_of(api, f"/runs/{run_id}", method="GET") * 200)
+            async with asyncio.timeout(30):
+                while api.connections:
+                    await asyncio.sleep(0.05)
+        finally:
+            writer.transport.abort()
+
+
+async def test_half_open_connections_do_not_keep_others_out(site: Site) -> None:
+    async with served(app_for(site, max_connections=20)) as api:
+        held = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(100)]
+        for _, writer in held[::2]:
+            writer.write(b"POST /runs HTTP/1.1\r\n")
+        found = []
+        for _ in range(5):
+            async with httpx.AsyncClient(trust_env=False) as http:
+                found.append((await http.get(f"{api.url}/graphs")).status_code)
+        places = api.connections
+        for _, writer in held:
+            writer.close()
+
+    assert found == [200] * 5
+    assert places <= 20
+
+
+async def test_a_caller_too_many_is_told_to_come_back_and_nobody_is_cut(site: Site) -> None:
+    async with served(app_for(site, max_connections=3)) as api:
+        run_id, _ = await api.waiting("gated")
+        query = {"wait": "30s", "until": "cancelled"}
+
+        async def waiting() -> httpx.Response:
+            async with httpx.AsyncClient(base_url=api.url, trust_env=False, timeout=40) as http:
+                return await http.get(f"/runs/{run_id}", params=query)
+
+        tasks = [asyncio.create_task(waiting()) for _ in range(3)]
+        async with asyncio.timeout(20):
+            while api.under_way < 3:
+                await asyncio.sleep(0.02)
+        refused = await api.raw(head_of(api, "/graphs", method="GET"))
+        await site.client.cancel(run_id)
+        views = [(await task).json() for task in tasks]
+
+    assert status_of(refused) == 503
+    assert b"retry-after: 1" in refused.lower()
+    assert {view["status"] for view in views} <= {"cancelled", "cancelling"}
+
+
+# Requests that two readers would read in two ways
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Content-Length: 2", "Content-Length: 3"],
+        ["Content-Length: 2, 3"],
+        ["Content-Length: +2"],
+        ["Content-Length: 0x2"],
+        ["Content-Length: -1"],
+        ["Content-Length : 2"],
+        ["Transfer-Encoding: xchunked"],
+        ["Transfer-Encoding: gzip, chunked"],
+    ],
+)
+async def test_a_request_of_two_meanings_is_refused(locked: Api, lines: list[str]) -> None:
+    answer = await locked.raw(typed(locked, "Authorization: Bearer ada", *lines) + b"{}")
+
+    assert status_of(answer) in (400, 501), answer
+    assert b"connection: close" in answer.lower()
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    ["GET http://evil.example/graphs HTTP/1.1", "GET /graphs HTTP/1.0", "GET /graphs HTTP/1.1"],
+)
+async def test_a_foreign_host_is_refused_in_every_form_of_a_request(
+    locked: Api, request_line: str
+) -> None:
+    lines = [request_line, "Host: evil.example", "Authorization: Bearer ada", "", ""]
+    answer = await locked.raw("\r\n".join(lines).encode())
+
+    assert status_of(answer) in (403, 404)
+    assert b"gated" not in answer
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Content-Type: text/plain", "Content-Type: application/json"],
+        ["Content-Type: text/plain, application/json"],
+        ["Origin: http://127.0.0.1:1", "Origin: null"],
+        ["Content-Type: application/json", "Origin: http://127.0.0.1:{port}.evil.example"],
+        ["Content-Type: application/json", "Origin: http://127.0.0.1:{port}/evil"],
+        ["Content-Type: application/json", "Origin: http://127.0.0.1:{port}", "Origin: null"],
+        ["X-HTTP-Method-Override: GET"],
+    ],
+)
+async def test_what_a_foreign_page_might_get_past_a_browser_is_refused(
+    impatient: Api, lines: list[str]
+) -> None:
+    run_id = new_id()
+    body = json.dumps({"graph": "gated", "input": {}, "run_id": run_id}).encode()
+    sent = [line.format(port=impatient.port) for line in lines]
+    request = head_of(impatient, "/runs", *sent, f"Content-Length: {len(body)}") + body
+
+    assert status_of(await impatient.raw(request)) == 403
+    problem(await impatient.http.get(f"/runs/{run_id}"), 404, "unknown_run")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/inbox/../guard.py",
+        "/inbox/..%2f..%2fguard.py",
+        "/inbox/%2e%2e/guard.py",
+        "/inbox/form.js%00.css",
+        "/inbox/form.js;a=b",
+        "//evil.example/inbox",
+        "/runs/%00",
+        "/runs/a%0d%0aX-Evil:%201",
+        "/runs/conversation:x",
+        "/runs/..%2f..%2fetc%2fpasswd",
+        "/runs/" + "x" * 20_000,
+        "/interrupts/" + "x" * 20_000,
+        "/graphs/%F0%9F%98%80",
+    ],
+)
+async def test_what_no_path_of_ours_is_is_unknown(impatient: Api, path: str) -> None:
+    answer = await impatient.raw(head_of(impatient, path, method="GET"))
+
+    assert status_of(answer) == 404, answer
+    assert b"\nx-evil" not in answer.lower()
+    assert b"location:" not in answer.lower()
+
+
+# The ids that keys make
+
+
+async def test_no_two_keys_make_one_id() -> None:
+    pairs = [("a", "b|c"), ("a|b", "c"), ('a", "b', "c"), ("a", 'b", "c'), ("ab", "c"), ("a", "bc")]
+
+    assert len({hash_of(*pair) for pair in pairs}) == len(pairs)
+
+
+async def test_the_id_that_somebodys_key_makes_cannot_be_taken(locked: Api) -> None:
+    body: dict[str, Any] = {"graph": "gated", "input": {}}
+    taken = {**body, "run_id": run_id_of("root", "7f3c1b52")}
+    refused = await locked.http.post("/runs", json=taken, headers=bearer("ada"))
+    key = {"Idempotency-Key": "7f3c1b52"}
+    with_key = await locked.http.post("/runs", json=taken, headers={**bearer("ada"), **key})
+    owner = await locked.http.post("/runs", json=body, headers={**bearer("root"), **key})
+    read = await locked.http.get(f"/runs/{taken['run_id']}", headers=bearer("ada"))
+
+    for response in (refused, with_key):
+        assert "Idempotency-Key" in problem(response, 422, "invalid_run_id")["detail"]
+    assert (owner.status_code, owner.json()["run_id"]) == (201, taken["run_id"])
+    assert read.json()["started_by"] == "root"
