@@ -94,7 +94,7 @@ async def test_a_pause_leads_past_a_gate_only_for_those_who_could_open_it(api: A
     headers = {"X-Abeyance-Capabilities": "runs:control"}
     refused = await api.http.post(f"/runs/{run_id}/pause", json=body, headers=headers)
     untouched = (await api.http.get(f"/runs/{run_id}")).json()
-    headers["X-Abeyance-Capabilities"] += ",payments:approve"
+    headers["X-Abeyance-Capabilities"] += ",runs:read,payments:approve"
     accepted = await api.http.post(f"/runs/{run_id}/pause", json=body, headers=headers)
 
     assert problem(refused, 403, "capability_required")["capability"] == "payments:approve"

@@ -41,11 +41,12 @@ async def test_an_edit_takes_the_capability_of_what_the_run_asks(api: Api) -> No
     path = f"/runs/{run_id}/values"
     reader = {"X-Abeyance-Capabilities": "runs:read"}
     control = {"X-Abeyance-Capabilities": "runs:control"}
-    for headers, capability in ((reader, "runs:control"), (control, "payments:approve")):
+    both = ["payments:approve", "runs:control"]
+    for headers, missing in ((reader, both), (control, both[:1])):
         refused = await api.http.patch(path, json=body, headers=headers)
-        assert problem(refused, 403, "capability_required")["capability"] == capability
-        nearer = await api.http.patch(f"/interrupts/{gate}", json={"timeout": 60}, headers=headers)
-        assert problem(nearer, 403, "capability_required")["capability"] == capability
+        assert problem(refused, 403, "capability_required")["capabilities"] == missing
+        moved = await api.http.patch(f"/interrupts/{gate}", json={"timeout": 60}, headers=headers)
+        assert problem(moved, 403, "capability_required")["capabilities"] == missing
 
 
 async def test_an_ended_run_is_edited_no_more(api: Api) -> None:

@@ -22,7 +22,7 @@ def asking() -> Graph:
     """One node that asks for an account, whoever may choose one."""
     graph = Graph("asking", state=Log)
 
-    @graph.node
+    @graph.node(asks="accounts:choose")
     async def work(state: Log, ctx: Context) -> dict[str, Any]:
         account = await ctx.interrupt(
             "account",
