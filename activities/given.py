@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
@@ -18,6 +18,9 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from abeyance import wire
+
+UNREAD: Final = "abeyance-unread"
+"""Marks the payload in which attempts are counted that could not read the others. It is in the clear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +42,18 @@ class GivingConverter(DataConverter):
     ) -> list[Any]:
         if type_hints is not None and any(hint is not RawValue for hint in type_hints):
             return await super().decode(payloads, type_hints)
+        counts = [each for each in payloads if UNREAD in each.metadata]
+        others = [each for each in payloads if UNREAD not in each.metadata]
         try:
-            values = await super().decode(payloads, type_hints)
+            values = await super().decode(others, type_hints)
+            # Of what anybody can have written, no more than a count is taken.
+            counted = [
+                wire.Journal(excused=wire.Journal.model_validate_json(each.data).excused)
+                for each in counts
+            ]
         except Exception as error:  # noqa: BLE001 the activity raises it, when it has counted it
             return [Given(payloads=payloads, fault=error)]
-        return [Given(payloads=payloads, values=values)]
+        return [Given(payloads=[*others, *counts], values=[*values, *counted])]
 
 
 def giving(temporal: TemporalClient) -> TemporalClient:
