@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Never
 
 from pydantic import ValidationError
-from temporalio import activity, workflow
+from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import PydanticPayloadConverter
@@ -75,15 +75,21 @@ class _Refused(EncodingPayloadConverter):
         return None
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Never:  # noqa: ARG002
-        raise _not_taken(payload.data.decode(errors="replace"))
+        raise NotTaken(payload.data.decode(errors="replace"))
 
 
-def _not_taken(why: str) -> Exception:
-    message = f"This is refused: {why}."
-    if not workflow.in_workflow():
-        return NotSealed(message)
-    # A run must not wait for what will never be taken: a start ends by this, an update is rejected.
-    return ApplicationError(message, type=Code.NOT_SEALED, non_retryable=True)
+class NotTaken(NotSealed, ApplicationError):
+    """What was refused is to be read. Whoever reads a run is told so; the run itself does not wait for
+    what it will never take: a start fails by this, and an update is rejected.
+    """
+
+    def __init__(self, why: str) -> None:
+        NotSealed.__init__(self, why)
+        told = f"This is refused: {why}."
+        ApplicationError.__init__(self, told, type=Code.NOT_SEALED, non_retryable=True)
+
+    def __str__(self) -> str:
+        return self.message
 
 
 _CONVERTERS: Final = (*PydanticPayloadConverter().converters.values(), _Undecrypted(), _Refused())
@@ -126,7 +132,7 @@ class SealedPayloadConverter(PayloadConverter):
             if isinstance(value, wire.StartRun) and (
                 value.stamp is None or value.stamp.order != wire.WORKFLOW
             ):
-                raise _not_taken(
+                raise NotTaken(
                     "the run was started by a process that has no ABEYANCE_ENCRYPTION_REQUIRED; set it "
                     "for all that start runs, and start it again"
                 )
