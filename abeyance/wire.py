@@ -247,8 +247,10 @@ VisitOutcome: TypeAlias = Annotated[
 ]
 
 
-class VisitReport(Record):
-    """What an activity returns. `took` is how many seconds a local one took since it was ordered."""
+class VisitReport(Record, Stamped):
+    """What an activity returns. `took` is how many seconds a local one took since it was ordered. A stamp
+    names the visit.
+    """
 
     outcome: VisitOutcome
     took: float | None = None
@@ -257,13 +259,23 @@ class VisitReport(Record):
 class Journal(Record):
     """What a visit's attempts remember: every heartbeat carries all of it.
 
-    `steps` are the results of finished steps, by their names. An attempt that is in none of the counts
-    was lost with its worker, or ran out of time.
+    `visit` is whose they are; "" where it is not said. `steps` are the results of finished steps, by
+    their names. An attempt that is in none of the counts was lost with its worker, or ran out of time.
     """
 
+    visit: str = ""
     steps: dict[str, Any] = Field(default_factory=dict)
     failures: int = 0
     excused: int = 0
+
+    @staticmethod
+    def owner(execution: str, address: str) -> str:
+        """What a visit is called in its journal."""
+        return f"{execution} {address}"
+
+    def is_of(self, visit: str) -> bool:
+        """Whether a visit may go by it: none goes by what was copied from another."""
+        return self.visit in ("", visit)
 
 
 class EvictInactive(Record):

@@ -69,10 +69,12 @@ def giving(temporal: TemporalClient) -> TemporalClient:
     return TemporalClient(**config)
 
 
-def journal_in(written: Given) -> wire.Journal:
-    """What earlier attempts have written down: all of it counts together."""
-    found = [wire.Journal.model_validate(value) for value in written.values]
+def journal_in(written: Given, visit: str) -> wire.Journal:
+    """What earlier attempts of a visit have written down: all of it counts together."""
+    read = [wire.Journal.model_validate(value) for value in written.values]
+    found = [each for each in read if each.is_of(visit)]
     return wire.Journal(
+        visit=visit,
         steps={name: result for each in found for name, result in each.steps.items()},
         failures=sum(each.failures for each in found),
         excused=sum(each.excused for each in found),
@@ -95,9 +97,9 @@ class Kept:
         return None if rest == wire.Journal() else rest
 
 
-def kept_in(written: Given) -> Kept | None:
+def kept_in(written: Given, visit: str) -> Kept | None:
     """The steps that are among what was written down, if there are any."""
     for payload, value in zip(written.payloads, written.values, strict=True):
-        if (journal := wire.Journal.model_validate(value)).steps:
+        if (journal := wire.Journal.model_validate(value)).steps and journal.is_of(visit):
             return Kept(payload=payload, journal=journal)
     return None

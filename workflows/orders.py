@@ -15,7 +15,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
-    from abeyance.errors import Code, Refusal
+    from abeyance.errors import Code, FailureCode, Refusal
 
 _REMEMBERED: Final = 200
 
@@ -58,6 +58,19 @@ class Orders:
                 f"This was sealed as {stamp.order!r} for the execution {stamp.execution!r}, and came as "
                 f"{name!r} to {self._execution!r}: it is a copy of what was sent before.",
             )
+
+    def own(self, visit: str, report: wire.VisitReport) -> wire.VisitReport:
+        """How a visit ended, as it was reported: by a copy of what another one has returned it fails."""
+        stamp = report.stamp
+        whose = None if stamp is None else (stamp.order, stamp.execution)
+        if whose == (visit, self._execution) or (stamp is None and not self._takes_sealed_only):
+            return report
+        message = (
+            f"what was handed in as the result of {visit!r} was not sealed for this visit; set "
+            "ABEYANCE_ENCRYPTION_REQUIRED for all workers, and look who else completes activities"
+        )
+        failed = wire.Failed(code=FailureCode.NODE_FAILED, message=message)
+        return wire.VisitReport(outcome=failed, took=report.took)
 
     def use(self, name: str, stamp: wire.Stamp | None) -> None:
         """Take an order, and no copy of it from now on. Raises as `check` does."""

@@ -386,7 +386,7 @@ class AgentRun:
     async def _follow(
         self, visit: str, handle: visits.VisitHandle, ordered: datetime, node: FunctionNode | None
     ) -> None:
-        report = await visits.report_of(handle, node)
+        report = await visits.report_of(handle, visit, self._orders, node)
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = visits.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)

@@ -7,6 +7,7 @@ What holds with encryption alone is tested in tests/storage: nothing of values i
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 from collections.abc import AsyncIterator
@@ -25,7 +26,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from abeyance import START, Context, Graph, append, wire
+from abeyance import START, Context, Fatal, Graph, append, wire
 from abeyance.api.app import create_app
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, SettingsError
@@ -479,6 +480,53 @@ async def test_a_reference_leads_to_a_blob_only_if_it_is_sealed_and_of_the_run(
             assert error is not None
             assert error.type == Code.NOT_SEALED
         await stays(site, large)
+
+
+@pytest.mark.parametrize("how", ["copied", "plain"])
+async def test_a_result_that_somebody_else_hands_in_is_not_taken(
+    temporal: TemporalClient, sealed: Settings, how: str
+) -> None:
+    graph = Graph("guarded", state=State)
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    @graph.node
+    async def first(state: State) -> dict[str, Any]:
+        return {"log": ["harmless"]}
+
+    @graph.node
+    async def guard(state: State) -> dict[str, Any]:
+        begun.set()
+        await goes_on.wait()
+        raise Fatal("this may not be paid")
+
+    @graph.node
+    async def pay(state: State) -> dict[str, Any]:
+        return {"log": ["PAID"]}
+
+    for source, target in ((START, "first"), ("first", "guard"), ("guard", "pay")):
+        graph.edge(source, target)
+    site = Site(connected(temporal, sealed), graph)
+    intruder = Intruder(temporal, site)
+    async with site.worker():
+        run_id = await site.start()
+        await begun.wait()
+        (copied,) = await intruder.results(run_id)
+        plain = b'{"outcome": {"kind": "finished", "patch": {}}}'
+        forged = Payload(metadata={"encoding": b"json/plain"}, data=plain)
+        await intruder.complete(run_id, copied if how == "copied" else forged)
+        ended = await site.ended(run_id)
+        goes_on.set()
+
+    assert ended.status == "failed"
+    if how == "copied":
+        assert ended.values["log"] == ["harmless"]
+        assert ended.error is not None
+        assert "was not sealed for this visit" in ended.error.message
+        await replays(site, run_id)
+    assert not any(
+        event.activity_task_scheduled_event_attributes.activity_type.name == "guarded.pay"
+        for event in await intruder.events(run_id)
+    )
 
 
 async def test_blobs_are_sealed_for_their_run_and_no_other_is_taken() -> None:

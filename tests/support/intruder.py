@@ -11,7 +11,10 @@ from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Input, Meta, Request, WaitPolicy
-from temporalio.api.workflowservice.v1 import UpdateWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    RespondActivityTaskCompletedByIdRequest,
+    UpdateWorkflowExecutionRequest,
+)
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowHandle
 from temporalio.common import RawValue
@@ -52,6 +55,29 @@ class Intruder:
             for event in await self.events(run_id)
         ]
         return [each.input.payloads[0] for each in sent if each.signal_name == name]
+
+    async def results(self, run_id: str) -> list[Payload]:
+        """What visits have returned."""
+        ended = [
+            event.activity_task_completed_event_attributes for event in await self.events(run_id)
+        ]
+        return [each.result.payloads[0] for each in ended if each.result.payloads]
+
+    async def complete(self, run_id: str, result: Payload) -> None:
+        """Hand in a result of the visit that was begun last."""
+        (*_, last) = [
+            event.activity_task_scheduled_event_attributes.activity_id
+            for event in await self.events(run_id)
+            if event.HasField("activity_task_scheduled_event_attributes")
+        ]
+        await self._temporal.workflow_service.respond_activity_task_completed_by_id(
+            RespondActivityTaskCompletedByIdRequest(
+                namespace=self._temporal.namespace,
+                workflow_id=run_id,
+                activity_id=last,
+                result=Payloads(payloads=[result]),
+            )
+        )
 
     async def start(
         self, run_id: str, *arguments: Any, memo: dict[str, Any] | None = None
