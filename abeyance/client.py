@@ -25,6 +25,7 @@ from abeyance.histories.closed import edit_after_the_end, respond_after_the_end
 from abeyance.runs.controlled import Order, was_done
 from abeyance.runs.line import RPC, RunEnded
 from abeyance.runs.sessions import Sessions
+from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.patience import patiently
 from abeyance.temporal.turnstile import Turn
 from abeyance.values.answers import respond_order
@@ -63,6 +64,8 @@ class Client(Sessions):
         self, run_id: str, order: wire.Respond, *, key: str | None = None
     ) -> list[ledger.Receipt]:
         """Answer as an order says."""
+        if is_all_sealed(self.temporal.data_converter):
+            order = await self._bound(run_id, order)
         try:
             receipts = await self._line.update(
                 run_id, "respond", order, wire.Receipts, Turn.RESPOND, key=key
@@ -74,6 +77,15 @@ class Client(Sessions):
         except RunEnded as ended:
             return respond_after_the_end(await self._line.record(ended.described), order)
         return receipts.receipts
+
+    async def _bound(self, run_id: str, order: wire.Respond) -> wire.Respond:
+        """The order, good for the questions only that are asked now, as they are asked now."""
+        asked = {entry.id: entry.digest or "" for entry in await self.interrupts(run_id)}
+        answered = set(order.responses or filter(None, [order.interrupt_id]))
+        if not answered and len(asked) == 1:
+            answered = set(asked)
+        shown = {id_: order.digests.get(id_, asked[id_]) for id_ in answered if id_ in asked}
+        return order.stamped(wire.Stamp(order="respond", shown=shown))
 
     async def earlier_receipts(self, run_id: str, key: str) -> list[ledger.Receipt] | None:
         """What an accepted `respond` with this key got; None if there was none."""

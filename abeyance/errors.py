@@ -48,6 +48,7 @@ class Code(StrEnum):
     NOT_STOPPED = "not_stopped"
     NOT_FINISHED = "not_finished"
     NATIVELY_PAUSED = "natively_paused"
+    NOT_SEALED = "not_sealed"
     EXPIRED = "expired"
     GONE = "gone"
     PAYLOAD_TOO_LARGE = "payload_too_large"

@@ -1,9 +1,10 @@
 """Keys for what is kept encrypted: the first seals, and each opens what it has sealed.
 
-What is sealed begins with the id of its key. It is encrypted by AES-GCM with a key of its own, derived
-from that key and a salt, so that one key serves for any number of things. The salt comes from chance.
-For what is large and kept in storage it comes from the content instead: then the same bytes are the same
-when they are sealed again, and are kept once (docs/adr/0010-storage.md).
+What is sealed begins with the id of its key and that of the run that it belongs to, both in the clear,
+and neither can be changed unnoticed. It is encrypted by AES-GCM with a key of its own, derived from that
+key and a salt, so that one key serves for any number of things. The salt comes from chance. For what is
+large and kept in storage it comes from the content instead: then the same bytes are the same when they
+are sealed again for the same run, and are kept once (docs/adr/0010-storage.md).
 """
 
 from __future__ import annotations
@@ -21,16 +22,22 @@ from abeyance.errors import Unavailable
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-_MAGIC: Final = b"\x00abeyance-sealed-1\x00"
+_MAGIC: Final = b"\x00abeyance-sealed-2\x00"
 _KEY_BYTES: Final = 32
 _SALT_BYTES: Final = 16
 _NONCE_BYTES: Final = 12
+_OWNER_BYTES: Final = 2
+"""How many bytes say how long the id of the run is."""
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _FORM: Final = "id:key[,id:key...], where a key is 32 bytes in base64"
 
 
 class WrongKey(Unavailable):
     """Something is encrypted, and no key of this process opens it."""
+
+
+class NotSealed(WrongKey):
+    """Something is not encrypted and has to be, or was sealed for another run than it came to."""
 
 
 class Keyring:
@@ -65,28 +72,33 @@ class Keyring:
         """The id of the key that seals."""
         return next(iter(self._keys))
 
-    def seal(self, data: bytes, *, repeatable: bool = False) -> bytes:
-        """The bytes, encrypted by the first key.
+    def seal(self, data: bytes, *, run_id: str = "", repeatable: bool = False) -> bytes:
+        """The bytes, encrypted by the first key, for one run; for none without `run_id`.
 
         With `repeatable` the same bytes give the same again, so that whoever sees both can tell that
         they are equal, and nothing else.
         """
         name = self.sealing_id
         key = self._keys[name]
+        owner = run_id.encode()
+        head = (
+            _MAGIC
+            + bytes([len(name)])
+            + name.encode()
+            + len(owner).to_bytes(_OWNER_BYTES, "big")
+            + owner
+        )
         size = _SALT_BYTES + _NONCE_BYTES
-        salt = _derived(key, b"salt", data)[:size] if repeatable else os.urandom(size)
-        head = _MAGIC + bytes([len(name)]) + name.encode()
+        # Of the head too: one nonce for two runs would betray the key by which GCM authenticates.
+        salt = _derived(key, b"salt", head + data)[:size] if repeatable else os.urandom(size)
         return head + salt + _cipher(key, salt).encrypt(salt[_SALT_BYTES:], data, head)
 
     def open(self, sealed: bytes) -> bytes:
         """What was sealed. Raises WrongKey naming the id of the key that it takes."""
         from cryptography.exceptions import InvalidTag
 
-        start = len(_MAGIC) + 1
-        if not is_sealed(sealed) or len(sealed) < start:
-            raise WrongKey("what should be encrypted does not say by which key: it is damaged")
-        end = start + sealed[start - 1]
-        head, name = sealed[:end], sealed[start:end].decode("ascii", "replace")
+        name, _, end = _head(sealed)
+        head = sealed[:end]
         key = self._keys.get(name)
         if key is None:
             known = ", ".join(map(repr, self._keys)) or "none"
@@ -108,6 +120,26 @@ class Keyring:
 def is_sealed(data: bytes) -> bool:
     """Whether bytes are sealed, by whatever key."""
     return data.startswith(_MAGIC)
+
+
+def owner_of(sealed: bytes) -> str:
+    """The id of the run for which something was sealed; "" for none. It is true of what can be opened.
+
+    Raises NotSealed for what says none.
+    """
+    return _head(sealed)[1]
+
+
+def _head(sealed: bytes) -> tuple[str, str, int]:
+    """The id of the key, that of the run, and where the head ends."""
+    start = len(_MAGIC) + 1
+    if not is_sealed(sealed) or len(sealed) < start:
+        raise NotSealed("what should be encrypted does not say by which key: it is damaged")
+    middle = start + sealed[start - 1]
+    begin = middle + _OWNER_BYTES
+    end = begin + int.from_bytes(sealed[middle:begin], "big")
+    key_id, owner = sealed[start:middle], sealed[begin:end]
+    return key_id.decode("ascii", "replace"), owner.decode("utf-8", "replace"), end
 
 
 def _key(name: str, encoded: str) -> bytes:

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from abeyance import wire
@@ -64,8 +71,9 @@ class Settings(BaseSettings):
 
     `storage` is where large payloads and blobs are kept: a folder, or `s3://bucket/prefix`. A payload
     of `max_payload` bytes or more goes there. `storage_shared` says that a folder is one that all
-    workers and APIs mount. `encryption_keys` turns encryption on (see `Keyring.parse`), and
-    `ui_origin` are the origins of Temporal's UI, whose pages may have payloads decoded.
+    workers and APIs mount. `encryption_keys` turns encryption on (see `Keyring.parse`),
+    `encryption_required` refuses what is not encrypted, and `ui_origin` are the origins of Temporal's UI,
+    whose pages may have payloads decoded.
 
     A `preset` gives several settings other defaults. `max_active_runs` (0 is any number), what happens
     beyond it, and `session_inactive_timeout` (0 is never) are of all runs together.
@@ -92,6 +100,7 @@ class Settings(BaseSettings):
     storage_shared: bool = False
     max_payload: int = Field(default=16_384, ge=1_024)
     encryption_keys: str | None = Field(default=None, repr=False)
+    encryption_required: bool = False
     metrics_address: str | None = None
     enable_metrics: bool = True
     open_metrics: bool = False
@@ -136,6 +145,17 @@ class Settings(BaseSettings):
     def _encryption_keys(cls, given: str | None) -> str | None:
         if given is not None:
             Keyring.parse(given)
+        return given
+
+    @field_validator("encryption_required")
+    @classmethod
+    def _encryption_required(cls, given: bool, info: ValidationInfo) -> bool:  # noqa: FBT001
+        # Keys that cannot be used are not in the data, and told by themselves.
+        if given and info.data.get("encryption_keys", "") is None:
+            raise ValueError(
+                "what is not encrypted is to be refused, and there is no key to encrypt with: set "
+                "ABEYANCE_ENCRYPTION_KEYS to id:key, or leave this out"
+            )
         return given
 
     @field_validator("ui_origin")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -13,7 +13,9 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     JsonValue,
+    PrivateAttr,
 )
 
 DEEPEST = 100
@@ -65,13 +67,44 @@ Moment: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_moment), AfterVali
 """A time that somebody sends: RFC 3339, with its offset from UTC."""
 
 
-class Request(BaseModel):
-    """A request by a person or a program: nothing unknown in it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 class Record(BaseModel):
     """Something that our own code wrote and reads again."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Stamp(Record):
+    """What an order is good for, where only what is sealed is taken. It is sealed with the order.
+
+    `order` is the name of the signal or update, `execution` the first of the run's executions in
+    Temporal, `nonce` a number that is used once, and grows with time. `shown` are the digests of the
+    questions that an answer is meant for, by their ids.
+    """
+
+    order: str
+    execution: str = ""
+    nonce: str = ""
+    shown: dict[str, str] = Field(default_factory=dict)
+
+
+class Stamped(BaseModel):
+    """What travels with a stamp, which is no part of what it says."""
+
+    _stamp: Stamp | None = PrivateAttr(default=None)
+
+    @property
+    def stamp(self) -> Stamp | None:
+        """The stamp; None if it has none, or came unsealed."""
+        return self._stamp
+
+    def stamped(self, stamp: Stamp) -> Self:
+        """The same with a stamp."""
+        made = self.model_copy()
+        made._stamp = stamp  # noqa: SLF001
+        return made
+
+
+class Request(Stamped):
+    """A request by a person or a program: nothing unknown in it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

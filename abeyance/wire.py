@@ -48,6 +48,8 @@ from abeyance.shapes import DEEPEST as DEEPEST
 from abeyance.shapes import Moment as Moment
 from abeyance.shapes import Record as Record
 from abeyance.shapes import Request as Request
+from abeyance.shapes import Stamp as Stamp
+from abeyance.shapes import Stamped as Stamped
 from abeyance.shapes import Value as Value
 from abeyance.shapes import refuse_too_deep as refuse_too_deep
 from abeyance.shown import TERMINAL_EVENTS as TERMINAL_EVENTS
@@ -110,13 +112,14 @@ timers are taken back with patience, and signals that are refused are told."""
 RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
 
 
-class StartRun(Record):
+class StartRun(Record, Stamped):
     """What a run is, beside its spec and values; it stays the same over every hand-over.
 
     `request` is a hash of the whole call that started it, where its id was made from the caller's key.
     `claim` is the token by which its conversation knows it.
     `generation` grows from each history of the run to the next, so that events of later ones can be told
     from earlier ones. `shell` is the version of the workflow's own rules that this history began with.
+    `used` are the nonces of the last orders. With a stamp, the run takes only what was sealed for it.
     """
 
     run_id: str
@@ -131,6 +134,7 @@ class StartRun(Record):
     claim: str | None = None
     generation: int = 0
     shell: int = 0
+    used: tuple[str, ...] = ()
 
 
 class VisitOrder(Record):
@@ -247,8 +251,10 @@ VisitOutcome: TypeAlias = Annotated[
 ]
 
 
-class VisitReport(Record):
-    """What an activity returns. `took` is how many seconds a local one took since it was ordered."""
+class VisitReport(Record, Stamped):
+    """What an activity returns. `took` is how many seconds a local one took since it was ordered. A stamp
+    names the visit.
+    """
 
     outcome: VisitOutcome
     took: float | None = None
@@ -257,13 +263,23 @@ class VisitReport(Record):
 class Journal(Record):
     """What a visit's attempts remember: every heartbeat carries all of it.
 
-    `steps` are the results of finished steps, by their names. An attempt that is in none of the counts
-    was lost with its worker, or ran out of time.
+    `visit` is whose they are; "" where it is not said. `steps` are the results of finished steps, by
+    their names. An attempt that is in none of the counts was lost with its worker, or ran out of time.
     """
 
+    visit: str = ""
     steps: dict[str, Any] = Field(default_factory=dict)
     failures: int = 0
     excused: int = 0
+
+    @staticmethod
+    def owner(execution: str, address: str) -> str:
+        """What a visit is called in its journal."""
+        return f"{execution} {address}"
+
+    def is_of(self, visit: str) -> bool:
+        """Whether a visit may go by it: none goes by what was copied from another."""
+        return self.visit in ("", visit)
 
 
 class EvictInactive(Record):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
@@ -18,6 +18,9 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from abeyance import wire
+
+UNREAD: Final = "abeyance-unread"
+"""Marks the payload in which attempts are counted that could not read the others. It is in the clear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +42,18 @@ class GivingConverter(DataConverter):
     ) -> list[Any]:
         if type_hints is not None and any(hint is not RawValue for hint in type_hints):
             return await super().decode(payloads, type_hints)
+        counts = [each for each in payloads if UNREAD in each.metadata]
+        others = [each for each in payloads if UNREAD not in each.metadata]
         try:
-            values = await super().decode(payloads, type_hints)
+            values = await super().decode(others, type_hints)
+            # Of what anybody can have written, no more than a count is taken.
+            counted = [
+                wire.Journal(excused=wire.Journal.model_validate_json(each.data).excused)
+                for each in counts
+            ]
         except Exception as error:  # noqa: BLE001 the activity raises it, when it has counted it
             return [Given(payloads=payloads, fault=error)]
-        return [Given(payloads=payloads, values=values)]
+        return [Given(payloads=[*others, *counts], values=[*values, *counted])]
 
 
 def giving(temporal: TemporalClient) -> TemporalClient:
@@ -59,10 +69,12 @@ def giving(temporal: TemporalClient) -> TemporalClient:
     return TemporalClient(**config)
 
 
-def journal_in(written: Given) -> wire.Journal:
-    """What earlier attempts have written down: all of it counts together."""
-    found = [wire.Journal.model_validate(value) for value in written.values]
+def journal_in(written: Given, visit: str) -> wire.Journal:
+    """What earlier attempts of a visit have written down: all of it counts together."""
+    read = [wire.Journal.model_validate(value) for value in written.values]
+    found = [each for each in read if each.is_of(visit)]
     return wire.Journal(
+        visit=visit,
         steps={name: result for each in found for name, result in each.steps.items()},
         failures=sum(each.failures for each in found),
         excused=sum(each.excused for each in found),
@@ -85,9 +97,9 @@ class Kept:
         return None if rest == wire.Journal() else rest
 
 
-def kept_in(written: Given) -> Kept | None:
+def kept_in(written: Given, visit: str) -> Kept | None:
     """The steps that are among what was written down, if there are any."""
     for payload, value in zip(written.payloads, written.values, strict=True):
-        if (journal := wire.Journal.model_validate(value)).steps:
+        if (journal := wire.Journal.model_validate(value)).steps and journal.is_of(visit):
             return Kept(payload=payload, journal=journal)
     return None

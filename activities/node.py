@@ -32,6 +32,7 @@ from abeyance.graphs.graph import Graph
 from abeyance.nodes.context import Context
 from abeyance.nodes.notebook import Notebook
 from abeyance.storage.blobs import Blobs
+from abeyance.storage.converter import is_all_sealed
 from abeyance.visit import context_of, graph_for, run_visit
 
 _LARGEST_TOLD: Final = 1_000
@@ -81,11 +82,14 @@ class NodeActivities:
         )
         post = Post(self._client, order, self._default_timeout)
         meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop
-        pulse = Pulse(before, activity.info(), Checkpoints(meter))
+        visit = wire.Journal.owner(order.execution, order.address)
+        pulse = Pulse(before, activity.info(), Checkpoints(meter), visit)
         attempt = Attempt(order, self._graphs, post, pulse, self._blobs)
         async with pulse.beating():
             outcome = await attempt.run()
             report = wire.VisitReport(outcome=outcome, took=_took(activity.info()))
+            if is_all_sealed(activity.client().data_converter):
+                report = report.stamped(wire.Stamp(order=order.address, execution=order.execution))
             await _kept(report)
         return report
 
@@ -206,7 +210,10 @@ class Attempt:
         """What makes Temporal try again. If the run asks it to stop in this very moment it does not, and
         the run reads here what was done.
         """
-        journal = wire.Journal(steps=dict(self._notebook.steps)).model_dump(mode="json")
+        whose = self._pulse.journal.visit
+        journal = wire.Journal(visit=whose, steps=dict(self._notebook.steps)).model_dump(
+            mode="json"
+        )
         told = [journal] if size(journal) <= _LARGEST_TOLD else []
         delay = None if retry_after is None else timedelta(seconds=retry_after)
         return ApplicationError(message, *told, type=code, next_retry_delay=delay)

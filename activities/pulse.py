@@ -35,14 +35,16 @@ _ON_THE_WAY: Final = 0.05
 
 
 class Pulse:
-    """The heartbeats of one attempt. `journal` is what the next one carries."""
+    """The heartbeats of one attempt at a visit. `journal` is what the next one carries."""
 
-    def __init__(self, before: Given, info: activity.Info, checkpoints: Checkpoints) -> None:
-        self.journal = journal_in(before)
+    def __init__(
+        self, before: Given, info: activity.Info, checkpoints: Checkpoints, visit: str
+    ) -> None:
+        self.journal = journal_in(before, visit)
         if info.is_local:
             # A local activity has no heartbeat; none of its attempts can be lost either.
-            self.journal = wire.Journal(failures=info.attempt - 1)
-        self._kept = kept_in(before)
+            self.journal = wire.Journal(visit=visit, failures=info.attempt - 1)
+        self._kept = kept_in(before, visit)
         self._info = info
         self._checkpoints = checkpoints
         self._lock = asyncio.Lock()

@@ -19,14 +19,12 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
-from abeyance.activities.given import Given
+from abeyance.activities.given import UNREAD, Given
 from abeyance.errors import FailureCode, SettingsError, Unavailable
+from abeyance.storage.converter import of_run
 
 _RPC_TIMEOUT: Final = timedelta(seconds=5)
 _LONGEST_BACKOFF: Final = 2.0
-_UNREAD: Final = "abeyance-unread"
-"""Marks the payload in which attempts are counted that could not read the others."""
-
 _PASSING: Final = frozenset(
     {
         RPCStatusCode.CANCELLED,
@@ -49,7 +47,8 @@ async def encoded(value: Any) -> Payload:
     """A value as it is sent, and kept where it is large. Waits for the storage if it is away."""
     async for _ in _patiently():
         try:
-            (payload,) = await activity.client().data_converter.encode([value])
+            converter = of_run(activity.client().data_converter, activity.info().workflow_id or "")
+            (payload,) = await converter.encode([value])
         except (Unavailable, SettingsError) as error:
             _say("what it has done cannot be kept yet", error)
         else:
@@ -93,14 +92,14 @@ async def unread(given: Given, fault: Exception) -> ApplicationError:
     """
     message = f"this worker cannot read what the visit was given: {fault}"
     if not activity.info().is_local:
-        others = [each for each in given.payloads if _UNREAD not in each.metadata]
+        others = [each for each in given.payloads if UNREAD not in each.metadata]
         count = 1 + sum(
             wire.Journal.model_validate_json(each.data).excused
             for each in given.payloads
-            if _UNREAD in each.metadata
+            if UNREAD in each.metadata
         )
         counted = wire.Journal(excused=count).model_dump_json().encode()
-        mark = {"encoding": b"json/plain", _UNREAD: b"true"}
+        mark = {"encoding": b"json/plain", UNREAD: b"true"}
         await written([*others, Payload(metadata=mark, data=counted)])
     return ApplicationError(message, type=FailureCode.PAYLOAD_UNREADABLE)
 

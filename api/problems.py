@@ -48,6 +48,7 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
     Code.NOT_STOPPED: (409, "The run is neither paused nor waiting"),
     Code.NOT_FINISHED: (409, "The run has not ended"),
     Code.NATIVELY_PAUSED: (409, "The run is paused through Temporal"),
+    Code.NOT_SEALED: (409, "It was not encrypted for this run"),
     Code.EXPIRED: (410, "The interrupt's deadline has passed"),
     Code.GONE: (410, "What was asked for is no longer kept"),
     Code.PAYLOAD_TOO_LARGE: (413, "The request is too large"),

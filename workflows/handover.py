@@ -10,9 +10,10 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState
 
 
-def hand_over(state: RunState, start: wire.StartRun) -> None:
+def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> None:
     """Continue as new. Returns only if the run is too large for that as it is.
 
+    `used` are the nonces of the last orders.
     Temporal takes what a visit may be given, and no more: otherwise the task would fail again and again,
     and nobody could reach the run.
     """
@@ -20,7 +21,7 @@ def hand_over(state: RunState, start: wire.StartRun) -> None:
     # The moment, not a count: after a reset, too, it is larger than any before.
     moment = int(workflow.now().timestamp() * 1_000_000)
     generation = max(moment, start.generation + 1)
-    news = {"generation": generation, "shell": wire.SHELL}
+    news = {"generation": generation, "shell": wire.SHELL, "used": used}
     arguments = [start.model_copy(update=news), graph, by_scope, carry]
     payloads = workflow.payload_converter().to_payloads(arguments)
     carried = sum(payload.ByteSize() for payload in payloads)

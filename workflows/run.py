@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
     from abeyance.nodes.outcome import visit_ended
-    from abeyance.workflows import closing, handover, signals, surface, visits
+    from abeyance.workflows import closing, handover, orders, signals, surface, visits
     from abeyance.workflows.alarm import Alarm
     from abeyance.workflows.history import History
     from abeyance.workflows.leaving import leave_conversation
@@ -51,6 +51,7 @@ class AgentRun:
         now = workflow.now()
         self._start = start
         self._tells_refusals = start.shell >= 1
+        self._orders = orders.Orders(start)
         self._running: dict[str, visits.VisitHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
@@ -106,7 +107,7 @@ class AgentRun:
             self._notice.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
             if machine.may_rotate(self._state) and workflow.all_handlers_finished():
-                handover.hand_over(self._state, self._start)
+                handover.hand_over(self._state, self._start, self._orders.used)
                 # It is too large for that: it goes on here, and this is tried again later.
                 self._advance(events.Restored(now=workflow.now()))
         await workflow.wait_condition(workflow.all_handlers_finished)
@@ -131,6 +132,11 @@ class AgentRun:
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
     def steer(self, message: RawValue = signals.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
+        try:
+            self._orders.use("steer", signals.stamp_of(message))
+        except Refusal as refusal:
+            self._feed(signals.message_refused(refusal))
+            return
         if (event := signals.message(message, is_told=self._tells_refusals)) is not None:
             self._feed(event)
 
@@ -139,7 +145,7 @@ class AgentRun:
         with closing.refusals_told():
             event = arrivals.responded(order, self._state.ledger, workflow.now())
             replays = ledger.judge(self._state.ledger, event)
-        self._feed_update(event)
+        self._feed_update(event, order.stamp)
         accepted = {
             id_: ledger.Receipt(
                 interrupt_id=id_, answered_by=event.principal.subject, accepted_at=event.now
@@ -151,7 +157,10 @@ class AgentRun:
     @respond.validator
     def _check_respond(self, order: wire.Respond) -> None:
         with closing.refusals_told():
+            self._orders.check_sealed("respond", order.stamp)
             event = arrivals.responded(order, self._state.ledger, workflow.now())
+            asked = {entry.id: entry.digest for entry in self._state.ledger.open.values()}
+            orders.check_shown(order.stamp, event.answers, asked)
             ledger.refuse_strays(event)
             machine.check(self._state, event)
             replays = ledger.judge(self._state.ledger, event)
@@ -159,24 +168,27 @@ class AgentRun:
             # Rejecting is how a validator can answer at once and leave nothing in the history.
             receipts = wire.Receipts(receipts=list(replays.values()))
             raise closing.replayed("all of this was answered so before", receipts)
+        self._check_sealed("respond", order)
 
     @workflow.update(
         description='Leave a message, get a receipt: {"message_id": ..., "text": ...}.'
     )
     async def send_message(self, message: wire.SteerMessage) -> wire.MessageReceipt:
         event = arrivals.message_sent(message, workflow.now(), str(workflow.uuid4()))
-        self._feed_update(event)
+        self._feed_update(event, message.stamp)
         return self._message_receipt(event.message.message_id, duplicate=False)
 
     @send_message.validator
     def _check_send_message(self, message: wire.SteerMessage) -> None:
         event = arrivals.message_sent(message, workflow.now(), "-")
         with closing.refusals_told():
+            self._orders.check_sealed("send_message", message.stamp)
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
         if is_known:
             receipt = self._message_receipt(event.message.message_id, duplicate=True)
             raise closing.replayed("this message was sent before", receipt)
+        self._check_sealed("send_message", message)
 
     def _message_receipt(self, message_id: str, *, duplicate: bool) -> wire.MessageReceipt:
         depth = len(self._state.mailbox.queue)
@@ -185,14 +197,18 @@ class AgentRun:
     @workflow.update(description="Throw the unread messages away; they are reported.")
     async def clear_messages(self, order: wire.ClearMessages | None = None) -> wire.Cleared:
         count = len(self._state.mailbox.queue)
-        event = arrivals.messages_cleared(order or wire.ClearMessages(), workflow.now())
-        self._feed_update(event)
+        order = order or wire.ClearMessages()
+        self._feed_update(arrivals.messages_cleared(order, workflow.now()), order.stamp)
         return wire.Cleared(cleared=count)
+
+    @clear_messages.validator
+    def _check_clear_messages(self, order: wire.ClearMessages | None = None) -> None:
+        self._check_sealed("clear_messages", order)
 
     @workflow.update(description="Not for people: a visit takes the messages that are for it.")
     async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
         order = self._counted(order)
-        self._feed_update(arrivals.messages_taken(order, workflow.now()))
+        self._feed_update(arrivals.messages_taken(order, workflow.now()), order.stamp)
         visit = self._state.visits.get(order.visit)
         return [] if visit is None else list(visit.taken[order.start : order.upto])
 
@@ -205,6 +221,7 @@ class AgentRun:
 
     @take_messages.validator
     def _check_take_messages(self, order: wire.TakeMessages) -> None:
+        self._check_sealed("take_messages", order)
         visit = self._state.visits.get(order.visit)
         if visit is not None and (
             len(visit.taken) > order.start or any(messages.for_visit(self._state, visit))
@@ -218,10 +235,12 @@ class AgentRun:
         description="Not for people: halt the run, if it is as inactive as it has to be."
     )
     async def evict(self, order: wire.Evict | None = None) -> None:
-        self._feed_update(arrivals.evicted(order or wire.Evict(), workflow.now()))
+        order = order or wire.Evict()
+        self._feed_update(arrivals.evicted(order, workflow.now()), order.stamp)
 
     @evict.validator
     def _check_evict(self, order: wire.Evict | None = None) -> None:
+        self._check_sealed("evict", order)
         if not eviction.applies(
             self._state, arrivals.evicted(order or wire.Evict(), workflow.now())
         ):
@@ -235,18 +254,20 @@ class AgentRun:
         description='Set fields while the run waits: {"patch": {...}, "version": ...}.'
     )
     async def edit_values(self, order: wire.EditValues) -> None:
-        self._feed_update(arrivals.values_edited(order, workflow.now()))
+        self._feed_update(arrivals.values_edited(order, workflow.now()), order.stamp)
 
     @edit_values.validator
     def _check_edit_values(self, order: wire.EditValues) -> None:
+        self._check_sealed("edit_values", order)
         self._check_edit(arrivals.values_edited(order, workflow.now()))
 
     @workflow.update(description='Move a deadline: {"interrupt_id": ..., "timeout": "PT2H"}.')
     async def edit_deadline(self, order: wire.EditDeadline) -> None:
-        self._feed_update(arrivals.deadline_edited(order, workflow.now()))
+        self._feed_update(arrivals.deadline_edited(order, workflow.now()), order.stamp)
 
     @edit_deadline.validator
     def _check_edit_deadline(self, order: wire.EditDeadline) -> None:
+        self._check_sealed("edit_deadline", order)
         self._check_edit(arrivals.deadline_edited(order, workflow.now()))
 
     @workflow.query(description="The whole view of the run.")
@@ -291,10 +312,16 @@ class AgentRun:
         self._advance(event)
         self._metered.carried_out(event, before, self._state)
 
-    def _feed_update(self, event: events.Event) -> None:
+    def _feed_update(self, event: events.Event, stamp: wire.Stamp | None) -> None:
+        update = workflow.current_update_info()
         with closing.refusals_told():
+            self._orders.use("" if update is None else update.name, stamp)
             self._feed(event)
         self._history.updates += 1
+
+    def _check_sealed(self, name: str, order: wire.Request | None) -> None:
+        with closing.refusals_told():
+            self._orders.check(name, None if order is None else order.stamp)
 
     def _check_edit(self, event: events.Event) -> None:
         with closing.refusals_told():
@@ -302,6 +329,7 @@ class AgentRun:
 
     def _feed_signal(self, name: events.Control, brought: RawValue) -> None:
         try:
+            self._orders.use(name, signals.stamp_of(brought))
             self._feed(signals.event_of(name, brought))
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
@@ -358,7 +386,7 @@ class AgentRun:
     async def _follow(
         self, visit: str, handle: visits.VisitHandle, ordered: datetime, node: FunctionNode | None
     ) -> None:
-        report = await visits.report_of(handle, node)
+        report = await visits.report_of(handle, visit, self._orders, node)
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = visits.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)

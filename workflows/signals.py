@@ -13,11 +13,13 @@ from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 
 from abeyance import arrivals, wire
 from abeyance.core import events
 from abeyance.core.events import Control
 from abeyance.errors import Code, Refusal
+from abeyance.storage import converter
 
 T = TypeVar("T", bound=wire.Request)
 
@@ -43,6 +45,19 @@ def refused(name: Control, refusal: Refusal) -> events.SignalRefused:
     """The event that tells of a signal that was refused."""
     return events.SignalRefused(
         now=workflow.now(), signal=name, code=str(refusal.code), reason=refusal.message
+    )
+
+
+def stamp_of(brought: RawValue) -> wire.Stamp | None:
+    """The stamp that was sealed with what a signal brings."""
+    return converter.stamp_of(brought.payload)
+
+
+def message_refused(refusal: Refusal) -> events.MessageSent:
+    """The event that tells of a message that is not even read."""
+    nothing = events.Message(message_id=str(workflow.uuid4()), text="", sender="temporal")
+    return events.MessageSent(
+        now=workflow.now(), message=nothing, signalled=True, fault=refusal.message
     )
 
 
@@ -78,6 +93,9 @@ def _value(brought: RawValue, kind: type) -> Any:
         first = error.errors(include_url=False)[0]
         place = "".join(f"/{part}" for part in first["loc"])
         raise _unreadable(f"{place or 'what it brings'}: {first['msg']}", brought) from None
+    except ApplicationError as error:
+        # What was sealed for another run, say, is not read at all.
+        raise Refusal(Code.NOT_SEALED, error.message) from None
     except (KeyError, ValueError, RuntimeError) as error:
         raise _unreadable(str(error), brought) from None
 

@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.address import Address
     from abeyance.core.model import FunctionNode, GraphSpec, Rule
     from abeyance.errors import FailureCode
+    from abeyance.workflows.orders import Orders
 
 VisitHandle: TypeAlias = workflow.ActivityHandle[wire.VisitReport]
 """What stands for a visit that runs: to be awaited, or cancelled."""
@@ -113,16 +114,18 @@ def start_routes(effect: effects.DecideRoutes, run_id: str, root: str) -> VisitH
     return _start_locally(f"{graph.name}.{effect.node.id}.route", order)
 
 
-async def report_of(handle: VisitHandle, node: FunctionNode | None = None) -> wire.VisitReport:
+async def report_of(
+    handle: VisitHandle, visit: str, taken: Orders, node: FunctionNode | None = None
+) -> wire.VisitReport:
     """How a visit of a node ended, once it has; without one, how the asking of its routes did."""
     try:
-        return await handle
+        return taken.own(visit, await handle)
     except (ActivityError, asyncio.CancelledError) as error:
         if is_cancelled_exception(error):
             # Code that is stopped while it runs returns that itself.
             return wire.VisitReport(outcome=wire.Stopped(begun=False))
         cause = error.__cause__ or error
-        if node is not None and (journal := _left_when_stopped(error, node)) is not None:
+        if node is not None and (journal := _left_when_stopped(error, node, visit)) is not None:
             return wire.VisitReport(outcome=wire.Stopped(journal=journal.steps or None))
         message = f"{type(cause).__name__}: {cause}"
         if _is_out_of_time(cause) and node is not None and node.timeout is not None:
@@ -150,7 +153,7 @@ def ended_at(
     return max(latest, ordered + timedelta(seconds=report.took))
 
 
-def _left_when_stopped(error: BaseException, node: FunctionNode) -> wire.Journal | None:
+def _left_when_stopped(error: BaseException, node: FunctionNode, visit: str) -> wire.Journal | None:
     """What an attempt had done that ended in the moment in which the run asked it to stop.
 
     Temporal does not try again what is to stop. So another attempt would have followed, and does when the
@@ -158,13 +161,16 @@ def _left_when_stopped(error: BaseException, node: FunctionNode) -> wire.Journal
     """
     if not isinstance(error, ActivityError) or error.retry_state is not RetryState.CANCEL_REQUESTED:
         return None
+    whose = wire.Journal.owner(workflow.info().first_execution_run_id, visit)
     match error.__cause__:
         case ApplicationError(details=[written, *_]):
-            return wire.Journal.model_validate(written)
+            journal = wire.Journal.model_validate(written)
+            return journal if journal.is_of(whose) else wire.Journal()
         case TimeoutError(type=TimeoutType.HEARTBEAT) as lost if node.retries > 0:
             # Its worker died.
             found = map(wire.Journal.model_validate, lost.last_heartbeat_details)
-            steps = {name: result for each in found for name, result in each.steps.items()}
+            own = (each for each in found if each.is_of(whose))
+            steps = {name: result for each in own for name, result in each.steps.items()}
             return wire.Journal(steps=steps)
         case _:
             return None

@@ -22,12 +22,14 @@ from temporalio.api.workflowservice.v1 import (
     PollWorkflowExecutionUpdateRequest,
 )
 from temporalio.client import Client as TemporalClient
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
 from abeyance.core.ledger import Receipt
 from abeyance.errors import Code, Refusal
 from abeyance.histories.described import decoded
+from abeyance.storage.converter import of_run
 
 _ACCEPTED: Final = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
 _COMPLETED: Final = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED
@@ -54,6 +56,7 @@ async def accepted_before(
 
     Those of the newest the server knows itself. Raises RPCError NOT_FOUND for an unknown run.
     """
+    converter = of_run(temporal.data_converter, run_id)
     events, _ = await _page(temporal, run_id, "", b"", 1, rpc_timeout)
     execution = _before(events)
     for _ in range(_MOST_HISTORIES):
@@ -71,7 +74,7 @@ async def accepted_before(
                 return found
             before = before or _before(events)
             for event in events:
-                found = await _read(temporal, event, key, found)
+                found = await _read(converter, event, key, found)
             if not token:
                 break
         if found is not None:
@@ -109,17 +112,17 @@ def _before(events: Iterable[HistoryEvent]) -> str:
 
 
 async def _read(
-    temporal: TemporalClient, event: HistoryEvent, key: str, found: Accepted | None
+    converter: DataConverter, event: HistoryEvent, key: str, found: Accepted | None
 ) -> Accepted | None:
     """What is known of the update with this id after one more event."""
     accepted = event.workflow_execution_update_accepted_event_attributes
     if event.event_type == _ACCEPTED and accepted.protocol_instance_id == key:
         called = accepted.accepted_request.input
-        given = await temporal.data_converter.decode(called.args.payloads)
+        given = await converter.decode(called.args.payloads)
         return Accepted(name=called.name, given=list(given))
     completed = event.workflow_execution_update_completed_event_attributes
     if event.event_type == _COMPLETED and completed.meta.update_id == key and found is not None:
-        results = await temporal.data_converter.decode(completed.outcome.success.payloads)
+        results = await converter.decode(completed.outcome.success.payloads)
         found.result = next(iter(results), None)
     return found
 
@@ -154,7 +157,9 @@ async def check_same(
             if event.event_type != _ACCEPTED or accepted.protocol_instance_id != key:
                 continue
             called = accepted.accepted_request.input
-            given: list[Any] = await temporal.data_converter.decode(called.args.payloads)
+            given: list[Any] = await of_run(temporal.data_converter, run_id).decode(
+                called.args.payloads
+            )
             if called.name == name and given == [order.model_dump(mode="json")]:
                 return
             raise other_call(run_id, key)
@@ -191,7 +196,8 @@ async def earlier_receipts(
     if not payloads:
         return None
     try:
-        return wire.Receipts.model_validate(await decoded(temporal, payloads[0])).receipts
+        found = await decoded(of_run(temporal.data_converter, run_id), payloads[0])
+        return wire.Receipts.model_validate(found).receipts
     except ValidationError:
         raise Refusal(
             Code.IDEMPOTENCY_CONFLICT,

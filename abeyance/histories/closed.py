@@ -25,7 +25,7 @@ from abeyance.core.ledger import Ledger, Settled
 from abeyance.errors import Code, Refusal
 from abeyance.histories.described import Described, decoded
 from abeyance.histories.runlog import closing_sources
-from abeyance.storage.converter import decode_message
+from abeyance.storage.converter import decode_message, of_run
 
 
 async def closing_record(
@@ -33,7 +33,10 @@ async def closing_record(
 ) -> wire.ClosingRecord:
     """What an ended run left behind; for one that left nothing, what the memo tells."""
     event = await _closing_event(temporal, described, rpc_timeout)
-    if event is not None and (record := await record_in(temporal, event)) is not None:
+    if (
+        event is not None
+        and (record := await record_in(temporal, described.run_id, event)) is not None
+    ):
         return record
     found = _record(described.memo.get(wire.MEMO_CLOSING), described.ended_at)
     if found is not None:
@@ -41,19 +44,22 @@ async def closing_record(
     message = None
     if event is not None:
         failure = event.workflow_execution_failed_event_attributes.failure
-        await decode_message(temporal.data_converter, failure)
+        await decode_message(of_run(temporal.data_converter, described.run_id), failure)
         message = failure.message
     view = described.degraded_view(message or None)
     return wire.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
 
 
-async def record_in(temporal: TemporalClient, event: HistoryEvent) -> wire.ClosingRecord | None:
+async def record_in(
+    temporal: TemporalClient, run_id: str, event: HistoryEvent
+) -> wire.ClosingRecord | None:
     """What an ended run left behind in the event that ended it; None if nothing."""
     payloads = closing_sources(event)
     if not payloads:
         return None
     ended_at = event.event_time.ToDatetime(tzinfo=UTC)
-    return _record(await decoded(temporal, payloads[0]), ended_at)
+    found = await decoded(of_run(temporal.data_converter, run_id), payloads[0])
+    return _record(found, ended_at)
 
 
 def _record(found: Any, ended_at: datetime | None) -> wire.ClosingRecord | None:

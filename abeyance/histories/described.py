@@ -18,11 +18,12 @@ from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
 )
 from temporalio.client import Client as TemporalClient
+from temporalio.converter import DataConverter
 
 from abeyance import wire
 from abeyance.core.canonical import rfc3339
 from abeyance.errors import Code, FailureCode, Refusal
-from abeyance.storage.converter import decode_message
+from abeyance.storage.converter import decode_message, of_run
 from abeyance.temporal.patience import Again, NotFound
 
 PAUSED_NATIVELY: Final = 8
@@ -60,6 +61,7 @@ class Described:
         self._pending = raw.pending_activities
         self.status: int = self._info.status
         self.execution: str = self._info.execution.run_id
+        self.first_execution: str = self._info.first_run_id
 
     @property
     def is_running(self) -> bool:
@@ -202,17 +204,18 @@ async def describe(temporal: TemporalClient, run_id: str, rpc_timeout: Any) -> D
     if raw.workflow_execution_info.status == Execution.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
         # Its history has ended, and the run has not.
         raise Again(f"the run {run_id!r} is being handed over")
+    converter = of_run(temporal.data_converter, run_id)
     for pending in raw.pending_activities:
         # A worker with another key may have sealed it, and the run can be shown without it.
-        await decode_message(temporal.data_converter, pending.last_failure, forgiving=True)
+        await decode_message(converter, pending.last_failure, forgiving=True)
     fields = raw.workflow_execution_info.memo.fields
-    memo = {name: await decoded(temporal, payload) for name, payload in fields.items()}
+    memo = {name: await decoded(converter, payload) for name, payload in fields.items()}
     return Described(run_id, raw, memo)
 
 
-async def decoded(temporal: TemporalClient, payload: Payload) -> Any:
+async def decoded(converter: DataConverter, payload: Payload) -> Any:
     """The value that a payload holds."""
-    (value,) = await temporal.data_converter.decode([payload])
+    (value,) = await converter.decode([payload])
     return value
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
+from temporalio.converter import DataConverter
 
 from abeyance.core.address import Address
 from abeyance.core.recall import FIELD, is_agent
@@ -31,7 +32,7 @@ async def heads(temporal: TemporalClient, run_id: str, *, patience: float) -> di
     Raises the refusal `unknown_run`, and Unavailable.
     """
     source = Source(temporal, patience=patience)
-    found = _Heads(source)
+    found = _Heads(source.converter(run_id))
     token = b""
     try:
         newest = await source.execution(run_id)
@@ -49,9 +50,9 @@ async def heads(temporal: TemporalClient, run_id: str, *, patience: float) -> di
 class _Heads:
     """What the events of a history have told so far."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, converter: DataConverter) -> None:
         self.by_address: dict[str, str] = {}
-        self._source = source
+        self._converter = converter
         self._turns: dict[int, str] = {}
         """The addresses of agents, by the events that scheduled turns of their models."""
 
@@ -87,7 +88,7 @@ class _Heads:
             self.by_address[agent] = head
 
     async def _decoded(self, payloads: Any) -> list[Any]:
-        return await self._source.data_converter.decode(payloads) if payloads else []
+        return await self._converter.decode(payloads) if payloads else []
 
 
 def _around(address: str) -> str | None:

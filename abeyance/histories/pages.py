@@ -148,10 +148,11 @@ class Histories:
     async def _translated(
         self, event: HistoryEvent, known: Known
     ) -> tuple[list[wire.Event], Known]:
+        converter = self._source.converter(known.run_id)
         for failure in failures(event):
-            await decode_message(self._source.data_converter, failure)
+            await decode_message(converter, failure)
         payloads = sources(event)
         values: list[Any] = []
         if payloads:
-            values = await self._source.data_converter.decode(payloads)
+            values = await converter.decode(payloads)
         return translate(event, values, known)

@@ -14,11 +14,14 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
+from temporalio.converter import DataConverter
 
 from abeyance import wire
 from abeyance.core.conversation import Claim, Conversation
 from abeyance.errors import Refusal
+from abeyance.keyring import NotSealed
 from abeyance.runid import conversation_workflow_id
+from abeyance.storage.converter import of_run
 from abeyance.temporal.patience import NotFound
 
 T = TypeVar("T")
@@ -31,24 +34,26 @@ async def roster(
 
     Raises NotFound, or RPCError NOT_FOUND, if there is no such conversation.
     """
-    handle = temporal.get_workflow_handle(conversation_workflow_id(conversation_id))
+    workflow_id = conversation_workflow_id(conversation_id)
+    converter = of_run(temporal.data_converter, workflow_id)
+    handle = temporal.get_workflow_handle(workflow_id)
     held = Conversation(conversation_id=conversation_id)
     async for event in handle.fetch_history_events(rpc_timeout=rpc_timeout):
-        held = await _after(held, event, temporal)
+        held = await _after(held, event, converter)
     return held.claims
 
 
-async def _after(held: Conversation, event: HistoryEvent, temporal: TemporalClient) -> Conversation:
+async def _after(held: Conversation, event: HistoryEvent, converter: DataConverter) -> Conversation:
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             started = event.workflow_execution_started_event_attributes
             if started.workflow_type.name != wire.CONVERSATION_WORKFLOW:
                 # Somebody else's workflow is no conversation.
                 raise NotFound
-            return await _read(temporal, started.input, Conversation)
+            return await _read(converter, started.input, Conversation)
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
             called = event.workflow_execution_update_accepted_event_attributes
-            wanted = await _read(temporal, called.accepted_request.input.args, Claim)
+            wanted = await _read(converter, called.accepted_request.input.args, Claim)
             try:
                 return held.claimed(wanted, event.event_time.ToDatetime(tzinfo=UTC))
             except Refusal:
@@ -56,11 +61,15 @@ async def _after(held: Conversation, event: HistoryEvent, temporal: TemporalClie
                 return held
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
             sent = event.workflow_execution_signaled_event_attributes
-            return held.released(await _read(temporal, sent.input, list[str]))
+            try:
+                return held.released(await _read(converter, sent.input, list[str]))
+            except NotSealed:
+                # The workflow has dropped it.
+                return held
         case _:
             return held
 
 
-async def _read(temporal: TemporalClient, given: Payloads, kind: type[T]) -> T:
-    found: list[T] = await temporal.data_converter.decode(given.payloads, [kind])
+async def _read(converter: DataConverter, given: Payloads, kind: type[T]) -> T:
+    found: list[T] = await converter.decode(given.payloads, [kind])
     return found[0]

@@ -17,11 +17,13 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryResponse,
 )
 from temporalio.client import Client as TemporalClient
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
 from abeyance import wire
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.histories.described import PAUSED_NATIVELY
+from abeyance.storage.converter import of_run
 from abeyance.temporal.patience import NotFound, worth_repeating
 
 T = TypeVar("T")
@@ -50,10 +52,14 @@ class Source:
     """A namespace's server. `patience` is how many seconds it is waited for when it has gone away."""
 
     def __init__(self, temporal: TemporalClient, *, patience: float) -> None:
-        self.data_converter = temporal.data_converter
+        self._data_converter = temporal.data_converter
         self._namespace = temporal.namespace
         self._service = temporal.workflow_service
         self._patience = patience
+
+    def converter(self, run_id: str) -> DataConverter:
+        """What reads the payloads of a run."""
+        return of_run(self._data_converter, run_id)
 
     async def execution(self, run_id: str, execution: str = "") -> Execution:
         """One execution of a run, the newest unless named. Raises NotFound and Unavailable."""

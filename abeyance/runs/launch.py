@@ -123,6 +123,10 @@ class Launch:
         """The launch of a run that its conversation knows by this token."""
         return replace(self, start=self.start.model_copy(update={"claim": token}))
 
+    def stamped(self) -> Launch:
+        """The launch of a run that takes only what is sealed for it."""
+        return replace(self, start=self.start.stamped(wire.Stamp(order=wire.WORKFLOW)))
+
     @property
     def arguments(self) -> list[Any]:
         """The arguments of the workflow; the last would be the snapshot of a hand-over."""
@@ -133,7 +137,7 @@ class Launch:
     def memo(self) -> dict[str, Json]:
         """What a list shows of the run, and what decides whether a second start is the same."""
         about = self.start.model_dump(
-            mode="json", exclude={"run_id", "limits", "claim", "generation"}
+            mode="json", exclude={"run_id", "limits", "claim", "generation", "used"}
         )
         return {
             wire.MEMO_START: {

@@ -6,6 +6,8 @@ pass a turnstile, reads of one run are shared, and an update that finds its run 
 
 from __future__ import annotations
 
+import secrets
+import time
 import uuid
 from datetime import timedelta
 from functools import partial
@@ -29,6 +31,7 @@ from abeyance.histories.accepted import Accepted, accepted_before, check_same, o
 from abeyance.histories.closed import closing_record
 from abeyance.histories.described import PAUSED_NATIVELY, Described, describe
 from abeyance.histories.source import unknown_run
+from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.hedge import hedged
 from abeyance.temporal.patience import LOOKED_AHEAD, Again, NotFound, patiently, worth_repeating
 from abeyance.temporal.turnstile import SharedReads, Turn, Turnstile
@@ -167,7 +170,7 @@ class Line:
 
         async def send() -> None:
             try:
-                await handle.signal(name, order, rpc_timeout=RPC)
+                await handle.signal(name, await self._stamped(run_id, name, order), rpc_timeout=RPC)
             except RPCError as error:
                 await self._raise_if_gone(run_id, error)
                 raise
@@ -200,7 +203,11 @@ class Line:
             async with self._turnstile.turn(run_id, turn):
                 try:
                     return await handle.execute_update(
-                        name, order, id=update_id, result_type=result_type, rpc_timeout=RPC
+                        name,
+                        await self._stamped(run_id, name, order),
+                        id=update_id,
+                        result_type=result_type,
+                        rpc_timeout=RPC,
                     )
                 except WorkflowUpdateFailedError as error:
                     raise await self._meant_by(run_id, error) from error
@@ -219,6 +226,20 @@ class Line:
         if found is None and result_type is not None and key is not None:
             raise other_call(run_id, key)
         return found
+
+    async def _stamped(self, run_id: str, name: str, order: wire.Request) -> wire.Request:
+        """The order as it is sent this once, where only what is sealed is taken."""
+        if not is_all_sealed(self.temporal.data_converter):
+            return order
+        described = await self.described(run_id)
+        nonce = f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(6)}"
+        stamp = wire.Stamp(
+            order=name,
+            execution=described.first_execution,
+            nonce=nonce,
+            shown={} if order.stamp is None else order.stamp.shown,
+        )
+        return order.stamped(stamp)
 
     async def accepted_before(self, run_id: str, name: str, *, key: str) -> Accepted | None:
         """The update with this key that was accepted before the run was last handed over, if any.

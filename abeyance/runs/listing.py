@@ -27,6 +27,7 @@ from abeyance import wire
 from abeyance.errors import Unavailable
 from abeyance.histories import bookmark
 from abeyance.histories.described import Described
+from abeyance.storage.converter import of_run
 from abeyance.temporal.patience import patiently
 
 MOST_READ: Final = 1_000
@@ -171,11 +172,12 @@ class Listing:
 
     async def described(self, row: WorkflowExecutionInfo) -> Described:
         """A row, to be read like any run that is known from outside."""
+        converter = of_run(self._temporal.data_converter, row.execution.workflow_id)
         memo: dict[str, Any] = {}
         for name, payload in row.memo.fields.items():
             if name in _NOT_LISTED:
                 continue
-            (memo[name],) = await self._temporal.data_converter.decode([payload])
+            (memo[name],) = await converter.decode([payload])
         raw = DescribeWorkflowExecutionResponse(workflow_execution_info=row)
         return Described(row.execution.workflow_id, raw, memo)
 

@@ -268,7 +268,7 @@ class Reading:
         try:
             async with asyncio.timeout(timeout), aclosing(signs(self._line, run_id, until)) as read:
                 async for event in read:
-                    record = event and await record_in(self.temporal, event)
+                    record = event and await record_in(self.temporal, run_id, event)
                     view = record.view if record else await self._seen(run_id)
                     if view.status in until or view.ended_at is not None:
                         return view

@@ -23,6 +23,7 @@ from abeyance.runs.evictions import Evictions
 from abeyance.runs.launch import Launch, Started
 from abeyance.runs.line import RPC
 from abeyance.runs.recency import Recency
+from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.patience import patiently
 
 
@@ -87,6 +88,8 @@ class Starting(Conversations):
             interrupt_after=interrupt_after,
             on_error=on_error,
         )
+        if is_all_sealed(self.temporal.data_converter):
+            launch = launch.stamped()
         if reuse and request is not None and await self._is_repeat(launch):
             return Started(run_id=launch.start.run_id, created=False)
         claim = _claim_of(launch, allow_concurrent=allow_concurrent)

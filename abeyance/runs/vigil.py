@@ -18,6 +18,7 @@ from abeyance import wire
 from abeyance.histories.described import ENDINGS
 from abeyance.histories.runlog import CLOSING
 from abeyance.runs.line import Line
+from abeyance.storage.converter import of_run
 
 _LOOK_EVERY: Final = 0.5
 """In seconds, where no long poll can be had."""
@@ -50,7 +51,7 @@ async def signs(
         events = page.history.events
         if is_beginning and len(events) > _LONG and await _is_there(line, run_id, wanted):
             yield None
-        statuses = [found for event in events if (found := await _status(line, event))]
+        statuses = [found for event in events if (found := await _status(line, run_id, event))]
         is_beginning, token = False, page.next_page_token
         if events and events[-1].event_type in CLOSING:
             is_beginning, token = True, b""
@@ -65,7 +66,7 @@ async def _is_there(line: Line, run_id: str, wanted: frozenset[str]) -> bool:
     return not described.is_running or described.shown_status in wanted
 
 
-async def _status(line: Line, event: HistoryEvent) -> str | None:
+async def _status(line: Line, run_id: str, event: HistoryEvent) -> str | None:
     """What an event says that the run's status is from here on, if anything."""
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
@@ -77,5 +78,6 @@ async def _status(line: Line, event: HistoryEvent) -> str | None:
     if wire.MEMO_SUMMARY not in memo.fields:
         return None
     summary: Any
-    (summary,) = await line.temporal.data_converter.decode([memo.fields[wire.MEMO_SUMMARY]])
+    converter = of_run(line.temporal.data_converter, run_id)
+    (summary,) = await converter.decode([memo.fields[wire.MEMO_SUMMARY]])
     return str(summary["status"])

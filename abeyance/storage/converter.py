@@ -7,11 +7,14 @@ reference in its place. This is the one place that puts these together.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Never
 
+from pydantic import ValidationError
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
@@ -28,17 +31,22 @@ from temporalio.converter import (
     StorageDriverRetrieveContext,
     StorageDriverStoreContext,
     StorageDriverWorkflowInfo,
+    WorkflowSerializationContext,
 )
+from temporalio.exceptions import ApplicationError
 
-from abeyance.errors import Unavailable
-from abeyance.keyring import Keyring
+from abeyance import wire
+from abeyance.errors import Code, Unavailable
+from abeyance.keyring import Keyring, NotSealed
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, FolderBlobs
-from abeyance.storage.encryption import ENCODING, Encryption, opened
+from abeyance.storage.encryption import ENCODING, REFUSED, STAMP, Encryption, opened, refused
 from abeyance.storage.location import blobs_at
 
 _DRIVER: Final = "abeyance"
 _REFERENCE: Final = "ref"
+_SEALED: Final = "sealed"
+"""Where a claim has its reference if that is encrypted, in base64."""
 
 
 class _Undecrypted(EncodingPayloadConverter):
@@ -56,22 +64,99 @@ class _Undecrypted(EncodingPayloadConverter):
         raise AssertionError("an empty keyring opens nothing")
 
 
-_CONVERTERS: Final = (*PydanticPayloadConverter().converters.values(), _Undecrypted())
+class _Refused(EncodingPayloadConverter):
+    """Meets what the codec refused, and says why."""
+
+    @property
+    def encoding(self) -> str:
+        return REFUSED
+
+    def to_payload(self, value: Any) -> None:  # noqa: ARG002
+        return None
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Never:  # noqa: ARG002
+        raise NotTaken(payload.data.decode(errors="replace"))
+
+
+class NotTaken(NotSealed, ApplicationError):
+    """What was refused is to be read. Whoever reads a run is told so; the run itself does not wait for
+    what it will never take: a start fails by this, and an update is rejected.
+    """
+
+    def __init__(self, why: str) -> None:
+        NotSealed.__init__(self, why)
+        told = f"This is refused: {why}."
+        ApplicationError.__init__(self, told, type=Code.NOT_SEALED, non_retryable=True)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+_CONVERTERS: Final = (*PydanticPayloadConverter().converters.values(), _Undecrypted(), _Refused())
 """Shared, because they remember how to read each type, and each run gets a payload converter anew."""
 
 
 class PayloadConverter(CompositePayloadConverter):
-    """The conversion of single values."""
+    """The conversion of single values. The stamp of one goes beside it."""
 
     def __init__(self) -> None:
         super().__init__(*_CONVERTERS)
 
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        payloads = super().to_payloads(values)
+        for value, payload in zip(values, payloads, strict=True):
+            if isinstance(value, wire.Stamped) and value.stamp is not None:
+                payload.metadata[STAMP] = value.stamp.model_dump_json().encode()
+        return payloads
+
+    def from_payloads(
+        self, payloads: Sequence[Payload], type_hints: list[type] | None = None
+    ) -> list[Any]:
+        values = super().from_payloads(payloads, type_hints)
+        return [
+            value.stamped(stamp)
+            if isinstance(value, wire.Stamped) and (stamp := stamp_of(payload)) is not None
+            else value
+            for value, payload in zip(values, payloads, strict=True)
+        ]
+
+
+class SealedPayloadConverter(PayloadConverter):
+    """The same, where all has to be sealed: a run begins by a start that is stamped as one."""
+
+    def from_payloads(
+        self, payloads: Sequence[Payload], type_hints: list[type] | None = None
+    ) -> list[Any]:
+        values = super().from_payloads(payloads, type_hints)
+        for value in values:
+            if isinstance(value, wire.StartRun) and (
+                value.stamp is None or value.stamp.order != wire.WORKFLOW
+            ):
+                raise NotTaken(
+                    "the run was started by a process that has no ABEYANCE_ENCRYPTION_REQUIRED; set it "
+                    "for all that start runs, and start it again"
+                )
+        return values
+
+
+def stamp_of(payload: Payload) -> wire.Stamp | None:
+    """The stamp that was sealed with a payload; None if there is none that we have written."""
+    try:
+        return wire.Stamp.model_validate_json(payload.metadata.get(STAMP, b""))
+    except ValidationError:
+        return None
+
 
 class PayloadBlobs(StorageDriver):
-    """Keeps payloads as blobs of their runs. They come to it encrypted, if they are to be."""
+    """Keeps payloads as blobs of their runs. They come to it encrypted, if they are to be.
 
-    def __init__(self, blobs: Blobs) -> None:
+    With keys the references are encrypted too; with `is_required` no other leads anywhere.
+    """
+
+    def __init__(self, blobs: Blobs, keys: Keyring, *, is_required: bool) -> None:
         self._blobs = blobs
+        self._keys = keys
+        self._is_required = is_required
 
     def name(self) -> str:
         # It stands in histories: wherever blobs are moved to, they are found by it.
@@ -90,18 +175,32 @@ class PayloadBlobs(StorageDriver):
                 for each in payloads
             )
         )
-        return [StorageDriverClaim(claim_data={_REFERENCE: ref}) for ref in refs]
+        return [StorageDriverClaim(claim_data=self._claim(run_id, ref)) for ref in refs]
 
     async def retrieve(
         self,
         context: StorageDriverRetrieveContext,  # noqa: ARG002
         claims: Sequence[StorageDriverClaim],
     ) -> list[Payload]:
-        refs = (claim.claim_data.get(_REFERENCE, "") for claim in claims)
-        return [
-            Payload.FromString(data)
-            for data in await asyncio.gather(*(self._blobs.get(ref) for ref in refs))
-        ]
+        return await asyncio.gather(*(self._payload(claim.claim_data) for claim in claims))
+
+    def _claim(self, run_id: str, ref: str) -> dict[str, str]:
+        if not self._keys:
+            return {_REFERENCE: ref}
+        return {_SEALED: base64.b64encode(self._keys.seal(ref.encode(), run_id=run_id)).decode()}
+
+    async def _payload(self, claim: Mapping[str, str]) -> Payload:
+        # For which run it is sealed is looked at when it is opened.
+        if _SEALED in claim:
+            try:
+                ref = self._keys.open(base64.b64decode(claim[_SEALED])).decode()
+            except (NotSealed, binascii.Error) as error:
+                return refused(f"it is a reference that is damaged ({error})")
+        elif self._is_required:
+            return refused("it is a reference that is not encrypted, and all has to be")
+        else:
+            ref = claim.get(_REFERENCE, "")
+        return Payload.FromString(await self._blobs.get(ref))
 
 
 def _run_of(context: StorageDriverStoreContext) -> str:
@@ -120,14 +219,15 @@ def data_converter(
     looked for, and none kept, where the settings name no storage.
     """
     settings = settings or Settings.model_construct()
+    keys, is_required = settings.keyring, settings.encryption_required
     storage = None
     if settings.storage is not None:
-        drivers = [PayloadBlobs(blobs_at(settings.storage))]
+        drivers = [PayloadBlobs(blobs_at(settings.storage), keys, is_required=is_required)]
         storage = ExternalStorage(drivers=drivers, payload_size_threshold=settings.max_payload)
     elif reads is not None:
-        drivers = [PayloadBlobs(FolderBlobs(reads))]
+        drivers = [PayloadBlobs(FolderBlobs(reads), keys, is_required=is_required)]
         storage = ExternalStorage(drivers=drivers, payload_size_threshold=sys.maxsize)
-    if not settings.keyring:
+    if not keys:
         return DataConverter(
             payload_converter_class=PayloadConverter,
             failure_converter_class=DefaultFailureConverter,
@@ -135,11 +235,21 @@ def data_converter(
         )
     kept_from = sys.maxsize if settings.storage is None else settings.max_payload
     return DataConverter(
-        payload_converter_class=PayloadConverter,
-        payload_codec=Encryption(settings.keyring, stored_from=kept_from),
+        payload_converter_class=SealedPayloadConverter if is_required else PayloadConverter,
+        payload_codec=Encryption(keys, stored_from=kept_from, is_required=is_required),
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
         external_storage=storage,
     )
+
+
+def of_run(converter: DataConverter, run_id: str) -> DataConverter:
+    """The converter for what is of one run, or of another workflow that has this id."""
+    return converter.with_context(WorkflowSerializationContext(namespace="", workflow_id=run_id))
+
+
+def is_all_sealed(converter: DataConverter) -> bool:
+    """Whether only what is sealed is taken."""
+    return isinstance(converter.payload_codec, Encryption) and converter.payload_codec.is_required
 
 
 async def decode_message(

@@ -57,7 +57,9 @@ def blobs_of(settings: Settings) -> Blobs:
             )
         storage = str(DEFAULT_FOLDER)
     check_reach(settings, address)
-    return EncryptedBlobs(blobs_at(storage), settings.keyring)
+    return EncryptedBlobs(
+        blobs_at(storage), settings.keyring, is_required=settings.encryption_required
+    )
 
 
 class ConfiguredBlobs:

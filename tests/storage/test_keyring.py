@@ -8,7 +8,7 @@ import os
 import pytest
 
 from abeyance.errors import SettingsError
-from abeyance.keyring import Keyring, WrongKey
+from abeyance.keyring import Keyring, WrongKey, owner_of
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.storage.encryption import EncryptedBlobs
@@ -37,6 +37,16 @@ def test_only_what_is_to_be_kept_once_is_sealed_the_same_again() -> None:
     assert ring.seal(b"yes", repeatable=True)[-20:] != ring.seal(b"yea", repeatable=True)[-20:]
     other = Keyring({"new": os.urandom(32)})
     assert other.seal(b"yes", repeatable=True) != ring.seal(b"yes", repeatable=True)
+
+
+def test_what_is_sealed_says_for_which_run_and_is_another_thing_for_each() -> None:
+    ring = Keyring.parse(written("new"))
+    one, two = (ring.seal(b"yes", run_id=run_id, repeatable=True) for run_id in ("run-1", "run-2"))
+
+    assert [owner_of(each) for each in (one, two, ring.seal(b"yes"))] == ["run-1", "run-2", ""]
+    assert one[-19:] != two[-19:], "one nonce for both would betray how they are authenticated"
+    with pytest.raises(WrongKey, match="damaged"):
+        ring.open(one.replace(b"run-1", b"run-2"))
 
 
 def test_after_a_rotation_the_old_key_still_opens_and_the_new_one_seals() -> None:

@@ -93,7 +93,9 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
         made.append(ctx.attempt)
         return {"log": ["done"]}
 
-    settings = Settings(storage=str(tmp_path / "blobs"), encryption_keys=keys)
+    settings = Settings(
+        storage=str(tmp_path / "blobs"), encryption_keys=keys, encryption_required=what == "key"
+    )
     site = Site(connected(temporal, settings), one_node("unread", 0, work))
     poor = Site(connected(temporal, lacking(what, settings, tmp_path, keys)), *site.graphs.values())
     poor.settings = site.settings
@@ -132,7 +134,9 @@ async def test_steps_that_a_worker_cannot_read_are_kept_for_one_that_can(
             raise RuntimeError("try again")
         return {"given": text}
 
-    settings = Settings(storage=str(tmp_path / "blobs"), encryption_keys=keys)
+    settings = Settings(
+        storage=str(tmp_path / "blobs"), encryption_keys=keys, encryption_required=what == "key"
+    )
     site = Site(connected(temporal, settings), one_node("stepping", 1, work))
     poor = Site(connected(temporal, lacking(what, settings, tmp_path, keys)), *site.graphs.values())
     poor.settings = site.settings
@@ -211,7 +215,9 @@ async def test_a_visit_with_large_steps_goes_on_while_the_storage_is_away(
         return {"log": [str(len(await ctx.step("again", fetch)))]}
 
     settings = Settings(
-        storage=str(cellar.folder), encryption_keys=None if way == "stored" else keys
+        storage=str(cellar.folder),
+        encryption_keys=None if way == "stored" else keys,
+        encryption_required=way == "both",
     )
     site = Site(connected(temporal, settings), one_node("beating", 1, work))
     async with site.worker():

@@ -29,7 +29,7 @@ from abeyance.storage.blobs import BlobMissing, FolderBlobs
 from abeyance.workflows.run import AgentRun
 
 SMALL = Limits(continue_as_new_after=14)
-WAYS = ["stored", "encrypted", "both"]
+WAYS = ["stored", "encrypted", "both", "required"]
 
 
 def broken() -> Graph:
@@ -48,6 +48,7 @@ def settings_for(way: str, folder: Path, keys: str) -> Settings:
     return Settings(
         storage=None if way == "encrypted" else str(folder),
         encryption_keys=None if way == "stored" else keys,
+        encryption_required=way == "required",
     )
 
 

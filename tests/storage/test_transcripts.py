@@ -20,10 +20,13 @@ from abeyance.settings import Settings
 from abeyance.storage.location import ConfiguredBlobs
 
 
+@pytest.mark.parametrize("is_required", [False, True])
 async def test_a_transcript_is_read_with_the_key_alone_also_where_no_worker_is_up(
-    temporal: TemporalClient, tmp_path: Path, keys: str
+    temporal: TemporalClient, tmp_path: Path, keys: str, *, is_required: bool
 ) -> None:
-    settings = Settings(storage=str(tmp_path), encryption_keys=keys)
+    settings = Settings(
+        storage=str(tmp_path), encryption_keys=keys, encryption_required=is_required
+    )
     connection = connected(temporal, settings)
     site = Site(connection, counters(), patience=2.0, blobs=ConfiguredBlobs(settings))
     async with site.worker():

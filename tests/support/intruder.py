@@ -1,0 +1,125 @@
+"""Somebody who may write to the namespace in Temporal, and has no key."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from temporal_site import Site
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.update.v1 import Input, Meta, Request, WaitPolicy
+from temporalio.api.workflowservice.v1 import (
+    RespondActivityTaskCompletedByIdRequest,
+    UpdateWorkflowExecutionRequest,
+)
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowHandle
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from abeyance import wire
+from abeyance.storage.converter import of_run
+
+
+class Intruder:
+    """`temporal` is a connection without keys; `site` is where the run is that is attacked."""
+
+    def __init__(self, temporal: TemporalClient, site: Site) -> None:
+        self._temporal = temporal
+        self._site = site
+
+    async def events(self, run_id: str) -> Sequence[HistoryEvent]:
+        """What stands in a run's newest history, for everybody to copy."""
+        return (await self._temporal.get_workflow_handle(run_id).fetch_history()).events
+
+    async def start_of(self, run_id: str) -> Sequence[Payload]:
+        """With what a run was started."""
+        started = (await self.events(run_id))[0].workflow_execution_started_event_attributes
+        return started.input.payloads
+
+    async def updates(self, run_id: str, name: str) -> list[Payload]:
+        """With what accepted updates came."""
+        inputs = [
+            event.workflow_execution_update_accepted_event_attributes.accepted_request.input
+            for event in await self.events(run_id)
+        ]
+        return [given.args.payloads[0] for given in inputs if given.name == name]
+
+    async def signals(self, run_id: str, name: str) -> list[Payload]:
+        """With what signals came."""
+        sent = [
+            event.workflow_execution_signaled_event_attributes
+            for event in await self.events(run_id)
+        ]
+        return [each.input.payloads[0] for each in sent if each.signal_name == name]
+
+    async def results(self, run_id: str) -> list[Payload]:
+        """What visits have returned."""
+        ended = [
+            event.activity_task_completed_event_attributes for event in await self.events(run_id)
+        ]
+        return [each.result.payloads[0] for each in ended if each.result.payloads]
+
+    async def complete(self, run_id: str, result: Payload) -> None:
+        """Hand in a result of the visit that was begun last."""
+        (*_, last) = [
+            event.activity_task_scheduled_event_attributes.activity_id
+            for event in await self.events(run_id)
+            if event.HasField("activity_task_scheduled_event_attributes")
+        ]
+        await self._temporal.workflow_service.respond_activity_task_completed_by_id(
+            RespondActivityTaskCompletedByIdRequest(
+                namespace=self._temporal.namespace,
+                workflow_id=run_id,
+                activity_id=last,
+                result=Payloads(payloads=[result]),
+            )
+        )
+
+    async def start(
+        self, run_id: str, *arguments: Any, memo: dict[str, Any] | None = None
+    ) -> WorkflowHandle[Any, Any]:
+        """Start a workflow as a run."""
+        given = [RawValue(each) if isinstance(each, Payload) else each for each in arguments]
+        return await self._temporal.start_workflow(
+            wire.WORKFLOW,
+            args=given,
+            id=run_id,
+            task_queue=self._site.settings.task_queue,
+            memo=memo,
+        )
+
+    async def signal(self, run_id: str, name: str, *arguments: Any) -> None:
+        """Send a signal; a payload is sent as it is."""
+        given = [RawValue(each) if isinstance(each, Payload) else each for each in arguments]
+        await self._temporal.get_workflow_handle(run_id).signal(name, args=given)
+
+    async def update(self, run_id: str, name: str, argument: Any) -> ApplicationError | None:
+        """Send an update; a payload is sent as it is. Returns what it failed by.
+
+        That is sealed too, so it is read with the keys of the site.
+        """
+        if not isinstance(argument, Payload):
+            (argument,) = await self._temporal.data_converter.encode([argument])
+        answer = await self._temporal.workflow_service.update_workflow_execution(
+            UpdateWorkflowExecutionRequest(
+                namespace=self._temporal.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=run_id),
+                wait_policy=WaitPolicy(
+                    lifecycle_stage=Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+                ),
+                request=Request(
+                    meta=Meta(update_id=uuid.uuid4().hex, identity="intruder"),
+                    input=Input(name=name, args=Payloads(payloads=[argument])),
+                ),
+            )
+        )
+        if not answer.outcome.HasField("failure"):
+            return None
+        converter = of_run(self._site.temporal.data_converter, run_id)
+        error = await converter.decode_failure(answer.outcome.failure)
+        assert isinstance(error, ApplicationError), error
+        return error
