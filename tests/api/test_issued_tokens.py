@@ -90,7 +90,11 @@ async def test_a_token_of_the_issuer_names_who_acts_and_what_they_may_do(
     body: dict[str, Any] = {"graph": "gated", "input": {}, "run_id": new_id()}
     may_read = signed(KEYS[algorithm], algorithm, algorithm=algorithm)
     may_start = signed(
-        KEYS[algorithm], algorithm, algorithm=algorithm, capabilities=["runs:start", "runs:read"], sub="Zoë"
+        KEYS[algorithm],
+        algorithm,
+        algorithm=algorithm,
+        capabilities=["runs:start", "runs:read"],
+        sub="Zoë",
     )
     refused = await guarded.http.post("/runs", json=body, headers=may_read)
     started = await guarded.http.post("/runs", json=body, headers=may_start)

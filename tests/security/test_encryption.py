@@ -65,7 +65,7 @@ def paying(name: str = "paying") -> Graph:
         return {"log": [f"PAID {state.amount}"]}
 
     for step in ("check", "confirm"):
-        graph.node(name=step)(asks)
+        graph.node(name=step, asks="pay")(asks)
     for source, target in ((START, "check"), ("check", "confirm"), ("confirm", "pay")):
         graph.edge(source, target)
     return graph
