@@ -131,8 +131,8 @@ async def serve(settings: Settings, host: str, port: int) -> None:
         hosts = (*settings.allowed_hosts, f"{host}:{port}".lower())
         settings = settings.model_copy(update={"allowed_hosts": hosts})
     app = create_app(settings, graphs)
-    with contextlib.closing(_bound(host, port)) as listener:
-        server = _Server(
+    with contextlib.closing(bound(host, port)) as listener:
+        server = Server(
             uvicorn.Config(
                 app,
                 lifespan="on",
@@ -148,7 +148,7 @@ async def serve(settings: Settings, host: str, port: int) -> None:
         await _until_told(server, listener, backend.leaving)
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Leaves signals alone: the server's own way is to raise them again after the shutdown, which
     ends the process before whoever called us could clean up.
     """
@@ -158,7 +158,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _until_told(server: _Server, listener: socket.socket, leaving: asyncio.Event) -> None:
+async def _until_told(server: Server, listener: socket.socket, leaving: asyncio.Event) -> None:
     def stop() -> None:
         leaving.set()
         server.should_exit = True
@@ -191,7 +191,8 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises SettingsError if none can."""
     if not 0 <= port <= _LAST_PORT:
         raise SettingsError(f"the API cannot listen on {host}:{port}: a port is 0 to {_LAST_PORT}")
     try:
