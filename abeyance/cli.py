@@ -178,15 +178,11 @@ def worker(
     load_graphs(settings.app)
     if check:
         return
-    from abeyance.processes.signals import stopped_by_signals
-    from abeyance.worker import serve
+    from abeyance.telemetry import log_to_stderr
+    from abeyance.worker import run as run_worker
 
-    async def work() -> None:
-        with stopped_by_signals() as stop:
-            await serve(settings, stop)
-
-    _log()
-    asyncio.run(work())
+    log_to_stderr()
+    run_worker(settings)
 
 
 @commands.command(cls=Told, rich_help_panel=_PANEL)
@@ -202,8 +198,9 @@ def api(
     settings = _settings(app)
     load_graphs(settings.app)
     from abeyance.api.app import serve
+    from abeyance.telemetry import log_to_stderr
 
-    _log()
+    log_to_stderr()
     asyncio.run(serve(settings, host, port))
 
 
@@ -294,13 +291,3 @@ def _settings(app: str | None) -> Settings:
 
     settings = load_settings()
     return settings.model_copy(update={"app": app}) if app else settings
-
-
-def _log() -> None:
-    import logging
-
-    from abeyance.telemetry import quiet_the_sdk
-
-    form = "%(asctime)s %(levelname)s %(name)s | %(message)s"
-    logging.basicConfig(level=logging.INFO, format=form)
-    quiet_the_sdk()
