@@ -109,6 +109,7 @@ def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
 JANITORS = """\
 import asyncio
 import sys
+from abeyance.commands.exit import leave
 from abeyance.temporal.connection import connect_temporal
 
 async def look() -> None:
@@ -119,6 +120,7 @@ async def look() -> None:
         print(listed.id, (await temporal.data_converter.decode([order]))[0])
 
 asyncio.run(look())
+leave(0)
 """
 
 

@@ -15,12 +15,14 @@ WATCH = """\
 import asyncio
 import sys
 from abeyance import Client
+from abeyance.commands.exit import leave
 
 async def look() -> None:
     client = await Client.connect(sys.argv[1])
     print(len((await client.view("large")).values["label"]))
 
 asyncio.run(look())
+leave(0)
 """
 
 
