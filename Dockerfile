@@ -1,20 +1,26 @@
-FROM python:3.11.13-slim-bookworm AS build
+# Tags can be moved: who wants the very same bytes each time names a digest here (docs/production.md).
+ARG PYTHON_IMAGE=python:3.11.13-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /source
+COPY deploy/requirements-build.txt ./
+RUN pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements-build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY abeyance abeyance
 COPY workflows workflows
 COPY activities activities
 COPY api api
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+RUN pip wheel --no-cache-dir --no-deps --no-index --no-build-isolation --wheel-dir /wheels .
 
-FROM python:3.11.13-slim-bookworm
-# What the image can do beyond the bare package: agents with their providers, traces over OTLP, rules in
-# CLIPS, and storage in a bucket.
-ARG EXTRAS=agents,otel,rules,s3
-COPY constraints.txt /tmp/constraints.txt
+FROM ${PYTHON_IMAGE}
+# Every package by its hash, and none that would run code of its own to be built. `make lock` writes the
+# list, which also says what the image can do beyond the bare package.
+COPY deploy/requirements.txt /tmp/requirements.txt
 COPY --from=build /wheels /tmp/wheels
-RUN pip install --no-cache-dir -c /tmp/constraints.txt "$(echo /tmp/wheels/*.whl)[${EXTRAS}]" \
-    && rm -r /tmp/wheels /tmp/constraints.txt \
+RUN pip install --no-cache-dir --require-hashes --only-binary :all: -r /tmp/requirements.txt \
+    && pip install --no-cache-dir --no-deps --no-index /tmp/wheels/*.whl \
+    && pip check \
+    && rm -r /tmp/wheels /tmp/requirements.txt \
     && useradd --system --uid 10001 --no-create-home abeyance \
     && install --directory --owner=abeyance --mode=700 /blobs
 USER 10001

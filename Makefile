@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test bench browser chaos clean
+.PHONY: help venv demo dev check test bench browser chaos lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,18 @@ chaos: venv  ## only the tests that kill processes
 
 bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers (WORKLOAD=steer, ...)
 	$(BIN)/python benchmarks/run.py $(if $(WORKLOAD),--workload $(WORKLOAD))
+
+# What the image can do beyond the bare package: agents with their providers, traces over OTLP, rules in
+# CLIPS, and storage in a bucket.
+IMAGE_EXTRAS := agents otel rules s3
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-annotate --upgrade --no-config \
+	--custom-compile-command "make lock" --python-version 3.11 --python-platform linux
+BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+
+lock: venv  ## write down, with their hashes, the packages that the image is made of
+	$(PIP) uv==0.13.9
+	$(LOCK) $(IMAGE_EXTRAS:%=--extra %) -c constraints.txt -o deploy/requirements.txt pyproject.toml
+	$(BIN)/python -c '$(BUILD_REQUIRES)' | $(LOCK) -o deploy/requirements-build.txt -
 
 clean:  ## remove what builds and tools leave behind (not .abeyance: that is your data)
 	rm -rf $(VENV) build dist out *.egg-info .coverage htmlcov

@@ -55,6 +55,14 @@ App = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 Port = typer.Option(min=0, max=65_535, help="0 takes any port that is free.")
+UI = Annotated[
+    bool,
+    typer.Option("--ui", help="Serve Temporal's UI too: no page of another site can call it."),
+]
+UIPort = Annotated[
+    int,
+    typer.Option(min=0, max=65_535, help="Where --ui serves it; 0 takes any port that is free."),
+]
 
 
 @commands.callback(invoke_without_command=True)
@@ -84,7 +92,8 @@ def dev(
     *,
     api_port: Annotated[int, Port] = 8000,
     temporal_port: Annotated[int, Port] = 7233,
-    ui_port: Annotated[int, Port] = 8233,
+    ui: UI = False,
+    ui_port: UIPort = 8233,
     data_dir: Annotated[
         Path, typer.Option(help="Where Temporal's state, large values and the logs are kept.")
     ] = Path(".abeyance"),
@@ -104,7 +113,7 @@ def dev(
         app=app,
         api_port=api_port,
         temporal_port=temporal_port,
-        ui_port=ui_port,
+        ui_port=ui_port if ui else None,
         data_dir=data_dir,
         in_memory=in_memory,
         directory=Path.cwd(),
@@ -119,9 +128,9 @@ def dev(
             typer.echo(json.dumps(told))
         else:
             data = f"data in {kept}" if kept else "nothing is kept"
+            shown = f"Temporal's UI {stack.ui_url}, " if stack.ui_url else ""
             typer.echo(
-                f"abeyance is up: API {stack.api_url}, inbox {stack.inbox_url}, "
-                f"Temporal's UI {stack.ui_url}, {data}"
+                f"abeyance is up: API {stack.api_url}, inbox {stack.inbox_url}, {shown}{data}"
             )
         await asyncio.get_running_loop().create_future()
 
@@ -137,7 +146,8 @@ def demo(
     ] = None,
     api_port: Annotated[int, Port] = 0,
     temporal_port: Annotated[int, Port] = 0,
-    ui_port: Annotated[int, Port] = 0,
+    ui: UI = False,
+    ui_port: UIPort = 0,
 ) -> None:
     """Pay a folder of invoices, have an agent tidy another, and ask you first, on a stack of its own.
 
@@ -146,7 +156,7 @@ def demo(
     """
     from abeyance.demo.payment import run_demo
 
-    ports = (api_port, temporal_port, ui_port)
+    ports = (api_port, temporal_port, ui_port if ui else None)
     done = asyncio.run(run_demo(answer, ports=ports))
     if done is None:
         raise typer.Exit(ExitCode.INTERRUPTED)
@@ -168,15 +178,11 @@ def worker(
     load_graphs(settings.app)
     if check:
         return
-    from abeyance.processes.signals import stopped_by_signals
-    from abeyance.worker import serve
+    from abeyance.telemetry import log_to_stderr
+    from abeyance.worker import run as run_worker
 
-    async def work() -> None:
-        with stopped_by_signals() as stop:
-            await serve(settings, stop)
-
-    _log()
-    asyncio.run(work())
+    log_to_stderr()
+    run_worker(settings)
 
 
 @commands.command(cls=Told, rich_help_panel=_PANEL)
@@ -192,8 +198,9 @@ def api(
     settings = _settings(app)
     load_graphs(settings.app)
     from abeyance.api.app import serve
+    from abeyance.telemetry import log_to_stderr
 
-    _log()
+    log_to_stderr()
     asyncio.run(serve(settings, host, port))
 
 
@@ -284,13 +291,3 @@ def _settings(app: str | None) -> Settings:
 
     settings = load_settings()
     return settings.model_copy(update={"app": app}) if app else settings
-
-
-def _log() -> None:
-    import logging
-
-    from abeyance.telemetry import quiet_the_sdk
-
-    form = "%(asctime)s %(levelname)s %(name)s | %(message)s"
-    logging.basicConfig(level=logging.INFO, format=form)
-    quiet_the_sdk()

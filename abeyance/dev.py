@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -21,8 +21,8 @@ import httpx
 
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.processes import devserver
-from abeyance.processes.claim import claimed, free_ports
-from abeyance.processes.devserver import HOST
+from abeyance.processes.claim import claimed, closed_to_browsers, free_ports
+from abeyance.processes.devserver import HOST, Ports
 from abeyance.processes.leash import STDIN, leashed
 from abeyance.processes.signals import cancelled_by_signals
 from abeyance.processes.supervise import Group, Program
@@ -52,17 +52,17 @@ _AUTHENTICATION: Final = ("ABEYANCE_TOKENS_FILE", "ABEYANCE_JWT_ISSUER")
 class Plan:
     """What a stack is to be.
 
-    `app` names the graphs; None leaves that to the environment. A port of 0 means any that is free.
-    `data_dir` gets Temporal's state, what is kept beside it, and the logs; with `in_memory` only the
-    logs. `directory` is where the modules that `app` names are looked for. `environment` is what the
-    processes are given, but for how Temporal is reached; `settings` are what they will read there, if it
-    is to have a janitor where these ask for one.
+    `app` names the graphs; None leaves that to the environment. A port of 0 means any that is free;
+    without a `ui_port` Temporal's UI is not served. `data_dir` gets Temporal's state, what is kept
+    beside it, and the logs; with `in_memory` only the logs. `directory` is where the modules that `app`
+    names are looked for. `environment` is what the processes are given, but for how Temporal is reached;
+    `settings` are what they will read there, if it is to have a janitor where these ask for one.
     """
 
     app: str | None
     api_port: int
     temporal_port: int
-    ui_port: int
+    ui_port: int | None
     data_dir: Path
     in_memory: bool
     directory: Path
@@ -73,18 +73,20 @@ class Plan:
 class Stack:
     """A stack that is up."""
 
-    def __init__(self, group: Group, *, api_port: int, ui_port: int) -> None:
+    def __init__(self, group: Group, *, api_port: int, ui_port: int | None) -> None:
         self.api_url = f"http://{HOST}:{api_port}"
         self.inbox_url = f"{self.api_url}/inbox"
-        self.ui_url = f"http://{HOST}:{ui_port}"
+        self.ui_url = None if ui_port is None else f"http://{HOST}:{ui_port}"
         self._group = group
 
     def pid(self, name: str) -> int | None:
         """The process that runs `TEMPORAL`, `WORKER` or `API` now; None between two of them."""
         return self._group.pid(name)
 
-    def ui_page(self, run_id: str) -> str:
-        """Where Temporal's UI shows a run."""
+    def ui_page(self, run_id: str) -> str | None:
+        """Where Temporal's UI shows a run, if it is served."""
+        if self.ui_url is None:
+            return None
         return f"{self.ui_url}/namespaces/{devserver.NAMESPACE}/workflows/{quote(run_id)}"
 
 
@@ -98,39 +100,40 @@ async def with_stack(
     Unavailable if the stack cannot be kept up.
     """
     server = devserver.binary()
-    with claimed(plan.data_dir) as data_dir, _storage(plan, data_dir) as storage:
-        wanted = {
-            "--api-port": plan.api_port,
-            "--temporal-port": plan.temporal_port,
-            "--ui-port": plan.ui_port,
-        }
-        api_port, temporal_port, ui_port = free_ports(HOST, wanted).values()
+    with (
+        claimed(plan.data_dir) as data_dir,
+        _storage(plan, data_dir) as storage,
+        _ports(plan) as (api_port, ui_port, ports),
+    ):
         group = Group(announce)
         stack = Stack(group, api_port=api_port, ui_port=ui_port)
         database = None if plan.in_memory else data_dir / "temporal.db"
         # Its pages have no token to show.
         is_open = not any(map(plan.environment.get, _AUTHENTICATION))
         codec = f"{stack.api_url}/codec" if is_open else None
-        command = devserver.command(
-            server, port=temporal_port, ui_port=ui_port, database=database, codec=codec
-        )
+        command = devserver.command(server, ports=ports, database=database, codec=codec)
         environment = {
             "ABEYANCE_SHUTDOWN_GRACE": _SHUTDOWN_GRACE,
-            "ABEYANCE_UI_ORIGIN": f"{stack.ui_url},http://localhost:{ui_port}",
-            **_environment(plan, temporal_port),
+            **(
+                {"ABEYANCE_UI_ORIGIN": f"{stack.ui_url},http://localhost:{ui_port}"}
+                if ui_port
+                else {}
+            ),
+            **_environment(plan, ports.grpc),
             "ABEYANCE_STORAGE": storage,
         }
 
         async def whole() -> T:
-            programs = _programs(plan, data_dir / "logs", command, environment, api_port)
+            programs = _programs(plan, data_dir, command, environment, api_port)
             group.start(programs[TEMPORAL])
-            await devserver.until_set_up(temporal_port, timeout=_START_SECONDS, database=database)
+            await devserver.until_set_up(ports.grpc, timeout=_START_SECONDS, database=database)
             if plan.settings is not None:
-                await devserver.schedule_rounds(temporal_port, plan.settings)
+                await devserver.schedule_rounds(ports.grpc, plan.settings)
             group.start(programs[WORKER])
             group.start(programs[API])
             await _until_ready(stack.api_url, logs=data_dir / "logs")
-            return await work(stack)
+            async with _ui(plan, ui_port, ports.ui):
+                return await work(stack)
 
         with cancelled_by_signals(group.kill):
             try:
@@ -141,6 +144,33 @@ async def with_stack(
             finally:
                 await group.stop(WORKER, API)
                 await group.stop(TEMPORAL)
+
+
+@contextlib.contextmanager
+def _ports(plan: Plan) -> Iterator[tuple[int, int | None, Ports]]:
+    """The ports of the API, of the UI that people open, and of Temporal's server, ours meanwhile."""
+    wanted = {"--api-port": plan.api_port, "--temporal-port": plan.temporal_port}
+    if plan.ui_port is not None:
+        wanted["--ui-port"] = plan.ui_port
+    # The UI's server too: what people open is ours, in front of it (`abeyance.api.temporalui`).
+    with closed_to_browsers(HOST, 2 if plan.ui_port is None else 3) as (http, metrics, *ui):
+        found = free_ports(HOST, wanted)
+        ports = Ports(
+            grpc=found["--temporal-port"], http=http, metrics=metrics, ui=ui[0] if ui else None
+        )
+        yield found["--api-port"], found.get("--ui-port"), ports
+
+
+@contextlib.asynccontextmanager
+async def _ui(plan: Plan, port: int | None, upstream: int | None) -> AsyncIterator[None]:
+    if port is None:
+        yield
+        return
+    from abeyance.api.temporalui import ui_served  # noqa: PLC0415  (most stacks need no web server here)
+
+    hosts = () if plan.settings is None else plan.settings.allowed_hosts
+    async with ui_served(f"http://{HOST}:{upstream}", host=HOST, port=port, hosts=hosts):
+        yield
 
 
 @contextlib.contextmanager
@@ -156,8 +186,11 @@ def _storage(plan: Plan, data_dir: Path) -> Iterator[str]:
 
 
 def _programs(
-    plan: Plan, logs: Path, server: list[str], environment: Mapping[str, str], api_port: int
+    plan: Plan, data_dir: Path, server: list[str], environment: Mapping[str, str], api_port: int
 ) -> dict[str, Program]:
+    logs = data_dir / "logs"
+    for database in data_dir.glob("temporal.db*"):
+        database.chmod(0o600)
     app = [plan.app] if plan.app else []
     commands = {
         TEMPORAL: server,
@@ -175,6 +208,8 @@ def _programs(
             patience=_PATIENCE_WITH_TEMPORAL if name == TEMPORAL else _PATIENCE,
             wrong_settings=None if name == TEMPORAL else _WRONG_SETTINGS,
             loses_its_state=lost if name == TEMPORAL and plan.in_memory else None,
+            # Its database is for us alone. What the nodes of a worker write is their own affair.
+            umask=0o077 if name == TEMPORAL else -1,
         )
         for name, command in commands.items()
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -28,10 +27,11 @@ from abeyance.commands.exit import leave
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
 from abeyance.graphs.graph import Graph
 from abeyance.mcp.server import close_servers
+from abeyance.processes.signals import stopped_by_signals
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.location import ConfiguredBlobs
-from abeyance.telemetry import quiet_the_sdk
+from abeyance.telemetry import log_to_stderr
 from abeyance.temporal.connection import connect_temporal
 from abeyance.temporal.lookahead import InOrder
 from abeyance.workflows.conversation import ConversationWorkflow
@@ -41,6 +41,8 @@ from abeyance.workflows.run import AgentRun
 
 _LAST_SECONDS: Final = 5.0
 """What visits that have been cancelled get beyond the grace, to write down how far they came."""
+_MOST_SECONDS: Final = 15.0
+"""What a worker gets in all beyond the grace. One that does not listen by then is killed."""
 _THREADS: Final = 64
 """How many plain functions of nodes run at once in one worker."""
 _SHARED: Final = (
@@ -148,12 +150,14 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     await running
 
 
+def run(settings: Settings) -> None:
+    """Run a worker until this process is told to stop, whatever the code of its nodes does."""
+    _to_its_end(_serve_until_signalled(settings))
+
+
 async def _serve_until_signalled(settings: Settings) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for signal_ in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signal_, stop.set)
-    await serve(settings, stop)
+    with stopped_by_signals(within=settings.shutdown_grace + _MOST_SECONDS) as stop:
+        await serve(settings, stop)
 
 
 def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
@@ -180,12 +184,9 @@ def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
 
 def main() -> None:
     """Run a worker as the environment says, until it is told to stop."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s | %(message)s"
-    )
-    quiet_the_sdk()
+    log_to_stderr()
     try:
-        _to_its_end(_serve_until_signalled(load_settings()))
+        run(load_settings())
     except AbeyanceError as error:
         print(f"abeyance worker: {error}", file=sys.stderr)  # noqa: T201
         leave(2 if isinstance(error, SettingsError | GraphError) else 3)

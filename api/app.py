@@ -134,7 +134,7 @@ async def serve(settings: Settings, host: str, port: int) -> None:
         hosts = (*settings.allowed_hosts, f"{host}:{port}".lower())
         settings = settings.model_copy(update={"allowed_hosts": hosts})
     app = create_app(settings, graphs)
-    with contextlib.closing(_bound(host, port)) as listener:
+    with contextlib.closing(bound(host, port)) as listener:
         server = Server(app, settings, grace=_SHUTDOWN_SECONDS)
         backend: Backend = app.state.backend
         await _until_told(server, listener, backend.leaving)
@@ -173,7 +173,8 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises SettingsError if none can."""
     if not 0 <= port <= _LAST_PORT:
         raise SettingsError(f"the API cannot listen on {host}:{port}: a port is 0 to {_LAST_PORT}")
     try:

@@ -23,7 +23,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import h11
 import uvicorn
-from fastapi import FastAPI, Response
+from fastapi import Response
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -216,19 +217,29 @@ class Connection(H11Protocol):
 class Server(uvicorn.Server):
     """Serves an application on such connections, as its settings say.
 
-    `grace`: how many seconds calls that are under way may go on when it is told to stop.
+    `grace`: how many seconds calls that are under way may go on when it is told to stop. `lifespan` says
+    whether the application is told of its start and end.
     """
 
-    def __init__(self, app: FastAPI, settings: Settings, *, grace: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        *,
+        grace: int,
+        lifespan: Literal["on", "off"] = "on",
+        log_level: str | None = None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 http=Connection,
                 h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
                 timeout_keep_alive=_IDLE_SECONDS,
-                lifespan="on",
+                lifespan=lifespan,
                 ws="none",
                 log_config=None,
+                log_level=log_level,
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,

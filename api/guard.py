@@ -84,7 +84,7 @@ class Guard:
         ui = self._ui_of(scope, headers)
         sending = _closed_to_others(send, ui)
         try:
-            self._check_origin(scope, headers, ui)
+            self.check_origin(scope, headers, ui)
             if ui is not None and scope["method"] == "OPTIONS":
                 # A browser asks first, and says nothing of who it asks for.
                 await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, sending)
@@ -121,7 +121,8 @@ class Guard:
         is_ui = scope["path"] in _CODEC and len(origins) == 1 and origins[0] in self._ui_origins
         return origins[0] if is_ui else None
 
-    def _check_origin(self, scope: Scope, headers: Headers, ui: str | None) -> None:
+    def check_origin(self, scope: Scope, headers: Headers, ui: str | None = None) -> None:
+        """Refuse a call under a host name, or from a page, that is not ours; `ui` is one that may."""
         hosts = headers.getlist("host")
         if scope["path"] not in _ANY_HOST and not (
             len(hosts) == 1 and self._is_ours(f"{scope['scheme']}://{hosts[0]}", scope)

@@ -19,7 +19,7 @@ from typing import Final
 import httpx
 
 from abeyance.processes import devserver
-from abeyance.processes.claim import free_ports
+from abeyance.processes.claim import closed_to_browsers, free_ports
 from abeyance.processes.leash import STDIN, leashed
 
 _HERE: Final = Path(__file__).parent
@@ -74,13 +74,14 @@ class Server:
 @asynccontextmanager
 async def temporal_server(folder: Path) -> AsyncIterator[Server]:
     """A Temporal server with its data in a folder, until the context ends."""
-    port, ui_port = free_ports(devserver.HOST, {"server": 0, "ui": 0}).values()
-    command = devserver.command(
-        devserver.binary(), port=port, ui_port=ui_port, database=folder / "temporal.db"
-    )
-    with _process(command, os.environ, folder / "server.log") as pid:
-        await devserver.until_set_up(port, timeout=_READY_SECONDS, database=folder / "temporal.db")
-        yield Server(port, pid)
+    (port,) = free_ports(devserver.HOST, {"server": 0}).values()
+    with closed_to_browsers(devserver.HOST, 2) as (http, metrics):
+        ports = devserver.Ports(grpc=port, http=http, metrics=metrics)
+        database = folder / "temporal.db"
+        command = devserver.command(devserver.binary(), ports=ports, database=database)
+        with _process(command, os.environ, folder / "server.log") as pid:
+            await devserver.until_set_up(port, timeout=_READY_SECONDS, database=database)
+            yield Server(port, pid)
 
 
 @contextmanager

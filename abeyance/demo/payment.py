@@ -33,7 +33,7 @@ _SHOWN: Final = {"report.txt": 40, "pain.*.xml": 12, "ledger.csv": 3, "held.csv"
 _WIDTH: Final = 100
 
 
-async def run_demo(answer: str | None, *, ports: tuple[int, int, int]) -> bool | None:
+async def run_demo(answer: str | None, *, ports: tuple[int, int, int | None]) -> bool | None:
     """Run the demo on a stack of its own, with an `answer` (approve or reject) or by asking for one.
 
     `ports` are those of the API, of Temporal and of its UI. Returns whether the run completed as it
@@ -104,7 +104,8 @@ class _Demo:
     async def run(self, answer: str | None) -> bool:
         """Tell the whole story. Returns whether it ended as it was answered."""
         stack = self._stack
-        say("", f"they are up: API {stack.api_url}, Temporal's UI {stack.ui_url},")
+        shown = f", Temporal's UI {stack.ui_url}" if stack.ui_url else ""
+        say("", f"they are up: API {stack.api_url}{shown},")
         say("", f"and what is asked stands in the inbox, {stack.inbox_url}", gap=True)
         await self._start()
         asked = await self._asked()
@@ -201,8 +202,10 @@ class _Demo:
 
 def tell_addresses(stack: Stack, run: str) -> None:
     """Say where a run can be looked at."""
-    say("", f"in the API  {stack.api_url}/runs/{run}")
-    say("", f"in Temporal {stack.ui_page(run)}", gap=True)
+    page = stack.ui_page(run)
+    say("", f"in the API  {stack.api_url}/runs/{run}", gap=page is None)
+    if page is not None:
+        say("", f"in Temporal {page}", gap=True)
 
 
 async def _ask() -> tuple[bool, str]:

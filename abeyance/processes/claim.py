@@ -18,6 +18,14 @@ _NOT_LENT: Final = range(15_000, 32_000)
 the seconds until our server listens on it."""
 _TRIES: Final = 50
 
+CLOSED_TO_BROWSERS: Final = (
+    *(6669, 6668, 6667, 6666, 6665, 6697, 10_080, 6566, 1719, 1720, 1723, 3659),
+    *(5061, 5060, 4045, 2049, 6000),
+)
+"""Ports to which no browser connects, whatever page asks it to: from the list of the Fetch standard
+(https://fetch.spec.whatwg.org/#port-blocking), those that need no rights. Last stand those that servers
+are still seen on."""
+
 
 @contextlib.contextmanager
 def claimed(data_dir: Path) -> Iterator[Path]:
@@ -30,7 +38,11 @@ def claimed(data_dir: Path) -> Iterator[Path]:
     is_new = not data_dir.exists()
     logs, path = data_dir / "logs", data_dir / "lock"
     try:
-        logs.mkdir(parents=True, exist_ok=True)
+        # What runs were told stands in here: it is nobody else's to read. A folder that was there before
+        # us keeps the rights that its owner gave it, and only what is ours in it is closed.
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        logs.mkdir(mode=0o700, exist_ok=True)
+        logs.chmod(0o700)
         lock = path.open("a+")
     except OSError as error:
         raise SettingsError(
@@ -76,6 +88,37 @@ def free_ports(host: str, wanted: Mapping[str, int]) -> dict[str, int]:
                 ) from error
             found[option] = opened.enter_context(probe).getsockname()[1]
     return found
+
+
+@contextlib.contextmanager
+def closed_to_browsers(host: str, count: int) -> Iterator[tuple[int, ...]]:
+    """So many free ports to which no browser connects, ours alone until the context ends.
+
+    There are few of them, and every stack of the machine wants some: who takes one holds the UDP port of
+    the same number, which nobody else uses and the system takes back from whoever dies. Raises
+    SettingsError if not enough are free.
+    """
+    with contextlib.ExitStack() as held:
+        found: list[int] = []
+        for port in CLOSED_TO_BROWSERS:
+            if len(found) == count:
+                break
+            claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            try:
+                claim.bind((host, port))
+                _listening(host, port).close()
+            except OSError:
+                claim.close()
+                continue
+            held.enter_context(claim)
+            found.append(port)
+        if len(found) < count:
+            raise SettingsError(
+                f"Temporal's own HTTP is put on ports to which no browser connects, and of these only "
+                f"{len(found)} are free, where {count} are needed: stop another stack, or what listens "
+                f"on {', '.join(map(str, CLOSED_TO_BROWSERS))}"
+            )
+        yield tuple(found)
 
 
 def _anywhere(host: str) -> socket.socket:

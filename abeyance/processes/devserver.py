@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,23 @@ _RETENTION: Final = timedelta(days=30)
 _ATTRIBUTES: Final = " ".join(sorted(SEARCH_ATTRIBUTES))
 _ITS_OWN_RETENTION: Final = timedelta(days=1)
 """What the server starts with: too short to look up what was decided last week."""
+_NO_HOST: Final = 'frontend.httpAllowedHosts=["abeyance.invalid"]'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Where the server listens.
+
+    `grpc` is what workers and clients call; a browser cannot speak it. The others speak HTTP to whoever
+    comes: the server's HTTP API (`http`), its metrics, and its UI, None without one. It lets nobody
+    switch the first two off, and none of them looks at what its caller calls it or at the page that
+    calls: so they belong on ports that browsers do not connect to (`claim.closed_to_browsers`).
+    """
+
+    grpc: int
+    http: int
+    metrics: int
+    ui: int | None = None
 
 
 def binary() -> str:
@@ -44,7 +62,7 @@ def binary() -> str:
 
 
 def command(
-    server: str, *, port: int, ui_port: int, database: Path | None, codec: str | None = None
+    server: str, *, ports: Ports, database: Path | None, codec: str | None = None
 ) -> list[str]:
     """The command that runs the server at this path, with its state in a file or only in memory.
 
@@ -52,15 +70,22 @@ def command(
     """
     options = {
         "--ip": HOST,
-        "--port": str(port),
-        "--ui-port": str(ui_port),
+        "--port": str(ports.grpc),
+        "--http-port": str(ports.http),
+        "--metrics-port": str(ports.metrics),
         "--log-level": "error",
     }
+    if ports.ui is not None:
+        options["--ui-port"] = str(ports.ui)
+        if codec is not None:
+            options["--ui-codec-endpoint"] = codec
     repeated = [
         # Without it the only shard looks 20 times a second for work: 50 ms for each step of a run.
         ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=5000"),
         # Nor need it ask the world whether there is a newer version.
         ("--dynamic-config-value", "frontend.enableServerVersionCheck=false"),
+        # Nobody of ours calls its HTTP API, and it would take the calls of any page.
+        ("--dynamic-config-value", _NO_HOST),
         *(("--search-attribute", f"{name}={kind}") for name, kind in SEARCH_ATTRIBUTES.items()),
     ]
     if database is None or not database.exists() or _noted(database) == _ATTRIBUTES:
@@ -68,8 +93,6 @@ def command(
         # its own; any other server does not either.
         flag = "system.forceSearchAttributesCacheRefreshOnRead=false"
         repeated.append(("--dynamic-config-value", flag))
-    if codec is not None:
-        options["--ui-codec-endpoint"] = codec
     if database is not None:
         options["--db-filename"] = str(database)
         # As fast as memory, and still safe against the end of the process. Only a power cut may take
@@ -82,7 +105,7 @@ def command(
         "start-dev",
         "--disable-config-file",
         "--disable-config-env",
-        "--ui-disable-news-fetch",
+        "--headless" if ports.ui is None else "--ui-disable-news-fetch",
         *(text for pair in [*options.items(), *repeated] for text in pair),
     ]
 

@@ -37,7 +37,7 @@ class Program:
     `command` starts with the path of an executable and runs in `directory`. `log` gets what it
     writes. `patience` is how many seconds it may take to stop. `wrong_settings` is the exit code by
     which it says that no other attempt would go better, if it has one. `loses_its_state` says why
-    another start would not do, if so.
+    another start would not do, if so. `umask` is that of the process, -1 for our own.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Program:
     patience: float
     wrong_settings: int | None = None
     loses_its_state: str | None = None
+    umask: int = -1
 
 
 class Keeper:
@@ -94,6 +95,7 @@ class Keeper:
                 cwd=program.directory,
                 env=program.environment,
                 process_group=0,
+                umask=program.umask,
             )
         self.pid = process.pid
         if self._deaths:

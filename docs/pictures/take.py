@@ -317,7 +317,7 @@ def browser() -> Iterator[Look]:
 @contextmanager
 def stack(app: str, folder: str) -> Iterator[tuple[str, str]]:
     """`abeyance dev` with its data in a folder: the addresses of the API and of Temporal's UI."""
-    ports = ("--api-port", "0", "--temporal-port", "0", "--ui-port", "0")
+    ports = ("--api-port", "0", "--temporal-port", "0", "--ui", "--ui-port", "0")
     command = [sys.executable, "-P", "-m", "abeyance", "dev", app, *ports, "--data-dir", folder]
     process = subprocess.Popen(  # noqa: S603 our own command
         command, cwd=HERE, env=dict(os.environ), stdout=subprocess.PIPE, text=True

@@ -12,11 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
+from chromium import chromium
 from dev_stack import Place, Stack, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
-webdriver = pytest.importorskip("selenium.webdriver")
 HERE = Path(__file__).parent
 HOSTILE = "<img src=x onerror=\"document.title='broken into'\"> & <b>bold</b>"
 TOKEN = "a token for the test"
@@ -63,31 +63,13 @@ class Page:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Any]:
-    service = pytest.importorskip("selenium.webdriver.chrome.service")
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    quiet = ("background-networking", "component-update", "sync", "gpu", "quic")
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--no-first-run",
-        f"--user-data-dir={folder}",
-        *(f"--disable-{what}" for what in quiet),
-    ):
-        options.add_argument(argument)
-    driver = webdriver.Chrome(
-        options=options, service=service.Service(shutil.which("chromedriver"))
-    )
-    try:
+    with chromium(folder) as driver:
         yield driver
         # The policy forbids what the page must not do; that shows here.
         faults = [
             each["message"] for each in driver.get_log("browser") if each["level"] == "SEVERE"
         ]
         assert [fault for fault in faults if "status of 4" not in fault] == []
-    finally:
-        driver.quit()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from command_line import Terminal
 from dev_stack import Place, Stack
+from other_site import other_site
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -253,17 +254,18 @@ def test_where_nothing_answers_it_says_where_and_how_to_start_one(
     assert "abeyance dev" in line
 
 
-def test_an_address_of_something_else_is_told(terminal: Terminal, standing: Stack) -> None:
-    terminal.set("ABEYANCE_URL", standing.ui)
-
-    code, _, err = terminal.call("show", "any")
-
-    assert code == 2
-    assert standing.ui in err
-    for arguments in (["events", "any", "--follow"], ["graph", "show", "any"]):
-        code, _, err = terminal.call(*arguments)
-        assert code == 2
-        assert standing.ui in err
+def test_an_address_of_something_else_is_told(terminal: Terminal) -> None:
+    with other_site() as port:
+        url = f"http://127.0.0.1:{port}"
+        terminal.set("ABEYANCE_URL", url)
+        for arguments in (
+            ["show", "any"],
+            ["events", "any", "--follow"],
+            ["graph", "show", "any"],
+        ):
+            code, _, err = terminal.call(*arguments)
+            assert code == 2
+            assert url in err
 
 
 def test_setup_says_the_same_each_time_and_sets_the_retention(standing: Stack) -> None:

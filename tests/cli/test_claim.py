@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from abeyance import SettingsError
-from abeyance.processes.claim import free_ports
+from abeyance.processes.claim import CLOSED_TO_BROWSERS, closed_to_browsers, free_ports
 
 HOST = "127.0.0.1"
 
@@ -37,3 +37,30 @@ def test_a_port_that_is_in_use_is_refused_with_the_option_that_names_it() -> Non
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match=rf"the port {port} .* choose another with --port"):
             free_ports(HOST, {"--port": port})
+
+
+def test_ports_that_are_closed_to_browsers_belong_to_one_stack_until_it_ends() -> None:
+    with closed_to_browsers(HOST, 2) as ours:
+        with closed_to_browsers(HOST, 3) as theirs:
+            assert len({*ours, *theirs}) == 5
+            assert {*ours, *theirs} <= {*CLOSED_TO_BROWSERS}
+        with closed_to_browsers(HOST, 3) as others:
+            assert {*others}.isdisjoint(ours)
+
+
+def test_where_too_few_of_them_are_free_it_says_which_they_are() -> None:
+    with (
+        pytest.raises(SettingsError, match=r"are needed: stop another stack, .* 6669, "),
+        closed_to_browsers(HOST, len(CLOSED_TO_BROWSERS) + 1),
+    ):
+        pytest.fail("there are not so many")
+
+
+def test_one_on_which_somebody_else_listens_is_passed_over() -> None:
+    with closed_to_browsers(HOST, 1) as (first,):
+        pass
+    with (
+        socket.create_server((HOST, first)),
+        closed_to_browsers(HOST, 1) as (second,),
+    ):
+        assert second != first

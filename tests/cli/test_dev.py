@@ -98,7 +98,7 @@ def test_after_a_kill_of_the_api_another_serves_at_the_same_address(standing: St
 
 
 def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
-    with place.stack("--json") as stack:
+    with place.stack("--json", "--ui") as stack:
         told = json.loads(stack.line)
 
         assert httpx.get(f"{told['api_url']}/readyz").status_code == 200
@@ -109,6 +109,7 @@ def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
 JANITORS = """\
 import asyncio
 import sys
+from abeyance.commands.exit import leave
 from abeyance.temporal.connection import connect_temporal
 
 async def look() -> None:
@@ -119,6 +120,7 @@ async def look() -> None:
         print(listed.id, (await temporal.data_converter.decode([order]))[0])
 
 asyncio.run(look())
+leave(0)
 """
 
 
@@ -181,7 +183,7 @@ def test_a_port_in_use_is_told_with_the_option_that_names_another(place: Place) 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
 
-        line = refused(place, "sums:graph", *ANY_PORTS, "--ui-port", port)
+        line = refused(place, "sums:graph", *ANY_PORTS, "--ui", "--ui-port", port)
 
     assert port in line
     assert "--ui-port" in line

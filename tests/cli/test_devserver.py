@@ -13,7 +13,8 @@ LOOKS_UP_AT_EACH_USE = "system.forceSearchAttributesCacheRefreshOnRead=false"
 
 
 def flags(database: Path | None) -> list[str]:
-    return devserver.command("temporal", port=1, ui_port=2, database=database)
+    ports = devserver.Ports(grpc=1, http=2, metrics=3)
+    return devserver.command("temporal", ports=ports, database=database)
 
 
 @pytest.mark.parametrize("is_in_memory", [True, False])

@@ -18,7 +18,13 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 WITHOUT_A_PROGRAM_TO_CHECK_WITH = {"collector"}
 
-PINNED = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+(\.\d+)?(-[a-z0-9.-]+)?")
+PINNED = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+(-[a-z0-9.-]+)?|postgres:\d+\.\d+-[a-z]+")
+OVERRIDDEN = re.compile(r"\$\{([A-Z_]+_IMAGE):-([^}]+)\}")
+# They write their configuration when they start.
+WRITES_WHERE_IT_STANDS = {"temporal", "temporal-ui"}
+HASHED = re.compile(
+    r"^([A-Za-z0-9._-]+)==([^ ]+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE
+)
 SECRET = re.compile(r"PASSWORD|PASSWD|PWD|SECRET|TOKEN|CREDENTIAL|API_?KEY|PRIVATE")
 REQUIRED = re.compile(r"\$\{[A-Z_]+:\?[^}]+\}")
 REFERENCE = re.compile(r"\$\{?(?P<name>[A-Za-z_]+)(?P<rest>[^}]*)")
@@ -37,8 +43,42 @@ def is_one_shot(service: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_image_is_pinned_to_a_version(name: str) -> None:
-    assert PINNED.fullmatch(SERVICES[name]["image"])
+def test_every_image_is_pinned_to_a_version_and_may_be_pinned_to_a_digest(name: str) -> None:
+    service = SERVICES[name]
+    given = service["build"]["args"]["PYTHON_IMAGE"] if "build" in service else service["image"]
+    match = OVERRIDDEN.fullmatch(given)
+
+    assert match
+    assert PINNED.fullmatch(match[2])
+    assert match[1] in (ROOT / "docs" / "production.md").read_text()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_service_has_a_capability_or_may_gain_one_and_most_may_not_write(name: str) -> None:
+    service = SERVICES[name]
+
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "cap_add" not in service
+    assert not service.get("privileged")
+    assert service.get("read_only", False) is (name not in WRITES_WHERE_IT_STANDS)
+
+
+def test_a_worker_is_not_the_first_process_of_its_container_so_its_watchdog_can_end_it() -> None:
+    assert SERVICES["worker"]["init"] is True
+
+
+def test_who_need_not_reach_the_database_temporal_or_the_world_cannot() -> None:
+    members = {
+        network: {name for name, service in SERVICES.items() if network in service["networks"]}
+        for network in COMPOSE["networks"]
+    }
+
+    assert members["database"] == {"postgres", "temporal-schema", "temporal"}
+    assert members["outside"] == {"worker", "api"}
+    assert not members["temporal"] & {"postgres", "collector", "prometheus"}
+    inside = {name for name, network in COMPOSE["networks"].items() if network.get("internal")}
+    assert inside == {"database", "temporal", "telemetry"}
 
 
 def test_the_image_that_we_build_has_the_version_of_the_package() -> None:
@@ -48,14 +88,69 @@ def test_the_image_that_we_build_has_the_version_of_the_package() -> None:
     assert ours == {f"abeyance:{version}"}
 
 
-def test_the_dockerfile_starts_from_pinned_images_and_does_not_run_as_root() -> None:
+def test_the_dockerfile_starts_from_one_pinned_image_and_does_not_run_as_root() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    (pinned,) = [line.partition("=")[2] for line in lines if line.startswith("ARG PYTHON_IMAGE=")]
     users = [line.split()[1] for line in lines if line.startswith("USER ")]
 
-    assert len(bases) == 2
-    assert all(PINNED.fullmatch(base) for base in bases)
+    assert bases == ["${PYTHON_IMAGE}"] * 2
+    assert PINNED.fullmatch(pinned)
+    assert SERVICES["api"]["build"]["args"]["PYTHON_IMAGE"] == f"${{PYTHON_IMAGE:-{pinned}}}"
     assert users[-1] not in {"root", "0"}
+
+
+def test_everything_that_the_image_installs_is_known_by_its_hash() -> None:
+    steps = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    commands = re.findall(r"pip (?:install|wheel) [^&\n]*", steps)
+
+    assert len(commands) == 4
+    for command in commands:
+        assert "--no-index" in command or {"--require-hashes", ":all:"} <= {*command.split()}
+
+
+def test_the_list_of_the_image_is_what_the_tests_run_with_and_all_that_its_extras_need() -> None:
+    listed = locked("requirements.txt")
+    tested = dict(line.split("==") for line in read("constraints.txt").splitlines() if "==" in line)
+    extras = declared()["optional-dependencies"]
+    needed = [
+        *declared()["dependencies"],
+        *(each for name in image_extras() for each in extras[name]),
+    ]
+
+    assert listed.items() <= {canonical(name): version for name, version in tested.items()}.items()
+    assert {canonical(re.split(r"[\[>=<]", each)[0]) for each in needed} <= listed.keys()
+
+
+def test_what_builds_the_package_is_one_version_known_by_its_hash() -> None:
+    requires = tomllib.loads(read("pyproject.toml"))["build-system"]["requires"]
+
+    assert dict(each.split("==") for each in requires) == locked("requirements-build.txt")
+
+
+def locked(file: str) -> dict[str, str]:
+    """The versions that a list with hashes names; there is nothing else in it."""
+    text = read(f"deploy/{file}")
+    assert HASHED.sub("", re.sub("^#.*\n", "", text, flags=re.MULTILINE)) == ""
+    return {canonical(name): version for name, version, _ in HASHED.findall(text)}
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read(file: str) -> str:
+    return (ROOT / file).read_text()
+
+
+def declared() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads(read("pyproject.toml"))["project"]
+    return found
+
+
+def image_extras() -> set[str]:
+    (found,) = re.findall(r"^IMAGE_EXTRAS := (.+)$", read("Makefile"), re.MULTILINE)
+    return {*found.split()}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -100,11 +195,24 @@ def test_every_setting_that_a_service_is_given_exists() -> None:
     assert {key for key in given if key.startswith("ABEYANCE_")} <= known
 
 
-def test_every_port_is_published_on_loopback_only() -> None:
-    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+def test_only_the_api_which_has_tokens_is_published_and_on_loopback_only() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
 
-    assert len(published) == 3
-    assert all(port.startswith("127.0.0.1:") for port in published)
+    assert published == {"api": ["127.0.0.1:8000:8000"]}
+    assert SERVICES["api"]["environment"]["ABEYANCE_TOKENS_FILE"] == "/run/secrets/tokens"
+
+
+@pytest.mark.parametrize("name", ["temporal-ui", "prometheus"])
+def test_what_asks_for_no_password_is_started_only_when_it_is_asked_for(name: str) -> None:
+    assert SERVICES[name]["profiles"]
+    needed = {other for service in SERVICES.values() for other in service.get("depends_on", {})}
+    assert name not in needed
+
+
+def test_temporals_http_api_answers_to_no_host() -> None:
+    config = yaml.safe_load((ROOT / "deploy" / "temporal" / "dynamic-config.yaml").read_text())
+
+    assert config["frontend.httpAllowedHosts"] == [{"value": ["abeyance.invalid"]}]
 
 
 def test_every_file_that_is_mounted_exists() -> None:
@@ -130,26 +238,13 @@ def test_prometheus_asks_only_services_that_exist() -> None:
     assert asked <= SERVICES.keys()
 
 
-def test_the_image_has_extras_that_the_package_has() -> None:
-    text = (ROOT / "Dockerfile").read_text()
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-    assert extras() <= {*declared["optional-dependencies"]}
-    assert '"$(echo /tmp/wheels/*.whl)[${EXTRAS}]"' in text
-
-
-def extras() -> set[str]:
-    (found,) = re.findall(r"^ARG EXTRAS=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    return {*found.split(",")}
-
-
 @pytest.mark.parametrize("name", ["worker", "api"])
 def test_traces_go_to_the_collector_and_the_image_can_send_them(name: str) -> None:
     environment = SERVICES[name]["environment"]
 
     assert environment["OTEL_TRACES_EXPORTER"] == "otlp"
     assert urlsplit(environment["OTEL_EXPORTER_OTLP_ENDPOINT"]).hostname in SERVICES
-    assert "otel" in extras()
+    assert "otel" in image_extras()
 
 
 def test_a_worker_is_not_killed_while_it_lets_its_nodes_go_on() -> None:

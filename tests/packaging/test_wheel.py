@@ -63,8 +63,14 @@ def scripts(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The pip that runs the tests serves the new environment too: it need not get one of its own.
     venv.create(home, with_pip=False, symlinks=True)
     folder = home / ("Scripts" if os.name == "nt" else "bin")
-    pip = (sys.executable, "-m", "pip", "--python", folder / "python", "install", "--no-compile")
-    run(*pip, "-c", ROOT / "constraints.txt", built.wheel, NEIGHBOUR, cwd=home)
+    pip = (sys.executable, "-m", "pip", "--python", folder / "python")
+    install = (*pip, "install", "--no-compile")
+    # As the image does it.
+    requirements = ROOT / "deploy" / "requirements.txt"
+    run(*install, "--require-hashes", "--only-binary", ":all:", "-r", requirements, cwd=home)
+    run(*install, "--no-deps", "--no-index", built.wheel, cwd=home)
+    run(*pip, "check", cwd=home)
+    run(*install, "-c", ROOT / "constraints.txt", NEIGHBOUR, cwd=home)
     return folder
 
 

@@ -15,12 +15,14 @@ WATCH = """\
 import asyncio
 import sys
 from abeyance import Client
+from abeyance.commands.exit import leave
 
 async def look() -> None:
     client = await Client.connect(sys.argv[1])
     print(len((await client.view("large")).values["label"]))
 
 asyncio.run(look())
+leave(0)
 """
 
 
@@ -46,7 +48,7 @@ def test_a_large_value_is_kept_beside_the_data_and_found_by_the_next_start(place
     kept = [path for path in (place.folder / ".abeyance/blobs").rglob("*") if path.is_file()]
     assert any(LARGE.encode() in path.read_bytes() for path in kept)
 
-    with place.stack(data=".abeyance") as stack:
+    with place.stack("--ui", data=".abeyance") as stack:
         assert stack.answer("large", 3).status_code == 200
         assert stack.view("large", "completed")["result"]["label"] == LARGE
         # Who only looks in from the same folder need not be told where it is kept.

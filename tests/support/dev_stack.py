@@ -143,7 +143,7 @@ class Stack:
 
     @property
     def ui(self) -> str:
-        """The address of Temporal's UI that the line tells."""
+        """The address of Temporal's UI that the line tells, with `--ui`."""
         return self.line.split("UI ")[1].split(",")[0]
 
     @property
