@@ -3,7 +3,8 @@
 The SDK reads the arguments of an activity and what its last attempt wrote down before any code of ours
 begins. Where that fails, because storage is away or a key is missing, it ends the attempt; nobody counts
 it as what it was, and where it is the steps that cannot be read, the SDK tells Temporal not to try again.
-So the converter of a worker hands on what it has, and the activity says what became of it.
+So the converter of a worker hands on what it has, and the activity says what became of it. Its codec
+hands on what it cannot decode, too, for the sake of workflows, and that is found out here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from abeyance import wire
+from abeyance.storage.converter import PassingOn, is_unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,9 @@ class GivingConverter(DataConverter):
             return await super().decode(payloads, type_hints)
         try:
             values = await super().decode(payloads, type_hints)
+            for value in values:
+                if isinstance(value, RawValue) and is_unread(value.payload):
+                    self.payload_converter.from_payload(value.payload)
         except Exception as error:  # noqa: BLE001 the activity raises it, when it has counted it
             return [Given(payloads=payloads, fault=error)]
         return [Given(payloads=payloads, values=values)]
@@ -50,9 +55,10 @@ def giving(temporal: TemporalClient) -> TemporalClient:
     """The same connection, for a worker."""
     config = temporal.config()
     usual = temporal.data_converter
+    codec = usual.payload_codec
     config["data_converter"] = GivingConverter(
         payload_converter_class=usual.payload_converter_class,
-        payload_codec=usual.payload_codec,
+        payload_codec=None if codec is None else PassingOn(codec),
         failure_converter_class=usual.failure_converter_class,
         external_storage=usual.external_storage,
     )

@@ -51,6 +51,7 @@ class AgentRun:
         now = workflow.now()
         self._start = start
         self._tells_refusals = start.shell >= 1
+        self._signals = signals.Signals()
         self._running: dict[str, visits.VisitHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
@@ -131,7 +132,7 @@ class AgentRun:
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
     def steer(self, message: RawValue = signals.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
-        if (event := signals.message(message, is_told=self._tells_refusals)) is not None:
+        if (event := self._signals.message(message, is_told=self._tells_refusals)) is not None:
             self._feed(event)
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
@@ -302,7 +303,7 @@ class AgentRun:
 
     def _feed_signal(self, name: events.Control, brought: RawValue) -> None:
         try:
-            self._feed(signals.event_of(name, brought))
+            self._feed(self._signals.event_of(name, brought))
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
