@@ -25,13 +25,14 @@ T = TypeVar("T")
 
 
 async def roster(
-    temporal: TemporalClient, conversation_id: str, rpc_timeout: timedelta
+    temporal: TemporalClient, task_queue: str, conversation_id: str, rpc_timeout: timedelta
 ) -> Sequence[Claim]:
-    """The claims of a conversation, oldest first; the releases that no worker has seen yet count.
+    """The claims of a deployment's conversation, oldest first; the releases that no worker has seen yet
+    count.
 
     Raises NotFound, or RPCError NOT_FOUND, if there is no such conversation.
     """
-    handle = temporal.get_workflow_handle(conversation_workflow_id(conversation_id))
+    handle = temporal.get_workflow_handle(conversation_workflow_id(task_queue, conversation_id))
     held = Conversation(conversation_id=conversation_id)
     async for event in handle.fetch_history_events(rpc_timeout=rpc_timeout):
         held = await _after(held, event, temporal)

@@ -178,7 +178,9 @@ async def test_a_run_that_is_natively_paused_under_a_read_cannot_be_asked(
 ) -> None:
     async with natively_paused(api, site) as (run_id, _):
         with pytest.raises(Unavailable, match="paused through Temporal"):
-            await Line(site.temporal, patience=10).query(run_id, "view", wire.RunView)
+            await Line(site.temporal, site.settings.task_queue, patience=10).query(
+                run_id, "view", wire.RunView
+            )
 
 
 async def test_a_terminated_run_is_a_cancelled_one_wherever_it_is_seen(
