@@ -341,8 +341,9 @@ class Line:
                 return await self._cut_off(run_id, cause.message)
         # Somebody else's workflow does not know our updates, and is no run.
         await self.described(run_id)
+        why = cause.cause if isinstance(cause, ApplicationError) and cause.cause else cause
         return Unavailable(
-            f"the worker that has the run {run_id!r} could not take this: {cause}. It may be of another "
+            f"the worker that has the run {run_id!r} could not take this: {why}. It may be of another "
             "version than this client; the same call may be repeated."
         )
 
