@@ -36,7 +36,7 @@ _TURNED_AWAY: Final = 5
 
 
 class Client(Sessions):
-    """The runs of one Temporal namespace: to start, to answer, to control, and to read."""
+    """The runs of one deployment: to start, to answer, to control, and to read."""
 
     async def respond(
         self,
@@ -88,7 +88,8 @@ class Client(Sessions):
         return order.stamped(wire.Stamp(order="respond", shown=shown))
 
     async def earlier_receipts(self, run_id: str, key: str) -> list[ledger.Receipt] | None:
-        """What an accepted `respond` with this key got; None if there was none."""
+        """What an accepted `respond` with this key got; None if there was none. Raises `unknown_run`."""
+        await self._line.admit(run_id)
         ask = partial(earlier_receipts, self.temporal, run_id, key, RPC)
         if (found := await patiently(run_id, ask, seconds=self.patience)) is not None:
             return found

@@ -5,6 +5,7 @@ AbeyanceError
 ├── SettingsError    a setting has a value that cannot be used; the text names it
 ├── Refusal          a request is not allowed now; nothing has changed; `code` says why
 ├── Unavailable      Temporal or a worker cannot be reached; the same call may be repeated later
+│   └── Unreadable   what is kept is there, and this process cannot read it
 ├── Blocked          a visit cannot run here and now; it is tried until it can
 └── NodeError        raised by a node's author
     ├── AgentFailed  an agent cannot go on
@@ -133,6 +134,10 @@ class Unavailable(AbeyanceError):
     def __init__(self, message: str, *, retry_after: float = 2.0) -> None:
         self.retry_after = retry_after
         super().__init__(message)
+
+
+class Unreadable(Unavailable):
+    """This process cannot read what is kept of a run: for want of a key or storage, or it is damaged."""
 
 
 class StillPaused(AbeyanceError, TimeoutError):

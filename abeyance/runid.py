@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+from urllib.parse import quote
 
 from abeyance import wire
 from abeyance.errors import Code, Refusal
@@ -31,11 +32,13 @@ def checked_run_id(run_id: str) -> str:
     )
 
 
-def conversation_workflow_id(conversation_id: str) -> str:
-    """The id of the workflow of a conversation, which no run can have."""
-    if len(conversation_id.encode()) <= _LONGEST_PLAIN:
-        return f"conversation:{conversation_id}"
-    return f"conversation-sha256:{hashlib.sha256(conversation_id.encode()).hexdigest()}"
+def conversation_workflow_id(task_queue: str, conversation_id: str) -> str:
+    """The id of the workflow of a conversation, which no run can have, nor any other deployment."""
+    # Quoted, the task queue has no colon, so it ends where the conversation's id begins.
+    told = f"{quote(task_queue, safe='')}:{conversation_id}"
+    if len(told.encode()) <= _LONGEST_PLAIN:
+        return f"conversation:{told}"
+    return f"conversation-sha256:{hashlib.sha256(told.encode()).hexdigest()}"
 
 
 def generated_run_id(graph: str) -> str:

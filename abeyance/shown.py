@@ -40,7 +40,8 @@ class InterruptView(Record):
     """An interrupt as people and programs see it.
 
     `abridged`: so much is open beside it that its reason, payload and schema are left out, and the prompt
-    is cut; read by its id it is whole.
+    is cut; read by its id it is whole. `degraded`: what is kept of it cannot be read here, so its prompt
+    says why, and its deadline is the nearest of the run's.
     """
 
     id: str
@@ -69,6 +70,7 @@ class InterruptView(Record):
     settled_at: datetime | None = None
     settled_reason: str | None = None
     abridged: bool = False
+    degraded: bool = False
 
 
 class Metrics(Record):

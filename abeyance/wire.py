@@ -92,8 +92,12 @@ MEMO_SUMMARY = "summary"
 MEMO_FACTS = "facts"
 MEMO_START = "start"
 MEMO_CLOSING = "closing"
+MEMO_QUEUE = "task_queue"
 MEMO_INTERRUPT = "interrupt:"
 """Keys of a run's memo; the last is a prefix, followed by the id of an open interrupt."""
+
+ANY_CAPABILITY = "*"
+"""What stands in a search attribute for capabilities that are too many to list: look in the view."""
 
 REPLAYED = "replayed"
 """The type of the error by which a validator hands out the receipts of answers that were given

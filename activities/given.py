@@ -3,7 +3,8 @@
 The SDK reads the arguments of an activity and what its last attempt wrote down before any code of ours
 begins. Where that fails, because storage is away or a key is missing, it ends the attempt; nobody counts
 it as what it was, and where it is the steps that cannot be read, the SDK tells Temporal not to try again.
-So the converter of a worker hands on what it has, and the activity says what became of it.
+So the converter of a worker hands on what it has, and the activity says what became of it. Its codec
+hands on what it cannot decode, too, for the sake of workflows, and that is found out here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from abeyance import wire
+from abeyance.storage.converter import PassingOn, is_unread
 
 UNREAD: Final = "abeyance-unread"
 """Marks the payload in which attempts are counted that could not read the others. It is in the clear."""
@@ -46,6 +48,9 @@ class GivingConverter(DataConverter):
         others = [each for each in payloads if UNREAD not in each.metadata]
         try:
             values = await super().decode(others, type_hints)
+            for value in values:
+                if isinstance(value, RawValue) and is_unread(value.payload):
+                    self.payload_converter.from_payload(value.payload)
             # Of what anybody can have written, no more than a count is taken.
             counted = [
                 wire.Journal(excused=wire.Journal.model_validate_json(each.data).excused)
@@ -60,9 +65,10 @@ def giving(temporal: TemporalClient) -> TemporalClient:
     """The same connection, for a worker."""
     config = temporal.config()
     usual = temporal.data_converter
+    codec = usual.payload_codec
     config["data_converter"] = GivingConverter(
         payload_converter_class=usual.payload_converter_class,
-        payload_codec=usual.payload_codec,
+        payload_codec=None if codec is None else PassingOn(codec),
         failure_converter_class=usual.failure_converter_class,
         external_storage=usual.external_storage,
     )

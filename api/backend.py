@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 
 from abeyance.api.auth import Tokens
 from abeyance.client import Client
-from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.graphs.graph import Graph
 from abeyance.histories.feed import Feed
 from abeyance.settings import Settings
@@ -49,7 +49,9 @@ class Link:
     def feed(self) -> Feed:
         """The feeds of this process's runs. Raises Unavailable while there is no client."""
         if self._feed is None:
-            self._feed = Feed(self.client.temporal, most_tails=self._most_tails)
+            self._feed = Feed(
+                self.client.temporal, self.client.task_queue, most_tails=self._most_tails
+            )
         return self._feed
 
     @asynccontextmanager
@@ -74,6 +76,7 @@ class Link:
                 self._client = await Client.connect(
                     task_queue=settings.task_queue, settings=settings
                 )
+                await self._tell_of_others(self._client)
             except Unavailable as error:
                 if self._why_not != str(error):
                     _logger.warning("code=%s | %s", Code.UNAVAILABLE, error)
@@ -81,6 +84,24 @@ class Link:
                 await asyncio.sleep(_EVERY_SECONDS)
             else:
                 return
+
+    @staticmethod
+    async def _tell_of_others(client: Client) -> None:
+        """Say so if only this service keeps its callers from the runs of other deployments."""
+        try:
+            count = await client.count_of_others()
+        except SettingsError:
+            # Whoever may not list runs sees none of others.
+            return
+        if count:
+            _logger.warning(
+                "namespace=%s task_queue=%s | the credentials of this service also reach %d runs of "
+                "other task queues. It shows them to nobody, but give deployments that must not trust "
+                "each other's processes a namespace each",
+                client.temporal.namespace,
+                client.task_queue,
+                count,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ INTERRUPT: Final[dict[str, Any]] = {
     "settled_at": None,
     "settled_reason": None,
     "abridged": False,
+    "degraded": False,
 }
 
 RUN: Final[dict[str, Any]] = {

@@ -110,12 +110,14 @@ def chosen_run_id(run_id: str | None) -> str | None:
     return run_id
 
 
-def run_id_of(subject: str, key: str) -> str:
-    """The id of the run that a principal starts under a key; nobody else's key makes the same."""
-    return f"run-{hash_of(subject, key)}"
+def run_id_of(task_queue: str, subject: str, key: str) -> str:
+    """The id of the run that a principal starts under a key; nobody else's key makes the same, nor the
+    same key in another deployment of the namespace.
+    """
+    return f"run-{hash_of(task_queue, subject, key)}"
 
 
-def hash_of(subject: str, key: str) -> str:
+def hash_of(*parts: str) -> str:
     """What stands for a principal's key where it is kept."""
     # As a list, so that no subject can end where another's key begins.
-    return hashlib.sha256(json.dumps([subject, key]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -88,7 +88,9 @@ async def start_run(
     started = await runs.start(
         graph,
         body.input,
-        run_id=chosen_run_id(body.run_id) if named_by is None else run_id_of(who.subject, named_by),
+        run_id=chosen_run_id(body.run_id)
+        if named_by is None
+        else run_id_of(runs.task_queue, who.subject, named_by),
         conversation_id=body.conversation_id,
         session_type=body.session_type,
         labels=body.labels,

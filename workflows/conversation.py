@@ -11,11 +11,14 @@ from datetime import timedelta
 from typing import Final
 
 from temporalio import workflow
+from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
     from abeyance.core.conversation import Claim, Conversation
+    from abeyance.errors import Refusal
     from abeyance.workflows import closing
+    from abeyance.workflows.signals import Signals
 
 _IDLE: Final = timedelta(minutes=10)
 _MOST_EVENTS: Final = 1_000
@@ -29,6 +32,7 @@ class ConversationWorkflow:
     def __init__(self, carried: Conversation) -> None:
         self._held = carried
         self._is_changed = False
+        self._signals = Signals()
 
     @workflow.run
     async def run(self, carried: Conversation) -> None:
@@ -63,8 +67,14 @@ class ConversationWorkflow:
             self._held.check(wanted)
 
     @workflow.signal(description="Not for people: runs have ended, or never started.")
-    def release(self, tokens: list[str]) -> None:
-        self._hold(self._held.released(tokens))
+    def release(self, tokens: RawValue) -> None:
+        try:
+            released = self._signals.value(tokens, list[str])
+        except Refusal as refusal:
+            # Whoever meets a claim that is void gives it back.
+            workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
+            return
+        self._hold(self._held.released(released or []))
 
     @workflow.query(description="The runs that are active, as far as is known, oldest first.")
     def active(self) -> list[Claim]:

@@ -52,6 +52,7 @@ class AgentRun:
         self._start = start
         self._tells_refusals = start.shell >= 1
         self._orders = orders.Orders(start)
+        self._signals = signals.Signals(self._orders)
         self._running: dict[str, visits.VisitHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
@@ -132,12 +133,7 @@ class AgentRun:
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
     def steer(self, message: RawValue = signals.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
-        try:
-            self._orders.use("steer", signals.stamp_of(message))
-        except Refusal as refusal:
-            self._feed(signals.message_refused(refusal))
-            return
-        if (event := signals.message(message, is_told=self._tells_refusals)) is not None:
+        if (event := self._signals.message(message, is_told=self._tells_refusals)) is not None:
             self._feed(event)
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
@@ -329,8 +325,7 @@ class AgentRun:
 
     def _feed_signal(self, name: events.Control, brought: RawValue) -> None:
         try:
-            self._orders.use(name, signals.stamp_of(brought))
-            self._feed(signals.event_of(name, brought))
+            self._feed(self._signals.event_of(name, brought))
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)

@@ -3,6 +3,9 @@
 The SDK drops a signal that it cannot read, with no more than a line in the worker's log, and nobody waits
 for the answer of a signal. So the run takes what comes as it is, and tells as an event what it could not
 carry out.
+
+Where the worker has not the key that a signal takes, it is refused too, and not brought again for ever. A
+worker that has the key must then decide the same when it replays the history, so that is written into it.
 """
 
 from __future__ import annotations
@@ -19,26 +22,101 @@ from abeyance import arrivals, wire
 from abeyance.core import events
 from abeyance.core.events import Control
 from abeyance.errors import Code, Refusal
-from abeyance.storage import converter
+from abeyance.storage.converter import is_unread, stamp_of
+from abeyance.workflows.orders import Orders
 
-T = TypeVar("T", bound=wire.Request)
+T = TypeVar("T")
+Order = TypeVar("Order", bound=wire.Request)
 
 NOTHING: Final = RawValue(Payload())
 """What a signal without an argument brings."""
 
 _SHOWN_CHARS: Final = 200
+_MARK: Final = "unreadable-signal-"
+_UNDECRYPTED: Final = (
+    "The signal cannot be read: it is encrypted, and the worker could not decrypt it. Either that lacks "
+    "the key (ABEYANCE_ENCRYPTION_KEYS), or what came is damaged."
+)
+"""It names no key, so that a worker with other keys replays the same."""
 
 
-def event_of(name: Control, brought: RawValue) -> events.Event:
-    """The event that a control signal means. Raises the Refusal of what cannot be read."""
-    now = workflow.now()
-    match name:
-        case "pause":
-            return arrivals.paused(_order(name, brought, wire.Pause), now)
-        case "resume":
-            return arrivals.resumed(_order(name, brought, wire.Resume), now)
-        case "cancel":
-            return arrivals.cancel_requested(_order(name, brought, wire.Cancel), now)
+class Signals:
+    """Reads what the signals of one history bring, which have to come here in their order.
+
+    `orders` says which of them are taken; without it all are.
+    """
+
+    def __init__(self, orders: Orders | None = None) -> None:
+        self._orders = orders
+        self._count = 0
+
+    def event_of(self, name: Control, brought: RawValue) -> events.Event:
+        """The event that a control signal means. Raises the Refusal of what cannot be read."""
+        now = workflow.now()
+        match name:
+            case "pause":
+                return arrivals.paused(self._order(name, brought, wire.Pause), now)
+            case "resume":
+                return arrivals.resumed(self._order(name, brought, wire.Resume), now)
+            case "cancel":
+                return arrivals.cancel_requested(self._order(name, brought, wire.Cancel), now)
+
+    def message(self, brought: RawValue, *, is_told: bool) -> events.MessageSent | None:
+        """The message that a signal brings, whatever it is: what is none is told as rejected.
+
+        None for what a history that began with older rules (not `is_told`) has dropped.
+        """
+        now = workflow.now()
+        if self._is_unread(brought):
+            made = events.Message(message_id=str(workflow.uuid4()), text="", sender="temporal")
+            sent = events.MessageSent(now=now, message=made, signalled=True, fault=_UNDECRYPTED)
+            return sent if is_told else None
+        try:
+            self._take("steer", brought)
+        except Refusal as refusal:
+            made = events.Message(message_id=str(workflow.uuid4()), text="", sender="temporal")
+            return events.MessageSent(now=now, message=made, signalled=True, fault=refusal.message)
+        try:
+            given = _value(brought, object)
+        except Refusal:
+            if not is_told:
+                return None
+            given = brought.payload.data.decode(errors="replace")
+        return arrivals.message_signalled(given, now, str(workflow.uuid4()))
+
+    def value(self, brought: RawValue, kind: type[T], *, name: str = "") -> T | None:
+        """What a signal brings, None if nothing. Raises the Refusal of what is not taken, or cannot be
+        read. `name` is that of the signal.
+        """
+        if self._is_unread(brought):
+            raise Refusal(Code.INVALID_BODY, _UNDECRYPTED)
+        self._take(name, brought)
+        found: T | None = _value(brought, kind)
+        return found
+
+    def _order(self, name: Control, brought: RawValue, kind: type[Order]) -> Order:
+        found = self.value(brought, kind, name=name)
+        if found is None:
+            return kind()
+        if not isinstance(found, kind):
+            raise _unreadable(f"the signal {name!r} is JSON, and it brings bytes")
+        return found
+
+    def _take(self, name: str, brought: RawValue) -> None:
+        if self._orders is not None:
+            self._orders.use(name, stamp_of(brought.payload))
+
+    def _is_unread(self, brought: RawValue) -> bool:
+        """Whether the worker that got the signal first could not decrypt it."""
+        self._count += 1
+        mark = f"{_MARK}{self._count}"
+        if not is_unread(brought.payload):
+            return workflow.unsafe.is_replaying() and workflow.patched(mark)
+        if not workflow.patched(mark):
+            # It was read when it came: this worker cannot replay it, and says why.
+            workflow.payload_converter().from_payload(brought.payload)
+        workflow.logger.warning("code=%s | a signal cannot be decrypted", Code.INVALID_BODY)
+        return True
 
 
 def refused(name: Control, refusal: Refusal) -> events.SignalRefused:
@@ -46,42 +124,6 @@ def refused(name: Control, refusal: Refusal) -> events.SignalRefused:
     return events.SignalRefused(
         now=workflow.now(), signal=name, code=str(refusal.code), reason=refusal.message
     )
-
-
-def stamp_of(brought: RawValue) -> wire.Stamp | None:
-    """The stamp that was sealed with what a signal brings."""
-    return converter.stamp_of(brought.payload)
-
-
-def message_refused(refusal: Refusal) -> events.MessageSent:
-    """The event that tells of a message that is not even read."""
-    nothing = events.Message(message_id=str(workflow.uuid4()), text="", sender="temporal")
-    return events.MessageSent(
-        now=workflow.now(), message=nothing, signalled=True, fault=refusal.message
-    )
-
-
-def message(brought: RawValue, *, is_told: bool) -> events.MessageSent | None:
-    """The message that a signal brings, whatever it is: what is none is told as rejected.
-
-    None for what a history that began with older rules (not `is_told`) has dropped.
-    """
-    try:
-        given = _value(brought, object)
-    except Refusal:
-        if not is_told:
-            return None
-        given = brought.payload.data.decode(errors="replace")
-    return arrivals.message_signalled(given, workflow.now(), str(workflow.uuid4()))
-
-
-def _order(name: Control, brought: RawValue, kind: type[T]) -> T:
-    found = _value(brought, kind)
-    if found is None:
-        return kind()
-    if not isinstance(found, kind):
-        raise _unreadable(f"the signal {name!r} is JSON, and it brings bytes")
-    return found
 
 
 def _value(brought: RawValue, kind: type) -> Any:

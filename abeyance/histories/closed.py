@@ -31,20 +31,24 @@ from abeyance.storage.converter import decode_message, of_run
 async def closing_record(
     temporal: TemporalClient, described: Described, rpc_timeout: Any
 ) -> wire.ClosingRecord:
-    """What an ended run left behind; for one that left nothing, what the memo tells."""
+    """What an ended run left behind; for one that left nothing, what the memo tells.
+
+    Raises Unreadable.
+    """
     event = await _closing_event(temporal, described, rpc_timeout)
     if (
         event is not None
         and (record := await record_in(temporal, described.run_id, event)) is not None
     ):
         return record
-    found = _record(described.memo.get(wire.MEMO_CLOSING), described.ended_at)
+    found = _record(described.closing(), described.ended_at)
     if found is not None:
         return found
     message = None
     if event is not None:
         failure = event.workflow_execution_failed_event_attributes.failure
-        await decode_message(of_run(temporal.data_converter, described.run_id), failure)
+        converter = of_run(temporal.data_converter, described.run_id)
+        await decode_message(converter, failure, forgiving=True)
         message = failure.message
     view = described.degraded_view(message or None)
     return wire.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
@@ -53,7 +57,7 @@ async def closing_record(
 async def record_in(
     temporal: TemporalClient, run_id: str, event: HistoryEvent
 ) -> wire.ClosingRecord | None:
-    """What an ended run left behind in the event that ended it; None if nothing."""
+    """What an ended run left behind in the event that ended it; None if nothing. Raises Unreadable."""
     payloads = closing_sources(event)
     if not payloads:
         return None

@@ -1,12 +1,14 @@
 """What Temporal's server knows of a run by itself: its status, its memo, and what keeps it waiting.
 
 Nobody else is asked, so this is there for a run that has ended, and for one that no worker serves: it is
-then shown as far as its memo tells, marked as `degraded`.
+then shown as far as its memo tells, marked as `degraded`. Where this process cannot read the memo, for
+want of a key or of the storage, search attributes tell the rest: they are never encrypted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -22,8 +24,8 @@ from temporalio.converter import DataConverter
 
 from abeyance import wire
 from abeyance.core.canonical import rfc3339
-from abeyance.errors import Code, FailureCode, Refusal
-from abeyance.storage.converter import decode_message, of_run
+from abeyance.errors import Code, FailureCode, Refusal, Unreadable
+from abeyance.storage.converter import UNREADABLE, decode_message, of_run
 from abeyance.temporal.patience import Again, NotFound
 
 PAUSED_NATIVELY: Final = 8
@@ -47,21 +49,44 @@ _ENDED_AS: Final = {
     Execution.WORKFLOW_EXECUTION_STATUS_COMPLETED: ("completed", None),
 }
 """What Temporal's statuses say of how a run ended, and why."""
+_READ_ELSEWHERE: Final = wire.MEMO_FACTS
+"""What no view shows anything of, and may be large."""
+_MAPPINGS: Final = (wire.MEMO_START, wire.MEMO_SUMMARY)
+_SHOWN: Final = 300
+_LEAST_ROW: Final = 200
+"""In bytes. What is encrypted and smaller is no question, but what is left where one was settled."""
+
+
+class NotOurs(NotFound):
+    """A workflow has the id, and it is no run, or the run of another deployment."""
 
 
 class Described:
-    """What Temporal's server knows of a run."""
+    """What Temporal's server knows of a run. `unread` is why parts of the memo cannot be read here."""
 
     def __init__(
-        self, run_id: str, raw: DescribeWorkflowExecutionResponse, memo: Mapping[str, Any]
+        self,
+        run_id: str,
+        raw: DescribeWorkflowExecutionResponse,
+        memo: Mapping[str, Any],
+        unread: Mapping[str, str],
     ) -> None:
-        self.run_id = run_id
-        self.memo = memo
         self._info = raw.workflow_execution_info
         self._pending = raw.pending_activities
+        self._unread = unread
+        self.run_id = run_id
         self.status: int = self._info.status
         self.execution: str = self._info.execution.run_id
-        self.first_execution: str = self._info.first_run_id
+        self.first: str = self._info.first_run_id
+        self.memo = {**self._known_without_memo(), **memo} if unread else memo
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why this process cannot read what the run is and asks; None if it can."""
+        for name, why in self._unread.items():
+            if name != wire.MEMO_CLOSING:
+                return why
+        return None
 
     @property
     def is_running(self) -> bool:
@@ -100,8 +125,16 @@ class Described:
             in _BLOCKING
         ]
 
-    def degraded_view(self, reason: str | None = None) -> wire.RunView:
-        """The run as far as the memo tells."""
+    def closing(self) -> Any:
+        """What a run that was cancelled through Temporal left in its memo. Raises Unreadable."""
+        if wire.MEMO_CLOSING in self._unread:
+            raise Unreadable(self._unread[wire.MEMO_CLOSING])
+        return self.memo.get(wire.MEMO_CLOSING)
+
+    def degraded_view(
+        self, reason: str | None = None, *, unreadable: str | None = None
+    ) -> wire.RunView:
+        """The run as far as the memo tells; `unreadable` is why it tells no more."""
         summary = self.memo.get(wire.MEMO_SUMMARY) or {}
         start = self.memo.get(wire.MEMO_START) or {}
         status = self.shown_status
@@ -130,11 +163,17 @@ class Described:
             interrupts=self._interrupts() if self.is_running else [],
             queue_depth=summary.get("queue_depth", 0),
             guarded_by=start.get("guarded_by", []),
-            blocked=[{"code": str(Code.NATIVELY_PAUSED)}]
-            if self.status == PAUSED_NATIVELY
-            else self.blocked,
+            blocked=[*self._blocking(unreadable or self.unreadable)],
             degraded=True,
         )
+
+    def _blocking(self, unreadable: str | None) -> Iterator[dict[str, Any]]:
+        if unreadable is not None:
+            yield {"code": str(FailureCode.PAYLOAD_UNREADABLE), "message": unreadable}
+        if self.status == PAUSED_NATIVELY:
+            yield {"code": str(Code.NATIVELY_PAUSED)}
+        else:
+            yield from self.blocked
 
     def not_running(self) -> Refusal:
         """The refusal of what can be done to a running run only."""
@@ -155,6 +194,45 @@ class Described:
         told = self.shown_status
         return told if status == "completed" and told in ENDINGS else status
 
+    def _known_without_memo(self) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        if wire.MEMO_SUMMARY in self._unread:
+            told[wire.MEMO_SUMMARY] = {"status": self._attribute(wire.STATUS) or "running"}
+        if wire.MEMO_START in self._unread:
+            labels = self._attribute(wire.LABELS) or []
+            told[wire.MEMO_START] = {
+                "graph": self._attribute(wire.GRAPH) or "",
+                "conversation_id": self._attribute(wire.CONVERSATION),
+                "labels": {name: value for name, _, value in (e.partition("=") for e in labels)},
+            }
+        return told
+
+    def _attribute(self, name: str) -> Any:
+        payload = self._info.search_attributes.indexed_fields.get(name)
+        return None if payload is None else json.loads(payload.data)
+
+    def _unread_interrupts(self) -> Iterator[wire.InterruptView]:
+        start = self.memo.get(wire.MEMO_START) or {}
+        asked = self._attribute(wire.CAPABILITY) or [None]
+        for key, why in self._unread.items():
+            size = len(self._info.memo.fields[key].data)
+            if not key.startswith(wire.MEMO_INTERRUPT) or size < _LEAST_ROW:
+                continue
+            yield wire.InterruptView(
+                id=key.removeprefix(wire.MEMO_INTERRUPT),
+                run_id=self.run_id,
+                graph=start.get("graph", ""),
+                name="",
+                kind="unreadable",
+                address="",
+                prompt=f"This question cannot be read here: {why}",
+                requested_capability=asked[0] if len(asked) == 1 else wire.ANY_CAPABILITY,
+                created_at=self.started_at,
+                deadline=self._attribute(wire.DEADLINE),
+                status="open",
+                degraded=True,
+            )
+
     def _interrupts(self) -> list[wire.InterruptView]:
         graph = (self.memo.get(wire.MEMO_START) or {}).get("graph", "")
         rows = [
@@ -162,7 +240,7 @@ class Described:
             for key, row in self.memo.items()
             if key.startswith(wire.MEMO_INTERRUPT) and row is not None
         ]
-        return [
+        told = [
             wire.InterruptView(
                 run_id=self.run_id,
                 graph=graph,
@@ -184,12 +262,15 @@ class Described:
             )
             for row in rows
         ]
+        return [*told, *self._unread_interrupts()]
 
 
-async def describe(temporal: TemporalClient, run_id: str, rpc_timeout: Any) -> Described:
-    """Ask the server about a run.
+async def describe(
+    temporal: TemporalClient, task_queue: str, run_id: str, rpc_timeout: Any
+) -> Described:
+    """Ask the server about a run of a task queue.
 
-    Raises NotFound, or RPCError NOT_FOUND, if there is none, and Again amid a hand-over.
+    Raises NotOurs, or RPCError NOT_FOUND, if there is none, and Again amid a hand-over.
     """
     raw = await temporal.workflow_service.describe_workflow_execution(
         DescribeWorkflowExecutionRequest(
@@ -198,24 +279,52 @@ async def describe(temporal: TemporalClient, run_id: str, rpc_timeout: Any) -> D
         retry=True,
         timeout=rpc_timeout,
     )
-    if raw.workflow_execution_info.type.name != wire.WORKFLOW:
-        # Somebody else's workflow is no run.
-        raise NotFound
-    if raw.workflow_execution_info.status == Execution.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+    info = raw.workflow_execution_info
+    if info.type.name != wire.WORKFLOW or info.task_queue != task_queue:
+        raise NotOurs
+    if info.status == Execution.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
         # Its history has ended, and the run has not.
         raise Again(f"the run {run_id!r} is being handed over")
     converter = of_run(temporal.data_converter, run_id)
     for pending in raw.pending_activities:
         # A worker with another key may have sealed it, and the run can be shown without it.
         await decode_message(converter, pending.last_failure, forgiving=True)
-    fields = raw.workflow_execution_info.memo.fields
-    memo = {name: await decoded(converter, payload) for name, payload in fields.items()}
-    return Described(run_id, raw, memo)
+    return await read(temporal, raw)
+
+
+async def read(
+    temporal: TemporalClient,
+    raw: DescribeWorkflowExecutionResponse,
+    *,
+    beside: frozenset[str] = frozenset(),
+) -> Described:
+    """What the server told of a run, with its memo as far as it can be read here, `beside` these keys."""
+    info = raw.workflow_execution_info
+    run_id = info.execution.workflow_id
+    converter = of_run(temporal.data_converter, run_id)
+    memo: dict[str, Any] = {}
+    unread: dict[str, str] = {}
+    for name, payload in info.memo.fields.items():
+        if name in beside or name == _READ_ELSEWHERE:
+            continue
+        try:
+            memo[name] = await decoded(converter, payload)
+        except Unreadable as error:
+            unread[name] = str(error)
+            continue
+        if name in _MAPPINGS and not isinstance(memo[name], Mapping):
+            unread[name] = f"{memo.pop(name)!r} is nothing that a run writes under {name!r}"[
+                :_SHOWN
+            ]
+    return Described(run_id, raw, memo, unread)
 
 
 async def decoded(converter: DataConverter, payload: Payload) -> Any:
-    """The value that a payload holds."""
-    (value,) = await converter.decode([payload])
+    """The value that a payload holds. Raises Unreadable."""
+    try:
+        (value,) = await converter.decode([payload])
+    except UNREADABLE as error:
+        raise Unreadable(str(error)) from error
     return value
 
 

@@ -25,7 +25,7 @@ _PAGE_PATIENCE: Final = 10.0
 
 
 class Feed:
-    """The feeds of the runs of one Temporal namespace.
+    """The feeds of the runs of one deployment: of a Temporal namespace, those of `task_queue`.
 
     At most `most_tails` runs are followed at a time, each by any number of followers, of whom one who
     falls more than `kept` events behind is dropped. `patience` is how many seconds a Temporal that has
@@ -35,13 +35,14 @@ class Feed:
     def __init__(
         self,
         temporal: TemporalClient,
+        task_queue: str,
         *,
         most_tails: int = 500,
         kept: int = 1_000,
         patience: float = 60.0,
     ) -> None:
-        self._histories = Histories(temporal, patience=patience)
-        self._at_once = Histories(temporal, patience=min(patience, _PAGE_PATIENCE))
+        self._histories = Histories(temporal, task_queue, patience=patience)
+        self._at_once = Histories(temporal, task_queue, patience=min(patience, _PAGE_PATIENCE))
         self._most_tails = most_tails
         self._kept = kept
         self._tails: dict[str, Tail] = {}

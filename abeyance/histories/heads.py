@@ -26,12 +26,14 @@ from abeyance.histories.visitlog import is_visit
 from abeyance.temporal.patience import NotFound
 
 
-async def heads(temporal: TemporalClient, run_id: str, *, patience: float) -> dict[str, str]:
+async def heads(
+    temporal: TemporalClient, task_queue: str, run_id: str, *, patience: float
+) -> dict[str, str]:
     """The references of a run's transcripts, by the addresses of the agents.
 
     Raises the refusal `unknown_run`, and Unavailable.
     """
-    source = Source(temporal, patience=patience)
+    source = Source(temporal, task_queue, patience=patience)
     found = _Heads(source.converter(run_id))
     token = b""
     try:

@@ -50,13 +50,13 @@ class Page:
 
 
 class Histories:
-    """The histories of a namespace's runs.
+    """The histories of the runs of a task queue.
 
     `patience` is how many seconds a Temporal that has gone away is waited for.
     """
 
-    def __init__(self, temporal: TemporalClient, *, patience: float) -> None:
-        self._source = Source(temporal, patience=patience)
+    def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
+        self._source = Source(temporal, task_queue, patience=patience)
 
     async def newest(self, run_id: str) -> Execution:
         """The run's newest execution. Raises the refusal `unknown_run`, and Unavailable."""

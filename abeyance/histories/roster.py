@@ -19,22 +19,22 @@ from temporalio.converter import DataConverter
 from abeyance import wire
 from abeyance.core.conversation import Claim, Conversation
 from abeyance.errors import Refusal
-from abeyance.keyring import NotSealed
 from abeyance.runid import conversation_workflow_id
-from abeyance.storage.converter import of_run
+from abeyance.storage.converter import UNREADABLE, of_run
 from abeyance.temporal.patience import NotFound
 
 T = TypeVar("T")
 
 
 async def roster(
-    temporal: TemporalClient, conversation_id: str, rpc_timeout: timedelta
+    temporal: TemporalClient, task_queue: str, conversation_id: str, rpc_timeout: timedelta
 ) -> Sequence[Claim]:
-    """The claims of a conversation, oldest first; the releases that no worker has seen yet count.
+    """The claims of a deployment's conversation, oldest first; the releases that no worker has seen yet
+    count.
 
     Raises NotFound, or RPCError NOT_FOUND, if there is no such conversation.
     """
-    workflow_id = conversation_workflow_id(conversation_id)
+    workflow_id = conversation_workflow_id(task_queue, conversation_id)
     converter = of_run(temporal.data_converter, workflow_id)
     handle = temporal.get_workflow_handle(workflow_id)
     held = Conversation(conversation_id=conversation_id)
@@ -63,7 +63,7 @@ async def _after(held: Conversation, event: HistoryEvent, converter: DataConvert
             sent = event.workflow_execution_signaled_event_attributes
             try:
                 return held.released(await _read(converter, sent.input, list[str]))
-            except NotSealed:
+            except UNREADABLE:
                 # The workflow has dropped it.
                 return held
         case _:

@@ -49,12 +49,16 @@ class Execution:
 
 
 class Source:
-    """A namespace's server. `patience` is how many seconds it is waited for when it has gone away."""
+    """A namespace's server, asked about the runs of `task_queue`: others are as if they were not there.
 
-    def __init__(self, temporal: TemporalClient, *, patience: float) -> None:
+    `patience` is how many seconds it is waited for when it has gone away.
+    """
+
+    def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
         self._data_converter = temporal.data_converter
         self._namespace = temporal.namespace
         self._service = temporal.workflow_service
+        self._task_queue = task_queue
         self._patience = patience
 
     def converter(self, run_id: str) -> DataConverter:
@@ -73,8 +77,8 @@ class Source:
 
         told = await self._patiently(run_id, ask)
         info = told.workflow_execution_info
-        if info.type.name != wire.WORKFLOW:
-            # Somebody else's workflow is no run.
+        if info.type.name != wire.WORKFLOW or info.task_queue != self._task_queue:
+            # Somebody else's workflow is no run, and that of another deployment is none of ours.
             raise NotFound
         return Execution(
             id=info.execution.run_id,
@@ -105,7 +109,14 @@ class Source:
         async def ask() -> GetWorkflowExecutionHistoryResponse:
             return await self._service.get_workflow_execution_history(request, timeout=timeout)
 
-        return await self._patiently(run_id, ask)
+        found = await self._patiently(run_id, ask)
+        # A cursor names an execution, and nobody has been asked whose it is. What follows the first page
+        # is reached by its token alone.
+        for event in found.history.events[:1]:
+            begun = event.workflow_execution_started_event_attributes
+            if event.event_id == 1 and begun.task_queue.name != self._task_queue:
+                raise NotFound
+        return found
 
     async def _patiently(self, run_id: str, ask: Callable[[], Awaitable[T]]) -> T:
         # Not `patience.patiently`: the time counts from the first failure, for a poll may be long.

@@ -46,7 +46,7 @@ class Steered:
 
 
 class Conversations(Reading, ABC):
-    """Reading, and the conversations of the namespace."""
+    """Reading, and the conversations of the deployment."""
 
     @cached_property
     def _claiming(self) -> Turnstile:
@@ -142,7 +142,7 @@ class Conversations(Reading, ABC):
 
     async def release_claims(self, order: wire.Release) -> None:
         """Give places back. A conversation that has ended holds none."""
-        handle = self.temporal.get_workflow_handle(conversation_workflow_id(order.conversation_id))
+        handle = self.temporal.get_workflow_handle(self._workflow_of(order.conversation_id))
 
         async def send() -> None:
             await handle.signal("release", order.tokens, rpc_timeout=RPC)
@@ -151,6 +151,9 @@ class Conversations(Reading, ABC):
             await patiently(order.conversation_id, send, seconds=self.patience)
         except NotFound:
             return
+
+    def _workflow_of(self, conversation_id: str) -> str:
+        return conversation_workflow_id(self.task_queue, conversation_id)
 
     async def _reach(
         self, conversation_id: str, work: Callable[[str], Awaitable[object]]
@@ -169,7 +172,7 @@ class Conversations(Reading, ABC):
         return [run_id for run_id, was_reached in zip(runs, done, strict=True) if was_reached]
 
     async def _claim(self, conversation_id: str, claim: Claim) -> None:
-        workflow_id = conversation_workflow_id(conversation_id)
+        workflow_id = self._workflow_of(conversation_id)
 
         async def send() -> None:
             # Such an operation can be used once only. A conversation is never ended by what is sent
@@ -201,9 +204,7 @@ class Conversations(Reading, ABC):
 
     async def _claims(self, conversation_id: str) -> list[Claim]:
         try:
-            return await self._line.query(
-                conversation_workflow_id(conversation_id), "active", list[Claim]
-            )
+            return await self._line.ask(self._workflow_of(conversation_id), "active", list[Claim])
         except Refusal as refusal:
             if refusal.code is not Code.UNKNOWN_RUN:
                 raise
@@ -212,7 +213,7 @@ class Conversations(Reading, ABC):
             return await self._claims_in_history(conversation_id)
 
     async def _claims_in_history(self, conversation_id: str) -> list[Claim]:
-        read = partial(roster, self.temporal, conversation_id, RPC)
+        read = partial(roster, self.temporal, self.task_queue, conversation_id, RPC)
         try:
             return list(await patiently(conversation_id, read, seconds=self.patience))
         except NotFound:

@@ -24,7 +24,7 @@ _MOST_ASKED: Final = 5
 _FAR: Final = datetime.max.replace(tzinfo=UTC)
 _EDGES: Final = (timedelta(0), timedelta(days=1), timedelta(days=7))
 _WINDOWS: Final = len(_EDGES) + 2
-_STAR: Final = f"{wire.CAPABILITY} = '*'"
+_STAR: Final = f"{wire.CAPABILITY} = '{wire.ANY_CAPABILITY}'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,9 @@ class InboxFilter:
 
     def fits(self, entry: wire.InterruptView) -> bool:
         """Whether the interrupt of a run that fits is one of these."""
-        if self.capabilities and entry.requested_capability not in self.capabilities:
+        # What a question asks for that cannot be read here is not known, if its run asks for several.
+        told = {*self.capabilities, wire.ANY_CAPABILITY} if entry.degraded else self.capabilities
+        if self.capabilities and entry.requested_capability not in told:
             return False
         return self.before is None or (entry.deadline is not None and entry.deadline < self.before)
 

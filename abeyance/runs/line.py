@@ -2,6 +2,11 @@
 
 It knows nothing of what a call means. Every call is made again while that may help, updates of one run
 pass a turnstile, reads of one run are shared, and an update that finds its run ended says so.
+
+It leads to the runs of one deployment, which are those of its task queue: of another one's the answer is
+that there is no such run. Whose a run is, the server tells by describing it, or by the first event of its
+history, and it never changes; so it is remembered for a while. What changes something names the chain of
+executions that was meant, because the id of a run that Temporal has forgotten may be given to another.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
+from collections import OrderedDict
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -29,7 +35,7 @@ from abeyance import wire
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.histories.accepted import Accepted, accepted_before, check_same, other_call
 from abeyance.histories.closed import closing_record
-from abeyance.histories.described import PAUSED_NATIVELY, Described, describe
+from abeyance.histories.described import PAUSED_NATIVELY, Described, NotOurs, describe
 from abeyance.histories.source import unknown_run
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.hedge import hedged
@@ -43,6 +49,11 @@ RPC: Final = timedelta(seconds=5)
 _POLL: Final = timedelta(seconds=70)
 """Longer than the server lets a long poll wait before it answers that there is nothing new."""
 _READ_PATIENCE: Final = 3.0
+_KNOWN_FOR: Final = 600.0
+"""Seconds for which a run is known to be ours. Far less than the day for which Temporal keeps an ended
+run: until then nobody else can have its id.
+"""
+_MOST_KNOWN: Final = 10_000
 _CODES: Final = frozenset(Code)
 _ANSWERS: Final = frozenset({wire.REPLAYED, wire.EMPTY, wire.STILL_ACTIVE})
 _LOST: Final = frozenset({"UnprocessedUpdate", "AcceptedUpdateCompletedWorkflow"})
@@ -62,19 +73,52 @@ class RunEnded(Exception):
 class Line:
     """`patience` is how many seconds a call is tried before it is `Unavailable`."""
 
-    def __init__(self, temporal: TemporalClient, *, patience: float) -> None:
+    def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
         self.temporal = temporal
+        self.task_queue = task_queue
         self.patience = patience
+        self._known: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._turnstile = Turnstile()
         self._reads: SharedReads[Any] = SharedReads()
 
     async def described(self, run_id: str) -> Described:
         """What the server knows of a run. Raises the refusal `unknown_run`."""
-        ask = partial(describe, self.temporal, run_id, RPC)
+        ask = partial(describe, self.temporal, self.task_queue, run_id, RPC)
         try:
-            return await patiently(run_id, ask, seconds=self.patience)
+            found = await patiently(run_id, ask, seconds=self.patience)
         except NotFound:
+            self._known.pop(run_id, None)
             raise unknown_run(run_id) from None
+        self.learn(run_id, found.first)
+        return found
+
+    async def admit(self, run_id: str) -> str:
+        """The first execution of a run of ours: it stays the same over hand-overs and resets.
+
+        Raises the refusal `unknown_run`.
+        """
+        first, since = self._known.get(run_id, ("", float("-inf")))
+        if time.monotonic() - since < _KNOWN_FOR:
+            return first
+        return (await self.described(run_id)).first
+
+    async def is_anothers(self, run_id: str) -> bool:
+        """Whether the id is that of another deployment's run, or of somebody else's workflow."""
+        ask = partial(describe, self.temporal, self.task_queue, run_id, RPC)
+        try:
+            await patiently(run_id, ask, seconds=self.patience)
+        except NotOurs:
+            return True
+        except NotFound:
+            pass
+        return False
+
+    def learn(self, run_id: str, first: str) -> None:
+        """Know that a run is ours, and its first execution."""
+        self._known[run_id] = (first, time.monotonic())
+        self._known.move_to_end(run_id)
+        if len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
 
     async def record(self, described: Described) -> wire.ClosingRecord:
         """What an ended run left behind. Raises the refusal `unknown_run`."""
@@ -105,9 +149,11 @@ class Line:
             history_event_filter_type=wanted,
             skip_archival=True,
         )
+        if only_the_end and not token:
+            await self.admit(run_id)
         service = self.temporal.workflow_service
         try:
-            return await service.get_workflow_execution_history(request, timeout=_POLL)
+            page = await service.get_workflow_execution_history(request, timeout=_POLL)
         except RPCError as error:
             if token and error.status == RPCStatusCode.INVALID_ARGUMENT:
                 # The history has become another one since the token was given.
@@ -116,7 +162,17 @@ class Line:
                 worth_repeating(error)
             except NotFound:
                 raise unknown_run(run_id) from None
-        return None
+            return None
+        if not (only_the_end or token):
+            self._admit_by_history(run_id, page)
+        return page
+
+    def _admit_by_history(self, run_id: str, page: GetWorkflowExecutionHistoryResponse) -> None:
+        begun = page.history.events[0].workflow_execution_started_event_attributes
+        is_run = begun.workflow_type.name == wire.WORKFLOW
+        if not is_run or begun.task_queue.name != self.task_queue:
+            raise unknown_run(run_id)
+        self.learn(run_id, begun.first_execution_run_id)
 
     async def refuse_natively_paused(self, run_id: str) -> None:
         """Raise the refusal `natively_paused` if an operator has paused the run in Temporal itself."""
@@ -135,6 +191,13 @@ class Line:
 
         Raises the refusal `unknown_run`.
         """
+        await self.admit(run_id)
+        return await self.ask(run_id, name, result_type, argument)
+
+    async def ask(
+        self, run_id: str, name: str, result_type: type[T], argument: wire.Request | None = None
+    ) -> T:
+        """The same of any workflow, for one whose id can be nobody else's."""
         handle = self.temporal.get_workflow_handle(run_id)
 
         async def ask() -> Any:
@@ -195,11 +258,12 @@ class Line:
         Raises what the run refuses, RunEnded, and the refusals `unknown_run` and
         `idempotency_conflict`, which it cannot always tell: `check_same` can.
         """
-        # Without a run id of Temporal's: the run may have been handed over to a new one.
-        handle = self.temporal.get_workflow_handle(run_id)
         update_id = key or uuid.uuid4().hex
 
         async def send() -> Any:
+            # Without a run id of Temporal's: the run may have been handed over to a new one.
+            first = await self.admit(run_id)
+            handle = self.temporal.get_workflow_handle(run_id, first_execution_run_id=first)
             async with self._turnstile.turn(run_id, turn):
                 try:
                     return await handle.execute_update(
@@ -235,7 +299,7 @@ class Line:
         nonce = f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(6)}"
         stamp = wire.Stamp(
             order=name,
-            execution=described.first_execution,
+            execution=described.first,
             nonce=nonce,
             shown={} if order.stamp is None else order.stamp.shown,
         )
@@ -246,6 +310,7 @@ class Line:
 
         Raises `idempotency_conflict` if it has another name, and the refusal `unknown_run`.
         """
+        await self.admit(run_id)
         ask = partial(accepted_before, self.temporal, run_id, key, RPC)
         try:
             found = await patiently(run_id, ask, seconds=self.patience)
@@ -269,6 +334,7 @@ class Line:
 
         Raises the refusal `unknown_run`.
         """
+        await self.admit(run_id)
         check = partial(check_same, self.temporal, run_id, name, order, key=key, rpc_timeout=RPC)
         try:
             await patiently(run_id, check, seconds=self.patience)
@@ -295,8 +361,9 @@ class Line:
                 return await self._cut_off(run_id, cause.message)
         # Somebody else's workflow does not know our updates, and is no run.
         await self.described(run_id)
+        why = cause.cause if isinstance(cause, ApplicationError) and cause.cause else cause
         return Unavailable(
-            f"the worker that has the run {run_id!r} could not take this: {cause}. It may be of another "
+            f"the worker that has the run {run_id!r} could not take this: {why}. It may be of another "
             "version than this client; the same call may be repeated."
         )
 

@@ -26,8 +26,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import wire
 from abeyance.errors import Unavailable
 from abeyance.histories import bookmark
-from abeyance.histories.described import Described
-from abeyance.storage.converter import of_run
+from abeyance.histories.described import Described, read
 from abeyance.temporal.patience import patiently
 
 MOST_READ: Final = 1_000
@@ -47,7 +46,7 @@ _ROUNDED_MICROSECONDS: Final = _ROUNDED // timedelta(microseconds=1)
 _LATEST_START: Final = 2**52
 """In microseconds: in more than a hundred years."""
 RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
-_NOT_LISTED: Final = frozenset({wire.MEMO_FACTS, wire.MEMO_CLOSING})
+_NOT_LISTED: Final = frozenset({wire.MEMO_CLOSING})
 """What may be large, and kept in storage, of which no list shows anything."""
 OPEN_RUNS: Final = f"WorkflowType = '{wire.WORKFLOW}' AND CloseTime IS NULL"
 
@@ -139,10 +138,14 @@ class Place:
 
 
 class Listing:
-    """The lists of a namespace. `patience` is how many seconds a call is tried."""
+    """The lists of a deployment: of what is in the namespace, they have the runs of `task_queue` alone.
 
-    def __init__(self, temporal: TemporalClient, *, patience: float) -> None:
+    `patience` is how many seconds a call is tried.
+    """
+
+    def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
         self._temporal = temporal
+        self._task_queue = task_queue
         self._patience = patience
 
     async def runs(
@@ -172,14 +175,8 @@ class Listing:
 
     async def described(self, row: WorkflowExecutionInfo) -> Described:
         """A row, to be read like any run that is known from outside."""
-        converter = of_run(self._temporal.data_converter, row.execution.workflow_id)
-        memo: dict[str, Any] = {}
-        for name, payload in row.memo.fields.items():
-            if name in _NOT_LISTED:
-                continue
-            (memo[name],) = await converter.decode([payload])
         raw = DescribeWorkflowExecutionResponse(workflow_execution_info=row)
-        return Described(row.execution.workflow_id, raw, memo)
+        return await read(self._temporal, raw, beside=_NOT_LISTED)
 
     async def all(self, query: str) -> list[WorkflowExecutionInfo]:
         """All rows of a query, in no order."""
@@ -193,6 +190,13 @@ class Listing:
 
     async def count(self, query: str) -> int:
         """How many rows a query has, as of a moment ago."""
+        return await self._count(self._with_queue("=", query))
+
+    async def count_of_others(self) -> int:
+        """How many runs of other deployments could be seen in the namespace, as of a moment ago."""
+        return await self._count(self._with_queue("!=", RUNS))
+
+    async def _count(self, query: str) -> int:
         request = CountWorkflowExecutionsRequest(namespace=self._temporal.namespace, query=query)
         service = self._temporal.workflow_service
         ask = partial(service.count_workflow_executions, request, timeout=_RPC)
@@ -215,7 +219,7 @@ class Listing:
             if not _is_newest_first(rows):
                 return await self.rows(query, before, wanted)
             # Of those that started beside the last one, others may be on the next page.
-            known = rows if not token else _well_before(rows[-1], rows)
+            known = _well_before(rows[-1], rows) if token and rows else rows
             found = _in_order(known, before)
             if found or not token:
                 return found, not token
@@ -265,7 +269,7 @@ class Listing:
     ) -> tuple[list[WorkflowExecutionInfo], bytes]:
         request = ListWorkflowExecutionsRequest(
             namespace=self._temporal.namespace,
-            query=query,
+            query=self._with_queue("=", query),
             page_size=size,
             next_page_token=token,
         )
@@ -273,7 +277,13 @@ class Listing:
         page = await self._patiently(
             partial(service.list_workflow_executions, request, timeout=_RPC)
         )
-        return list(page.executions), page.next_page_token
+        # Not left to the query, for stores differ in what they take to be equal.
+        rows = [row for row in page.executions if row.task_queue == self._task_queue]
+        return rows, page.next_page_token
+
+    def _with_queue(self, how: str, query: str) -> str:
+        quoted = self._task_queue.replace("'", "''")
+        return f"TaskQueue {how} '{quoted}' AND {query}"
 
     async def _patiently(self, ask: Any) -> Any:
         try:
@@ -309,9 +319,9 @@ def _well_before(
     return [row for row in rows if Place.of(row).start > edge]
 
 
-def listed_view(described: Described) -> wire.RunView:
-    """A run as a list shows it."""
-    view = described.degraded_view()
+def listed_view(described: Described, *, unreadable: str | None = None) -> wire.RunView:
+    """A run as a list shows it; `unreadable` is why no more is known of it."""
+    view = described.degraded_view(unreadable=unreadable)
     if described.is_running:
         return view
     status = described.ended_as()

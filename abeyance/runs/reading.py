@@ -10,19 +10,20 @@ import asyncio
 from contextlib import aclosing
 from typing import Self
 
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
 from abeyance.agents.transcriptitem import TranscriptItem
 from abeyance.core.events import Message
-from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.histories import transcripts
 from abeyance.histories.closed import record_in
 from abeyance.histories.described import PAUSED_NATIVELY, Described
 from abeyance.histories.heads import heads
 from abeyance.runs.inbox import Inbox, InboxFilter
 from abeyance.runs.line import Line
-from abeyance.runs.listing import Listing, RunFilter
+from abeyance.runs.listing import Listing, RunFilter, listed_view
 from abeyance.runs.vigil import signs
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
@@ -31,9 +32,10 @@ from abeyance.temporal.connection import connect_temporal, pollers
 
 
 class Reading:
-    """The runs of one Temporal namespace, as one reads them.
+    """The runs of one deployment, as one reads them.
 
-    `task_queue` is where workers listen. `patience` is how many seconds an operation is tried before
+    They are those of a Temporal namespace that are on `task_queue`, where its workers listen; the others
+    are as if they were not there. `patience` is how many seconds an operation is tried before
     it is `Unavailable`. `blobs` are where workers keep what agents have said; without them no
     transcript is found.
     """
@@ -50,8 +52,8 @@ class Reading:
         self.blobs = MemoryBlobs() if blobs is None else blobs
         self.task_queue = task_queue
         self.patience = patience
-        self._line = Line(temporal, patience=patience)
-        self._listing = Listing(temporal, patience=patience)
+        self._line = Line(temporal, task_queue, patience=patience)
+        self._listing = Listing(temporal, task_queue, patience=patience)
         self._inbox = Inbox(self._listing, self.interrupts)
 
     @classmethod
@@ -79,7 +81,7 @@ class Reading:
         """
         described = await self._line.described(run_id)
         if not described.is_running:
-            return (await self._line.record(described)).view
+            return await self._left(described)
         if described.status == PAUSED_NATIVELY:
             return described.degraded_view("paused through Temporal")
         try:
@@ -113,8 +115,14 @@ class Reading:
         if isinstance(view, BaseException) or isinstance(described, BaseException):
             return await self.view(run_id)
         if not described.is_running:
-            return (await self._line.record(described)).view
+            return await self._left(described)
         return view.model_copy(update={"blocked": described.blocked})
+
+    async def _left(self, described: Described) -> wire.RunView:
+        try:
+            return (await self._line.record(described)).view
+        except Unreadable as error:
+            return listed_view(described, unreadable=str(error))
 
     async def runs(
         self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
@@ -141,7 +149,9 @@ class Reading:
         Where much is open, the later ones are `abridged`; `interrupt` reads one of them whole.
         """
         described = await self._line.described(run_id)
-        if not described.is_running:
+        if not described.is_running and status == "open":
+            found = []
+        elif not described.is_running:
             found = (await self._line.record(described)).interrupts
         elif described.status == PAUSED_NATIVELY:
             found = described.degraded_view().interrupts
@@ -245,7 +255,7 @@ class Reading:
                 return await self._line.query(run_id, "transcripts", dict[str, str])
             except Unavailable:
                 pass
-        return await heads(self.temporal, run_id, patience=self.patience)
+        return await heads(self.temporal, self.task_queue, run_id, patience=self.patience)
 
     async def result(self, run_id: str) -> wire.ClosingRecord:
         """What an ended run left behind. Raises `unknown_run`, or `not_finished` while it runs."""
@@ -268,13 +278,23 @@ class Reading:
         try:
             async with asyncio.timeout(timeout), aclosing(signs(self._line, run_id, until)) as read:
                 async for event in read:
-                    record = event and await record_in(self.temporal, run_id, event)
+                    record = event and await self._record_in(run_id, event)
                     view = record.view if record else await self._seen(run_id)
                     if view.status in until or view.ended_at is not None:
                         return view
         except TimeoutError:
             pass
         return await self.view(run_id)
+
+    async def _record_in(self, run_id: str, event: HistoryEvent) -> wire.ClosingRecord | None:
+        try:
+            return await record_in(self.temporal, run_id, event)
+        except Unreadable:
+            return None
+
+    async def count_of_others(self) -> int:
+        """How many runs of other deployments this client's credentials let it see in the namespace."""
+        return await self._listing.count_of_others()
 
     async def pollers(self) -> int:
         """How many workers ask for our work. Raises Unavailable, within two seconds."""

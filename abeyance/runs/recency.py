@@ -26,12 +26,11 @@ class Active:
 
 
 class Recency:
-    """The open runs that workers of `task_queue` serve; those that end already are not counted."""
+    """The open runs of a listing; those that end already are not counted."""
 
-    def __init__(self, listing: Listing, task_queue: str) -> None:
-        quoted = task_queue.replace("'", "''")
+    def __init__(self, listing: Listing) -> None:
         self._listing = listing
-        self._open = f"{OPEN_RUNS} AND TaskQueue = '{quoted}' AND {wire.STATUS} != 'ending'"
+        self._open = f"{OPEN_RUNS} AND {wire.STATUS} != 'ending'"
 
     async def count(self, *, beside: Collection[str] = ()) -> int:
         """How many runs are open, beside these."""

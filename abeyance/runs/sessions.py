@@ -59,12 +59,13 @@ class Sessions(Starting):
 
         What Temporal still keeps of the run cannot be read as a whole any more. One that it has
         forgotten is no error. Raises `not_finished` for a run that goes on, which would stand still
-        without its blobs, `invalid_run_id`, and Unavailable: then nothing is deleted.
+        without its blobs, `unknown_run` for the id of another deployment's run, whose blobs may be in the
+        same place, `invalid_run_id`, and Unavailable: then nothing is deleted.
         """
         try:
             described = await self._line.described(checked_run_id(run_id))
         except Refusal as refusal:
-            if refusal.code is not Code.UNKNOWN_RUN:
+            if refusal.code is not Code.UNKNOWN_RUN or await self._line.is_anothers(run_id):
                 raise
         else:
             if described.is_running:

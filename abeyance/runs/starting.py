@@ -32,7 +32,7 @@ class Starting(Conversations):
 
     @cached_property
     def _recency(self) -> Recency:
-        return Recency(self._listing, self.task_queue)
+        return Recency(self._listing)
 
     @cached_property
     def _evictions(self) -> Evictions:
@@ -119,23 +119,37 @@ class Starting(Conversations):
             return await self._already_started(launch)
 
     async def _send(self, launch: Launch, *, reuse: bool) -> Started:
+        try:
+            return await self._sent(launch, WorkflowIDReusePolicy.REJECT_DUPLICATE)
+        except WorkflowAlreadyStartedError:
+            if not (reuse and await self._has_ended(launch.start.run_id)):
+                raise
+        return await self._sent(launch, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+
+    async def _has_ended(self, run_id: str) -> bool:
+        """Whether a run of ours had the id: only that may go for another."""
+        try:
+            return not (await self._line.described(run_id)).is_running
+        except Refusal:
+            return False
+
+    async def _sent(self, launch: Launch, policy: WorkflowIDReusePolicy) -> Started:
         run_id = launch.start.run_id
 
         async def send() -> Started:
-            await self.temporal.start_workflow(
+            started = await self.temporal.start_workflow(
                 wire.WORKFLOW,
                 args=launch.arguments,
                 id=run_id,
                 task_queue=self.task_queue,
-                memo=launch.memo,
+                memo={**launch.memo, wire.MEMO_QUEUE: self.task_queue},
                 search_attributes=launch.search_attributes,
                 static_summary=launch.summary,
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE
-                if reuse
-                else WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_reuse_policy=policy,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 rpc_timeout=RPC,
             )
+            self._line.learn(run_id, started.first_execution_run_id or "")
             return Started(run_id=run_id, created=True)
 
         return await patiently(run_id, send, seconds=self.patience)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import Final
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import wire
-from abeyance.histories.described import ENDINGS
+from abeyance.errors import Unreadable
+from abeyance.histories.described import ENDINGS, decoded
 from abeyance.histories.runlog import CLOSING
 from abeyance.runs.line import Line
 from abeyance.storage.converter import of_run
@@ -77,7 +78,10 @@ async def _status(line: Line, run_id: str, event: HistoryEvent) -> str | None:
             return None
     if wire.MEMO_SUMMARY not in memo.fields:
         return None
-    summary: Any
     converter = of_run(line.temporal.data_converter, run_id)
-    (summary,) = await converter.decode([memo.fields[wire.MEMO_SUMMARY]])
+    try:
+        summary = await decoded(converter, memo.fields[wire.MEMO_SUMMARY])
+    except Unreadable:
+        # Whoever waits sees at the end of their time where the run is.
+        return None
     return str(summary["status"])

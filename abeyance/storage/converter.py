@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Never
 
+from google.protobuf.message import DecodeError
 from pydantic import ValidationError
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
@@ -26,31 +27,49 @@ from temporalio.converter import (
     DefaultFailureConverterWithEncodedAttributes,
     EncodingPayloadConverter,
     ExternalStorage,
+    PayloadCodec,
+    SerializationContext,
     StorageDriver,
     StorageDriverClaim,
     StorageDriverRetrieveContext,
     StorageDriverStoreContext,
     StorageDriverWorkflowInfo,
+    WithSerializationContext,
     WorkflowSerializationContext,
 )
+from temporalio.converter import PayloadConverter as SdkPayloadConverter
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
-from abeyance.errors import Code, Unavailable
-from abeyance.keyring import Keyring, NotSealed
+from abeyance.errors import Code, SettingsError, Unavailable
+from abeyance.keyring import Keyring, NotSealed, WrongKey
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, FolderBlobs
 from abeyance.storage.encryption import ENCODING, REFUSED, STAMP, Encryption, opened, refused
 from abeyance.storage.location import blobs_at
 
+UNREADABLE: Final = (
+    Unavailable,
+    SettingsError,
+    # A large value that is kept in storage where there is none, a form that nobody knows, a value that is
+    # none.
+    RuntimeError,
+    KeyError,
+    ValueError,
+    DecodeError,
+)
+"""What reading a payload raises: the key or the storage is not there, or it is damaged."""
+
 _DRIVER: Final = "abeyance"
 _REFERENCE: Final = "ref"
 _SEALED: Final = "sealed"
 """Where a claim has its reference if that is encrypted, in base64."""
+_WHY: Final = "unreadable-because"
+"""Where a payload that was passed on unread says why."""
 
 
 class _Undecrypted(EncodingPayloadConverter):
-    """Meets what is encrypted where encryption is off, and says which key it takes."""
+    """Meets what is encrypted where encryption is off, or was passed on unread, and says why."""
 
     @property
     def encoding(self) -> str:
@@ -60,6 +79,8 @@ class _Undecrypted(EncodingPayloadConverter):
         return None
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Never:  # noqa: ARG002
+        if _WHY in payload.metadata:
+            raise WrongKey(payload.metadata[_WHY].decode())
         opened(payload, Keyring({}))
         raise AssertionError("an empty keyring opens nothing")
 
@@ -90,6 +111,52 @@ class NotTaken(NotSealed, ApplicationError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def is_unread(payload: Payload) -> bool:
+    """Whether a payload has come through the codec as it was sent, so that nobody here can read it."""
+    return payload.metadata.get("encoding") == ENCODING.encode()
+
+
+class PassingOn(PayloadCodec, WithSerializationContext):
+    """Decodes as another codec does, and passes on what that cannot: whoever wants its value is told why.
+
+    For workflows. Whatever they are brought is decoded before they see any of it, and if that fails it is
+    brought again, for ever, also where it is a signal that nobody can read.
+    """
+
+    def __init__(self, codec: PayloadCodec) -> None:
+        self.codec: Final = codec
+
+    def with_context(self, context: SerializationContext) -> PassingOn:
+        if not isinstance(self.codec, WithSerializationContext):
+            return self
+        return PassingOn(self.codec.with_context(context))
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return await self.codec.encode(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [await self._decoded(payload) for payload in payloads]
+
+    async def _decoded(self, payload: Payload) -> Payload:
+        try:
+            (found,) = await self.codec.decode([payload])
+        except UNREADABLE as error:
+            marked = {"encoding": ENCODING.encode(), _WHY: str(error).encode()}
+            return Payload(metadata=marked, data=payload.data)
+        return found
+
+
+class FailureConverter(DefaultFailureConverterWithEncodedAttributes):
+    """The conversion of failures with encrypted texts. The SDK's own leaves out what it cannot read."""
+
+    def from_failure(
+        self, failure: Failure, payload_converter: SdkPayloadConverter
+    ) -> BaseException:
+        if failure.HasField("encoded_attributes"):
+            payload_converter.from_payloads([failure.encoded_attributes])
+        return super().from_failure(failure, payload_converter)
 
 
 _CONVERTERS: Final = (*PydanticPayloadConverter().converters.values(), _Undecrypted(), _Refused())
@@ -237,7 +304,7 @@ def data_converter(
     return DataConverter(
         payload_converter_class=SealedPayloadConverter if is_required else PayloadConverter,
         payload_codec=Encryption(keys, stored_from=kept_from, is_required=is_required),
-        failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
+        failure_converter_class=FailureConverter,
         external_storage=storage,
     )
 
@@ -249,7 +316,10 @@ def of_run(converter: DataConverter, run_id: str) -> DataConverter:
 
 def is_all_sealed(converter: DataConverter) -> bool:
     """Whether only what is sealed is taken."""
-    return isinstance(converter.payload_codec, Encryption) and converter.payload_codec.is_required
+    codec = converter.payload_codec
+    if isinstance(codec, PassingOn):
+        codec = codec.codec
+    return isinstance(codec, Encryption) and codec.is_required
 
 
 async def decode_message(
@@ -263,7 +333,7 @@ async def decode_message(
         if failure.HasField("encoded_attributes"):
             try:
                 (told,) = await converter.decode([failure.encoded_attributes])
-            except Unavailable as error:
+            except UNREADABLE as error:
                 if not forgiving:
                     raise
                 told = {"message": f"why is not known here: {error}"}

@@ -27,9 +27,7 @@ def lonely(temporal: TemporalClient) -> Site:
 
 def patient(site: Site) -> Site:
     """The same place, for those who know that the worker is there: it may be slow."""
-    other = Site(site.temporal, *site.graphs.values())
-    other.settings, other.client.task_queue = site.settings, site.client.task_queue
-    return other
+    return Site(site.temporal, *site.graphs.values(), beside=site)
 
 
 async def test_a_worker_away_leaves_reads_and_control_and_refuses_answers(

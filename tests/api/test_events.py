@@ -146,7 +146,7 @@ async def test_a_reader_who_leaves_gives_up_their_place(api: Api) -> None:
 
 async def test_a_quiet_stream_shows_that_it_lives(api: Api, site: Site) -> None:
     run_id, _ = await api.waiting("gated")
-    feed = Feed(site.temporal)
+    feed = Feed(site.temporal, site.settings.task_queue)
     seen: list[str] = []
     stream = EventStream(await feed.opened(run_id, None), heartbeat=0.05)
     async with asyncio.timeout(30):
@@ -225,7 +225,7 @@ async def test_a_viewer_who_does_not_read_is_dropped_while_the_others_go_on(
     app = app_for(site)
     async with site.worker(), served(app) as api:
         link = Link(site.client)
-        link._feed = Feed(temporal, kept=40)
+        link._feed = Feed(temporal, site.settings.task_queue, kept=40)
         app.state.backend = replace(app.state.backend, link=link)
         run_id, _ = await api.waiting("gated")
         # What lies between the two takes a few events only, so that not to read is to be behind.

@@ -24,6 +24,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from abeyance.runs.listing import OPEN_RUNS, Listing, Place
 
+QUEUE = "its-own"
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -45,7 +46,8 @@ class Visibility:
         self.rows = []
         for number, start in enumerate(self.starts):
             row = WorkflowExecutionInfo(
-                execution=WorkflowExecution(workflow_id=f"run-{number}", run_id=f"{number:08}")
+                execution=WorkflowExecution(workflow_id=f"run-{number}", run_id=f"{number:08}"),
+                task_queue=QUEUE,
             )
             row.start_time.FromDatetime(start)
             self.rows.append(row)
@@ -97,7 +99,7 @@ def spread(count: int, apart: timedelta) -> list[datetime]:
 
 async def read(store: Visibility, *, wanted: int, is_open: bool) -> list[str]:
     """All runs, as they come page by page."""
-    listing = Listing(store, patience=1)  # type: ignore[arg-type] # what it needs of a client
+    listing = Listing(store, QUEUE, patience=1)  # type: ignore[arg-type] # what it needs of a client
     ask = listing.open_rows if is_open else listing.rows
     found: list[str] = []
     before: Place | None = None
@@ -133,7 +135,7 @@ async def test_every_run_is_listed_once_and_newest_first_whatever_the_store_sort
 
 async def test_a_page_of_the_open_runs_takes_one_call_however_many_there_are() -> None:
     store = Visibility(spread(3_000, timedelta(milliseconds=10)))
-    listing = Listing(store, patience=1)  # type: ignore[arg-type] # what it needs of a client
+    listing = Listing(store, QUEUE, patience=1)  # type: ignore[arg-type] # what it needs of a client
 
     rows, is_end = await listing.open_rows(OPEN_RUNS, None, 50)
     after_one = store.calls
@@ -150,7 +152,7 @@ async def test_a_page_of_the_open_runs_takes_one_call_however_many_there_are() -
 )
 async def test_a_page_of_all_runs_takes_few_calls_however_they_are_spread(apart: timedelta) -> None:
     store = Visibility(spread(3_000, apart))
-    listing = Listing(store, patience=1)  # type: ignore[arg-type] # what it needs of a client
+    listing = Listing(store, QUEUE, patience=1)  # type: ignore[arg-type] # what it needs of a client
 
     rows, _ = await listing.rows(OPEN_RUNS, None, 50)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from sample_graphs import gated
-from stack import Api, new_id, problem
+from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site, eventually
 from temporalio import workflow
 from temporalio.api.workflowservice.v1 import (
@@ -178,7 +178,9 @@ async def test_a_run_that_is_natively_paused_under_a_read_cannot_be_asked(
 ) -> None:
     async with natively_paused(api, site) as (run_id, _):
         with pytest.raises(Unavailable, match="paused through Temporal"):
-            await Line(site.temporal, patience=10).query(run_id, "view", wire.RunView)
+            await Line(site.temporal, site.settings.task_queue, patience=10).query(
+                run_id, "view", wire.RunView
+            )
 
 
 async def test_a_terminated_run_is_a_cancelled_one_wherever_it_is_seen(
@@ -223,24 +225,28 @@ async def started_around(site: Site, values: dict[str, Any], **options: Any) -> 
 
 
 async def test_a_run_that_timed_out_in_temporal_is_a_failed_one_wherever_it_is_seen(
-    api: Api, site: Site
+    site: Site,
 ) -> None:
-    run_id, talk = await started_around(
-        site, {}, task_queue="nobody", execution_timeout=timedelta(seconds=1)
-    )
+    # Without a worker.
+    place = Site(site.temporal, gated())
+    queue = place.settings.task_queue
+    async with served(app_for(place)) as api:
+        run_id, talk = await started_around(
+            place, {}, task_queue=queue, execution_timeout=timedelta(seconds=1)
+        )
 
-    assert await outcome(api, run_id, talk, "failed") == "timed out in Temporal"
+        assert await outcome(api, run_id, talk, "failed") == "timed out in Temporal"
 
 
 # What the SDK leaves behind of a workflow whose beginning fails.
 @pytest.mark.filterwarnings("ignore:coroutine '_WorkflowInstanceImpl:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_run_that_was_started_around_us_with_what_is_no_json_fails_and_says_why(
-    api: Api, site: Site
+    site: Site,
 ) -> None:
     # With a worker of its own, so that nothing of it is left when the test is over.
     place = Site(site.temporal, gated())
-    async with place.worker():
+    async with place.worker(), served(app_for(place)) as api:
         run_id, talk = await started_around(
             place, {"amount": math.nan}, task_queue=place.settings.task_queue
         )

@@ -16,9 +16,9 @@ from abeyance import START, Context, Fatal, Graph, wire
 from abeyance.histories.feed import Feed
 
 
-async def told(temporal: TemporalClient, run_id: str) -> list[wire.Event]:
+async def told(site: Site, run_id: str) -> list[wire.Event]:
     """All events so far."""
-    events, _ = await Feed(temporal).page(run_id, None, 10_000)
+    events, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 10_000)
     return events
 
 
@@ -39,7 +39,7 @@ async def test_a_run_with_a_question_is_told_from_its_start_to_its_end(
         view = await site.until(run_id, "awaiting-input")
         await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
         ended = await site.ended(run_id)
-    events = await told(temporal, run_id)
+    events = await told(site, run_id)
 
     assert lines(events) == [
         "run.started",
@@ -94,7 +94,7 @@ async def test_visits_in_local_activities_are_told_and_route_decisions_are_not(
             for event in (await site.history(run_id)).events
             if event.HasField("marker_recorded_event_attributes")
         ]
-    events = await told(temporal, run_id)
+    events = await told(site, run_id)
 
     assert len(names) == 2
     assert b"routed.ask.route" in names[0]
@@ -122,7 +122,7 @@ async def test_a_node_that_fails_is_told_with_its_code_and_so_is_the_run(
         async with site.worker():
             run_id = await site.start()
             await site.ended(run_id)
-        events = await told(temporal, run_id)
+        events = await told(site, run_id)
 
         assert lines(events)[1:] == [
             "node.started node:bad",
@@ -145,7 +145,7 @@ async def test_a_node_that_takes_too_long_is_told_as_failed_and_so_is_its_run(
         await eventually(lambda: held.started)
         ended = await site.ended(run_id)
         held.release.set()
-    events = await told(temporal, run_id)
+    events = await told(site, run_id)
 
     assert ended.status == "failed"
     (failed,) = (event for event in events if event.type == "node.failed")
@@ -177,7 +177,7 @@ async def test_a_visit_that_a_pause_stops_is_told_to_stop_and_to_start_again(
         await eventually(lambda: held.started > 1)
         await site.client.cancel(run_id, wire.Cancel(actor="dan", reason="enough"))
         await site.ended(run_id)
-    events = await told(temporal, run_id)
+    events = await told(site, run_id)
 
     assert lines(events) == [
         "run.started",
@@ -207,7 +207,7 @@ async def test_messages_are_told_and_what_became_of_them(temporal: TemporalClien
         soon = wire.EditDeadline(interrupt_id=asked.id, timeout=0.1, principal=ANYBODY)
         await site.client.edit_deadline(run_id, soon)
         await site.ended(run_id)
-    events = await told(temporal, run_id)
+    events = await told(site, run_id)
 
     (queued,) = (event for event in events if event.type == "message.queued")
     assert (queued.actor, queued.data["message_id"]) == ("bea", "m1")
@@ -251,7 +251,7 @@ async def test_a_history_whose_payloads_are_encoded_is_told_all_the_same(
         async with place.worker():
             run_id = await place.start()
             await place.ended(run_id)
-        types = [event.type for event in await told(encoded, run_id)]
+        types = [event.type for event in await told(place, run_id)]
 
         assert types == [
             "run.started",

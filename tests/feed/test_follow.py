@@ -62,7 +62,7 @@ async def test_an_ended_run_is_read_again_from_any_of_its_events_over_its_hand_o
         run_id = await site.start(limits=SMALL)
         await site.ended(run_id)
         assert await is_rotated(temporal, run_id)
-    feed = Feed(temporal)
+    feed = Feed(temporal, site.settings.task_queue)
     events = await followed(feed, run_id)
     ids = [event.id for event in events]
 
@@ -81,7 +81,7 @@ async def test_pages_of_any_size_put_together_are_the_whole(temporal: TemporalCl
     site = Site(temporal, gates(3))
     async with site.worker():
         run_id = await rotated(site)
-        feed = Feed(temporal)
+        feed = Feed(temporal, site.settings.task_queue)
         events = await whole(feed, run_id)
         for size in (1, 2, 7, len(events), 100):
             read: list[wire.Event] = []
@@ -108,7 +108,7 @@ async def test_a_reader_who_reconnects_after_every_event_misses_and_repeats_noth
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(4))
-    feed = Feed(temporal)
+    feed = Feed(temporal, site.settings.task_queue)
 
     async def reconnecting(run_id: str) -> list[wire.Event]:
         read: list[wire.Event] = []
@@ -140,7 +140,7 @@ async def test_what_is_to_come_is_told_when_it_comes_and_the_last_event_is_the_e
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        events = await Feed(temporal).opened(run_id, None)
+        events = await Feed(temporal, site.settings.task_queue).opened(run_id, None)
         before = [await asyncio.wait_for(anext(events), 30) for _ in range(5)]
         coming = asyncio.create_task(anext(events))
         await asyncio.wait({coming}, timeout=0.3)
@@ -159,7 +159,7 @@ async def test_a_start_is_told_at_once_while_the_node_still_runs(temporal: Tempo
     site = Site(temporal, held.graph)
     async with site.worker():
         run_id = await site.start()
-        events = Feed(temporal).follow(run_id, None)
+        events = Feed(temporal, site.settings.task_queue).follow(run_id, None)
         types = [(await asyncio.wait_for(anext(events), 30)).type for _ in range(2)]
         assert types == ["run.started", "node.started"]
         held.release.set()
@@ -174,7 +174,7 @@ async def test_what_no_run_or_no_cursor_is_gets_refused_before_the_first_event(
         "Another", id="not-a-run-of-ours", task_queue="nobody-serves-this"
     )
     run_id, other = await site.start(), await site.start()
-    feed = Feed(temporal)
+    feed = Feed(temporal, site.settings.task_queue)
     (mine,) = await whole(feed, run_id)
     expected = [
         ("nobody", None, "unknown_run", "nobody"),
@@ -201,7 +201,7 @@ async def test_a_cursor_whose_history_is_no_longer_kept_is_refused_with_the_olde
         # Something that is told in the newest history.
         await site.client.pause(run_id)
         first = await first_execution(temporal, run_id)
-        before = await whole(Feed(temporal), run_id)
+        before = await whole(Feed(temporal, site.settings.task_queue), run_id)
         await temporal.workflow_service.delete_workflow_execution(
             DeleteWorkflowExecutionRequest(
                 namespace=temporal.namespace,
@@ -211,17 +211,19 @@ async def test_a_cursor_whose_history_is_no_longer_kept_is_refused_with_the_olde
 
         async def refused() -> Any:
             try:
-                await Feed(temporal).page(run_id, before[0].id, 1)
+                await Feed(temporal, site.settings.task_queue).page(run_id, before[0].id, 1)
             except Refusal as refusal:
                 return refusal
             return None
 
         gone = await eventually(refused)
         with pytest.raises(Refusal, match="no longer kept") as opened:
-            await Feed(temporal).opened(run_id, before[0].id)
-        kept, _ = await Feed(temporal).page(run_id, gone.details["oldest"], 1_000)
-        rest = await whole(Feed(temporal), run_id)
-        follower = Feed(temporal).follow(run_id, gone.details["oldest"])
+            await Feed(temporal, site.settings.task_queue).opened(run_id, before[0].id)
+        kept, _ = await Feed(temporal, site.settings.task_queue).page(
+            run_id, gone.details["oldest"], 1_000
+        )
+        rest = await whole(Feed(temporal, site.settings.task_queue), run_id)
+        follower = Feed(temporal, site.settings.task_queue).follow(run_id, gone.details["oldest"])
         assert await asyncio.wait_for(anext(follower), 30) == kept[0]
         await follower.aclose()
 
@@ -234,7 +236,7 @@ async def test_an_id_that_is_used_again_is_another_feed_and_old_cursors_end_with
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(1))
-    feed = Feed(temporal)
+    feed = Feed(temporal, site.settings.task_queue)
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
@@ -257,7 +259,7 @@ async def test_reading_needs_no_worker_and_leaves_no_trace(temporal: TemporalCli
     # No worker ever sees this run, so nothing but a reader could add to its history.
     run_id = await site.start()
     before = list((await site.history(run_id)).events)
-    feed = Feed(temporal)
+    feed = Feed(temporal, site.settings.task_queue)
     followers = [feed.follow(run_id, None) for _ in range(20)]
     read = await asyncio.gather(*(anext(events) for events in followers))
     coming = [asyncio.create_task(anext(events)) for events in followers]

@@ -61,14 +61,14 @@ async def test_a_run_that_is_terminated_ends_as_cancelled(temporal: TemporalClie
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        following = asyncio.create_task(followed(Feed(temporal), run_id))
+        following = asyncio.create_task(followed(Feed(temporal, site.settings.task_queue), run_id))
         await temporal.get_workflow_handle(run_id).terminate(reason="enough")
         live = await asyncio.wait_for(following, 30)
 
     assert ends(live) == ["run.cancelled"]
     assert live[-1].actor == "temporal"
     assert live[-1].data == {"reason": "terminated through Temporal: enough"}
-    assert await followed(Feed(temporal), run_id) == live
+    assert await followed(Feed(temporal, site.settings.task_queue), run_id) == live
 
 
 async def test_a_run_that_is_cancelled_natively_ends_with_what_it_left_in_its_memo(
@@ -80,7 +80,7 @@ async def test_a_run_that_is_cancelled_natively_ends_with_what_it_left_in_its_me
         await site.until(run_id, "awaiting-input")
         await temporal.get_workflow_handle(run_id).cancel(reason="wrong customer")
         ended = await site.ended(run_id)
-        events = await followed(Feed(temporal), run_id)
+        events = await followed(Feed(temporal, site.settings.task_queue), run_id)
 
     assert ends(events) == ["run.cancelled"]
     assert (events[-1].actor, events[-1].data["reason"]) == ("temporal", ended.reason)
@@ -106,7 +106,9 @@ async def test_a_run_that_timed_out_in_temporal_ends_as_failed(temporal: Tempora
         task_queue=site.settings.task_queue,
         execution_timeout=timedelta(seconds=1),
     )
-    events = await asyncio.wait_for(followed(Feed(temporal), "timed-out"), 30)
+    events = await asyncio.wait_for(
+        followed(Feed(temporal, site.settings.task_queue), "timed-out"), 30
+    )
 
     assert [event.type for event in events] == ["run.started", "run.failed"]
     assert events[-1].data == {"reason": "timed out in Temporal", "code": None, "message": None}
@@ -116,7 +118,7 @@ async def test_a_follower_of_a_run_that_is_reset_goes_on_with_what_replaced_it(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(1))
-    feed = Feed(temporal)
+    feed = Feed(temporal, site.settings.task_queue)
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
@@ -140,9 +142,11 @@ async def test_a_follower_of_a_run_that_is_reset_goes_on_with_what_replaced_it(
     ]
     ids = [event.id for event in events]
     assert ids == sorted(set(ids))
-    assert await followed(Feed(temporal), run_id) == events
+    assert await followed(Feed(temporal, site.settings.task_queue), run_id) == events
     for number, id_ in enumerate(ids, 1):
-        assert await followed(Feed(temporal), run_id, id_) == events[number:]
+        assert (
+            await followed(Feed(temporal, site.settings.task_queue), run_id, id_) == events[number:]
+        )
 
 
 async def test_what_a_reset_leaves_as_it_was_is_not_told_again(temporal: TemporalClient) -> None:
@@ -150,7 +154,7 @@ async def test_what_a_reset_leaves_as_it_was_is_not_told_again(temporal: Tempora
     async with site.worker():
         run_id = await site.start()
         await site.ended(run_id)
-        first = await followed(Feed(temporal), run_id)
+        first = await followed(Feed(temporal, site.settings.task_queue), run_id)
         history = (await site.history(run_id)).events
         *_, last = (
             event.event_id
@@ -160,7 +164,7 @@ async def test_what_a_reset_leaves_as_it_was_is_not_told_again(temporal: Tempora
         for _ in range(3):
             await reset(temporal, run_id, await newest(temporal, run_id), last)
             await site.ended(run_id)
-        everything = await followed(Feed(temporal), run_id)
+        everything = await followed(Feed(temporal, site.settings.task_queue), run_id)
 
     assert [event.type for event in everything] == [event.type for event in first]
     assert everything[:-1] == first[:-1]
@@ -174,10 +178,10 @@ async def test_a_run_that_had_ended_and_was_reset_ends_once_more_and_only_then(
     async with site.worker():
         run_id = await site.start()
         await site.ended(run_id)
-        first = await followed(Feed(temporal), run_id)
+        first = await followed(Feed(temporal, site.settings.task_queue), run_id)
         await reset(temporal, run_id, await newest(temporal, run_id))
-        again = await followed(Feed(temporal), run_id, first[-1].id)
-        everything = await followed(Feed(temporal), run_id)
+        again = await followed(Feed(temporal, site.settings.task_queue), run_id, first[-1].id)
+        everything = await followed(Feed(temporal, site.settings.task_queue), run_id)
 
     assert ends(first) == ["run.completed"]
     assert [event.type for event in again] == ["node.started", "node.finished", "run.completed"]
@@ -188,7 +192,7 @@ async def test_a_reset_to_before_a_hand_over_is_followed_and_cursors_still_grow(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(2))
-    feed = Feed(temporal)
+    feed = Feed(temporal, site.settings.task_queue)
     async with site.worker():
         run_id = await site.start(limits=Limits(continue_as_new_after=10))
         await site.until(run_id, "awaiting-input")
@@ -207,4 +211,7 @@ async def test_a_reset_to_before_a_hand_over_is_followed_and_cursors_still_grow(
     ids = [event.id for event in (*before, *after)]
     assert ids == sorted(set(ids))
     assert ends([*before, *after]) == ["run.completed"]
-    assert await followed(Feed(temporal), run_id, before[0].id) == [*before[1:], *after]
+    assert await followed(Feed(temporal, site.settings.task_queue), run_id, before[0].id) == [
+        *before[1:],
+        *after,
+    ]

@@ -18,7 +18,7 @@ from abeyance.histories.feed import Feed
 async def test_two_hundred_followers_share_one_long_poll(temporal: TemporalClient) -> None:
     site = Site(temporal, gates(20))
     client, counter = counted(temporal)
-    feed = Feed(client)
+    feed = Feed(client, site.settings.task_queue)
 
     async def follow(run_id: str) -> list[str]:
         return [event.id async for event in feed.follow(run_id, None)]
@@ -34,7 +34,7 @@ async def test_two_hundred_followers_share_one_long_poll(temporal: TemporalClien
             await site.client.respond(run_id, {entry.id: True}, principal=ANYBODY)
         await site.ended(run_id)
         read = await asyncio.wait_for(asyncio.gather(*followers), 20)
-        events, _ = await Feed(temporal).page(run_id, None, 1_000)
+        events, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
 
     assert len(events) > 80
     assert read == [[event.id for event in events]] * 200
@@ -52,7 +52,7 @@ async def test_followers_from_anywhere_in_a_long_history_share_its_reading_too(
     graph.edge("n79", "ask")
     site = Site(temporal, graph)
     client, counter = counted(temporal)
-    feed = Feed(client)
+    feed = Feed(client, site.settings.task_queue)
 
     async def follow(run_id: str, after: str | None) -> list[wire.Event]:
         return [event async for event in feed.follow(run_id, after)]
@@ -60,7 +60,7 @@ async def test_followers_from_anywhere_in_a_long_history_share_its_reading_too(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        past, _ = await Feed(temporal).page(run_id, None, 1_000)
+        past, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
         assert len(past) == 163
         places = [None, *(event.id for event in past[::2])]
         followers = [asyncio.create_task(follow(run_id, place)) for place in places]
@@ -71,7 +71,7 @@ async def test_followers_from_anywhere_in_a_long_history_share_its_reading_too(
         await site.client.respond(run_id, response=1, principal=ANYBODY)
         await site.ended(run_id)
         read = await asyncio.wait_for(asyncio.gather(*followers), 20)
-        everything, _ = await Feed(temporal).page(run_id, None, 1_000)
+        everything, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
 
     assert to_join < 6
     assert len(everything) > len(past)
@@ -86,7 +86,7 @@ async def test_a_reader_who_has_heard_of_more_than_the_tail_hears_none_of_it_twi
 ) -> None:
     site = Site(temporal, gates(1))
     client, counter = counted(temporal)
-    feed = Feed(client)
+    feed = Feed(client, site.settings.task_queue)
 
     async def follow(run_id: str, after: str) -> list[str]:
         return [event.type async for event in feed.follow(run_id, after)]
@@ -99,7 +99,9 @@ async def test_a_reader_who_has_heard_of_more_than_the_tail_hears_none_of_it_twi
         counter.lets_through.clear()
         await site.client.pause(run_id)
         # Through another process, say.
-        (paused,), _ = await Feed(temporal).page(run_id, before[-1].id, 10)
+        (paused,), _ = await Feed(temporal, site.settings.task_queue).page(
+            run_id, before[-1].id, 10
+        )
         ahead = asyncio.create_task(follow(run_id, paused.id))
         level = asyncio.create_task(follow(run_id, before[-1].id))
         await site.client.resume(run_id)
@@ -119,7 +121,7 @@ async def test_a_tail_stops_with_its_last_follower_and_leaves_no_task(
 ) -> None:
     site = Site(temporal, gates(1))
     client, counter = counted(temporal)
-    feed = Feed(client)
+    feed = Feed(client, site.settings.task_queue)
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
@@ -154,7 +156,10 @@ async def test_of_more_than_a_tail_keeps_only_who_does_not_read_loses_their_plac
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gates(30))
-    feed, idle = Feed(temporal, kept=20), Feed(temporal, kept=20)
+    feed, idle = (
+        Feed(temporal, site.settings.task_queue, kept=20),
+        Feed(temporal, site.settings.task_queue, kept=20),
+    )
 
     async def follow(run_id: str) -> list[wire.Event]:
         return [event async for event in feed.follow(run_id, None)]
@@ -189,7 +194,7 @@ async def test_of_more_than_a_tail_keeps_only_who_does_not_read_loses_their_plac
 
 async def test_no_more_runs_are_followed_at_a_time_than_may_be(temporal: TemporalClient) -> None:
     site = Site(temporal, gates(1))
-    feed = Feed(temporal, most_tails=2)
+    feed = Feed(temporal, site.settings.task_queue, most_tails=2)
     async with site.worker():
         ids = [await site.start() for _ in range(4)]
         for run_id in ids:

@@ -32,6 +32,7 @@ from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, SettingsError
 from abeyance.histories.feed import Feed
 from abeyance.keyring import NotSealed
+from abeyance.runid import conversation_workflow_id
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.storage.converter import of_run
@@ -114,7 +115,7 @@ async def question(site: Site, run_id: str, node: str) -> wire.InterruptView:
 
 
 async def told(site: Site, run_id: str, type_: str) -> list[wire.Event]:
-    events = (await Feed(site.temporal).page(run_id, None, 1_000))[0]
+    events = (await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000))[0]
     return [event for event in events if event.type == type_]
 
 
@@ -220,8 +221,9 @@ async def test_a_plain_start_fails_and_runs_nothing_and_its_memo_is_not_believed
         await handle.result()
     events = await intruder.events("forged")
     assert not any(event.HasField("activity_task_scheduled_event_attributes") for event in events)
-    with pytest.raises(NotSealed, match="ABEYANCE_ENCRYPTION_REQUIRED"):
-        await site.client.view("forged")
+    view = await site.client.view("forged")
+    assert (view.status, view.degraded, view.interrupts) == ("failed", True, [])
+    assert "ABEYANCE_ENCRYPTION_REQUIRED" in str(view.blocked)
 
 
 async def test_a_start_of_which_only_a_part_is_sealed_fails_too(
@@ -385,7 +387,7 @@ async def test_whoever_has_the_keys_and_not_the_setting_is_told_so_by_the_run(
 ) -> None:
     run_id, _ = await asking(site)
     lax = sealed.model_copy(update={"encryption_required": False})
-    other = Site(connected(temporal, lax), paying())
+    other = Site(connected(temporal, lax), paying(), beside=site)
 
     with pytest.raises(Refusal, match="ABEYANCE_ENCRYPTION_REQUIRED") as caught:
         await other.client.respond(run_id, response="yes", principal=ANYBODY)
@@ -550,8 +552,7 @@ async def test_keys_are_rotated_while_a_run_waits(temporal: TemporalClient) -> N
     async with before.worker():
         run_id, _ = await asking(before)
     rotated = Settings(encryption_keys=f"{new},{old}", encryption_required=True)
-    site = Site(connected(temporal, rotated), paying())
-    site.settings = before.settings
+    site = Site(connected(temporal, rotated), paying(), beside=before)
     async with site.worker():
         assert await paid(site, run_id) == ["check yes", "confirm yes", "PAID 101"]
 
@@ -606,7 +607,7 @@ async def test_conversations_go_on_and_take_nothing_that_is_plain(
     run_id, _ = await asking(site, conversation_id="talk")
     assert await site.client.conversation_runs("talk") == [run_id]
     error = await intruder.update(
-        "conversation:talk",
+        conversation_workflow_id(site.settings.task_queue, "talk"),
         "claim",
         {"run_id": "x", "session_type": "agent", "token": "t", "allow_concurrent": True},
     )

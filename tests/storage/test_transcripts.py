@@ -44,6 +44,11 @@ async def test_a_transcript_is_read_with_the_key_alone_also_where_no_worker_is_u
     other = f"first:{base64.b64encode(os.urandom(32)).decode()}"
     strange = Settings(storage=str(tmp_path), encryption_keys=other)
     transcript.forget()
-    stranger = Client(connection, patience=2.0, blobs=ConfiguredBlobs(strange))
+    stranger = Client(
+        connection,
+        task_queue=site.settings.task_queue,
+        patience=2.0,
+        blobs=ConfiguredBlobs(strange),
+    )
     with pytest.raises(Unavailable, match="first"):
         await stranger.transcript(run_id)

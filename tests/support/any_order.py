@@ -359,7 +359,7 @@ class Program:
     async def _compare(self, run_id: str) -> None:
         """Hold what Temporal knows of the run against what it says, if nothing moved meanwhile."""
         view = await self.site.client.view(run_id)
-        described = await describe(self.site.temporal, run_id, RPC)
+        described = await describe(self.site.temporal, self.site.settings.task_queue, run_id, RPC)
         is_at_rest = view.status in ("awaiting-input", "paused") and not view.degraded
         if is_at_rest and await self.site.client.view(run_id) == view:
             attributes = decode_search_attributes(described._info.search_attributes)

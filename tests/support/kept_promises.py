@@ -77,7 +77,9 @@ async def kept(program: Program, view: wire.RunView) -> None:
             await replay(history)
     if program.conversation is not None:
         await site.replays_conversation(program.conversation)
-    events, cursor = await Feed(site.temporal).page(run_id, None, 1_000_000)
+    events, cursor = await Feed(site.temporal, site.settings.task_queue).page(
+        run_id, None, 1_000_000
+    )
     assert cursor is None, "the feed of an ended run has an end"
     assert all(a.id < b.id for a, b in pairwise(events))
     messages_are_delivered_or_reported(program, view, events)
@@ -85,7 +87,7 @@ async def kept(program: Program, view: wire.RunView) -> None:
     controls_alternate(events)
     visits_end(events)
     described = await site.temporal.get_workflow_handle(run_id).describe()
-    memo = (await describe(site.temporal, run_id, RPC)).memo
+    memo = (await describe(site.temporal, site.settings.task_queue, run_id, RPC)).memo
     statuses_agree(view, events, described, memo)
 
 

@@ -81,7 +81,11 @@ async def skipping_server() -> AsyncIterator[WorkflowEnvironment]:
 
 
 class Site:
-    """One task queue of its own, with a client for it and a worker that can come and go."""
+    """A deployment: a task queue of its own, or that of another site `beside` it, with a client for it
+    and a worker that can come and go.
+    """
+
+    settings: Settings
 
     def __init__(
         self,
@@ -89,12 +93,14 @@ class Site:
         *graphs: Graph,
         patience: float = 30.0,
         blobs: Blobs | None = None,
+        beside: Site | None = None,
     ) -> None:
         self.temporal = temporal
         # Of the site and not of a worker: workers come and go.
         self.blobs = MemoryBlobs() if blobs is None else blobs
         self.graphs = {graph.name: graph for graph in graphs}
-        self.settings = Settings(task_queue=f"test-{uuid.uuid4().hex[:12]}", shutdown_grace=0.2)
+        queue = f"test-{uuid.uuid4().hex[:12]}" if beside is None else beside.settings.task_queue
+        self.settings = Settings(task_queue=queue, shutdown_grace=0.2)
         self.client = Client(
             temporal, task_queue=self.settings.task_queue, patience=patience, blobs=self.blobs
         )
@@ -137,9 +143,13 @@ class Site:
         """Replay the run's newest history on today's code; raises if the code would do otherwise."""
         await replay(await self.history(run_id))
 
+    def conversation_workflow(self, conversation_id: str) -> str:
+        """The id of the workflow of a conversation."""
+        return conversation_workflow_id(self.settings.task_queue, conversation_id)
+
     async def replays_conversation(self, conversation_id: str) -> None:
         """The same for the workflow of a conversation."""
-        await self.replays(conversation_workflow_id(conversation_id))
+        await self.replays(self.conversation_workflow(conversation_id))
 
 
 async def replay(history: WorkflowHistory) -> None:

@@ -80,7 +80,9 @@ class Caller:
         return self.site.temporal.get_workflow_handle(self.run_id)
 
     async def is_natively_paused(self) -> bool:
-        described = await describe(self.site.temporal, self.run_id, RPC)
+        described = await describe(
+            self.site.temporal, self.site.settings.task_queue, self.run_id, RPC
+        )
         return described.status == PAUSED_NATIVELY
 
     async def signal(self, name: str, *arguments: Json) -> Said:

@@ -126,7 +126,7 @@ async def test_the_events_of_an_author_come_with_the_outcome(temporal: TemporalC
         await asks(site, run_id, "sure")
         await answer(site, run_id, sure="n")
         await site.ended(run_id)
-        events, _ = await Feed(temporal).page(run_id, None, 1_000)
+        events, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
         types = [event.type for event in events]
 
         assert types.count("interrupt.opened") == 2

@@ -218,7 +218,7 @@ async def test_every_end_tidies_up_and_reports_what_nobody_read(
         ended = await site.ended(run_id)
         result = await site.client.result(run_id)
         await site.replays(run_id)
-    told, _ = await Feed(temporal).page(run_id, None, 1_000)
+    told, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
 
     assert (ended.status, ended.reason) == (outcome, reason)
     worked = ["worked"] if outcome == "completed" else []

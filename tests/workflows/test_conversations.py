@@ -17,7 +17,6 @@ from abeyance import wire
 from abeyance.core.conversation import Claim
 from abeyance.errors import Code, Refusal
 from abeyance.parallel import each
-from abeyance.runid import conversation_workflow_id
 from abeyance.runs import conversations
 
 
@@ -144,7 +143,7 @@ async def test_the_same_start_again_is_the_same_run_and_leaves_no_claim(
         again = await site.client.start(
             site.graphs["gated"], {}, run_id=run_id, conversation_id=talk
         )
-        handle = temporal.get_workflow_handle(conversation_workflow_id(talk))
+        handle = temporal.get_workflow_handle(site.conversation_workflow(talk))
         claims = await handle.query("active", result_type=list[Claim])
 
         assert not again.created
@@ -175,7 +174,7 @@ async def test_a_run_that_is_cancelled_through_temporal_or_fails_leaves_its_conv
 ) -> None:
     site = Site(temporal, gated())
     talk = new_conversation()
-    handle = temporal.get_workflow_handle(conversation_workflow_id(talk))
+    handle = temporal.get_workflow_handle(site.conversation_workflow(talk))
     async with site.worker():
         run_id = await site.start(conversation_id=talk)
         await temporal.get_workflow_handle(run_id).cancel()
@@ -237,7 +236,7 @@ async def test_lists_of_runs_do_not_show_conversations(temporal: TemporalClient)
         assert await eventually(listed) == [run_id]
         found, _ = await site.client.runs()
         assert not any(view.run_id.startswith("conversation") for view in found)
-        gone = await refused(site.client.view(conversation_workflow_id(talk)))
+        gone = await refused(site.client.view(site.conversation_workflow(talk)))
         assert gone.code is Code.UNKNOWN_RUN
 
 
@@ -258,7 +257,7 @@ async def test_a_long_history_is_handed_over_with_the_claims_that_stand(
 ) -> None:
     site = Site(temporal, gated())
     talk = new_conversation()
-    handle = temporal.get_workflow_handle(conversation_workflow_id(talk))
+    handle = temporal.get_workflow_handle(site.conversation_workflow(talk))
     async with site.worker():
         run_id = await site.start(conversation_id=talk)
         first = (await handle.describe()).run_id
@@ -284,7 +283,7 @@ async def test_a_conversation_that_is_idle_ends_and_starts_anew(
     async with site.worker():
         with time_machine.with_time_skipping_disabled():
             run_id = await site.start(conversation_id=talk)
-            handle = site.temporal.get_workflow_handle(conversation_workflow_id(talk))
+            handle = site.temporal.get_workflow_handle(site.conversation_workflow(talk))
             await site.client.conversation_interrupt(talk)
             await site.ended(run_id)
             assert not await time_machine.fast_forward(handle, timedelta(minutes=11))

@@ -13,7 +13,6 @@ from temporalio.client import Client as TemporalClient
 from abeyance.core.conversation import Claim
 from abeyance.errors import Refusal
 from abeyance.histories.roster import roster
-from abeyance.runid import conversation_workflow_id
 from abeyance.temporal.patience import NotFound
 
 RPC = timedelta(seconds=5)
@@ -22,11 +21,11 @@ RPC = timedelta(seconds=5)
 async def test_history_and_workflow_agree_while_runs_come_and_go(temporal: TemporalClient) -> None:
     site = Site(temporal, gated(), chain(1))
     talk = f"conversation {uuid.uuid4().hex[:12]}"
-    conversation = temporal.get_workflow_handle(conversation_workflow_id(talk))
+    conversation = temporal.get_workflow_handle(site.conversation_workflow(talk))
 
     async def both() -> tuple[list[str], list[str]]:
         told = await conversation.query("active", result_type=list[Claim])
-        read = await roster(temporal, talk, RPC)
+        read = await roster(temporal, site.settings.task_queue, talk, RPC)
         assert [claim.token for claim in read] == [claim.token for claim in told]
         return [claim.run_id for claim in told], [claim.run_id for claim in read]
 
@@ -56,20 +55,22 @@ async def test_a_run_that_ended_without_a_worker_of_its_conversation_is_not_reac
         await site.until(run_id, "awaiting-input")
     await temporal.get_workflow_handle(run_id).terminate()
 
-    assert [claim.run_id for claim in await roster(temporal, talk, RPC)] == [run_id]
+    assert [
+        claim.run_id for claim in await roster(temporal, site.settings.task_queue, talk, RPC)
+    ] == [run_id]
     assert await site.client.conversation_interrupt(talk) == []
     # What was found void was given back, though nobody has carried that out.
-    assert await roster(temporal, talk, RPC) == ()
+    assert await roster(temporal, site.settings.task_queue, talk, RPC) == ()
 
 
 async def test_of_what_is_no_conversation_there_is_no_roster(temporal: TemporalClient) -> None:
     site = Site(temporal, gated(), patience=1.0)
     stranger = f"conversation {uuid.uuid4().hex[:12]}"
     await temporal.start_workflow(
-        "Stranger", id=conversation_workflow_id(stranger), task_queue=site.settings.task_queue
+        "Stranger", id=site.conversation_workflow(stranger), task_queue=site.settings.task_queue
     )
 
     with pytest.raises(NotFound):
-        await roster(temporal, stranger, RPC)
+        await roster(temporal, site.settings.task_queue, stranger, RPC)
     assert await site.client.conversation_runs(stranger) == []
     assert await site.client.conversation_runs(f"{stranger} none") == []

@@ -72,7 +72,11 @@ async def test_who_waits_for_the_end_asks_once_and_needs_no_worker(
     assert ended.status == "completed"
     assert ended.values["log"] == ["held", "cleanup completed"]
     assert ended.ended_at is not None
-    assert counter.calls == {"get_workflow_execution_history": 1}
+    # And whose run it is, as it has not seen that one before.
+    assert counter.calls == {
+        "describe_workflow_execution": 1,
+        "get_workflow_execution_history": 1,
+    }
 
 
 async def test_who_waits_for_a_gate_asks_the_run_only_when_it_is_there(

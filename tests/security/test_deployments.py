@@ -1,0 +1,484 @@
+"""Two deployments in one namespace: to each, the runs of the other are as if they were not there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from command_line import Terminal
+from rpc_counter import counted
+from sample_graphs import chain, gated
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import ANYBODY, Site, eventually, real_server
+from temporalio.client import Client as TemporalClient
+from temporalio.common import WorkflowIDReusePolicy
+
+from abeyance import Refusal, wire
+from abeyance.api.app import create_app
+from abeyance.client import Client
+from abeyance.core.state import Limits
+from abeyance.errors import Code
+from abeyance.histories.feed import Feed
+from abeyance.runs.inbox import InboxFilter
+from abeyance.runs.launch import Launch
+from abeyance.runs.listing import RunFilter
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+YES = {"approved": True}
+CAPABILITY = "refunds:approve"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """One of them: its runs, as Python and HTTP reach them."""
+
+    site: Site
+    api: Api
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        return self.api.http
+
+
+@dataclass(frozen=True, kw_only=True)
+class Two:
+    ours: Deployment
+    theirs: Deployment
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def temporal() -> AsyncIterator[TemporalClient]:
+    async with real_server() as client:
+        yield client
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def two(temporal: TemporalClient) -> AsyncIterator[Two]:
+    async with AsyncExitStack() as stack:
+
+        async def deployment() -> Deployment:
+            # Of the same graphs: nothing but the task queue tells one from the other.
+            site = Site(temporal, gated(capability=CAPABILITY), chain(1))
+            await stack.enter_async_context(site.worker())
+            return Deployment(site=site, api=await stack.enter_async_context(served(app_for(site))))
+
+        yield Two(ours=await deployment(), theirs=await deployment())
+
+
+async def waiting(place: Deployment, **fields: Any) -> tuple[str, str]:
+    """The ids of a run that awaits input, and of what it asks."""
+    run_id, (gate,) = await place.api.waiting("gated", {"amount": 250}, **fields)
+    return run_id, gate
+
+
+async def ended(place: Deployment, **fields: Any) -> str:
+    """The id of a run that has ended."""
+    run_id = await place.api.start("chain", {}, **fields)
+    await place.api.until(run_id, "completed")
+    return run_id
+
+
+async def length(place: Deployment, run_id: str) -> int:
+    return len((await place.site.history(run_id)).events)
+
+
+async def listed(place: Deployment, **wanted: Any) -> set[str]:
+    rows, _ = await place.site.client.runs(RunFilter(**wanted), limit=1_000)
+    return {row.run_id for row in rows}
+
+
+async def refused(work: Any) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        await work
+    return caught.value
+
+
+async def test_lists_and_the_inbox_show_each_deployment_its_own_runs_alone(two: Two) -> None:
+    talk = new_id("talk")
+    ours, gate = await waiting(two.ours, conversation_id=talk, labels={"team": "a"})
+    theirs, other = await waiting(two.theirs, conversation_id=talk, labels={"team": "a"})
+
+    async def shown(place: Deployment, path: str, name: str, **query: str) -> list[str]:
+        page = (await place.http.get(path, params=query)).json()
+        return [row[name] for row in page["items"]]
+
+    for place, run_id, asked in ((two.ours, ours, gate), (two.theirs, theirs, other)):
+
+        async def is_listed(place: Deployment = place, run_id: str = run_id) -> bool:
+            return run_id in await listed(place)
+
+        await eventually(is_listed)
+        for query in (
+            {"conversation_id": talk},
+            {"conversation_id": talk, "status": "awaiting-input"},
+            {"conversation_id": talk, "label": "team=a", "graph": "gated"},
+        ):
+            assert await shown(place, "/runs", "run_id", **query) == [run_id]
+        for query in ({}, {"capability": CAPABILITY}):
+            found = await shown(place, "/interrupts", "id", conversation_id=talk, **query)
+            assert found == [asked]
+        assert [run.run_id for run in await place.site.client.list_active()].count(run_id) == 1
+    everything = {run.run_id for run in await two.theirs.site.client.list_active()}
+    assert ours not in everything | await listed(two.theirs)
+    inbox, _ = await two.theirs.site.client.inbox(InboxFilter(), limit=1_000)
+    assert ours not in {entry.run_id for entry in inbox}
+
+
+READS = [
+    "/runs/{run}",
+    "/runs/{run}?wait=PT5S",
+    "/runs/{run}?wait=PT5S&until=awaiting-input",
+    "/runs/{run}/result",
+    "/runs/{run}/interrupts?status=all",
+    "/interrupts/{gate}",
+    "/runs/{run}/messages",
+    "/runs/{run}/transcript",
+    "/runs/{run}/events",
+    "/runs/{run}/events?after={cursor}",
+]
+CHANGES = [
+    ("POST", "/runs/{run}/respond", {"response": YES}),
+    ("POST", "/interrupts/{gate}/respond", {"response": YES}),
+    ("PATCH", "/interrupts/{gate}", {"timeout": "PT1S", "on_timeout": "halt"}),
+    ("PATCH", "/runs/{run}/values", {"patch": {"amount": 1}, "version": 1}),
+    ("POST", "/runs/{run}/pause", {}),
+    ("POST", "/runs/{run}/pause", {"timeout": "PT1S", "on_timeout": "goto:late"}),
+    ("POST", "/runs/{run}/resume", {}),
+    ("POST", "/runs/{run}/cancel", {}),
+    ("POST", "/runs/{run}/steer", {"text": "hello"}),
+    ("POST", "/runs/{run}/messages", {"text": "hello"}),
+    ("DELETE", "/runs/{run}/messages", None),
+    ("POST", "/runs/{run}/pause-and-send", {"text": "hello"}),
+]
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_run_of_another_deployment_is_answered_like_one_that_is_not_there(
+    two: Two, key: str | None
+) -> None:
+    run_id, gate = await waiting(two.ours)
+    cursor = (await two.ours.http.get(f"/runs/{run_id}/events")).json()["items"][0]["id"]
+    headers = {"X-Abeyance-Request": "1"} | ({} if key is None else {"Idempotency-Key": key})
+    if key is not None:
+        # What an owner of the key did must not be told to somebody who has the same.
+        sent = await two.ours.http.post(
+            f"/runs/{run_id}/messages", json={"text": "hello"}, headers=headers
+        )
+        assert sent.status_code == 201
+    before = await length(two.ours, run_id)
+
+    async def told(method: str, path: str, body: Any, run: str) -> dict[str, Any]:
+        url = path.format(run=run, gate=gate.replace(run_id, run), cursor=cursor)
+        response = await two.theirs.http.request(method, url, json=body, headers=headers)
+        found = problem(response, 404, "unknown_run")
+        return json.loads(json.dumps(found).replace(run, "..."))  # type: ignore[no-any-return]
+
+    absent = run_id.replace("run-", "ran-")
+    for method, path, body in [*(("GET", read, None) for read in READS), *CHANGES]:
+        found = await told(method, path, body, run_id)
+        # A cursor is of one run, so with it there is none to compare.
+        if "{cursor}" not in path:
+            assert found == await told(method, path, body, absent)
+    stream = await two.theirs.http.get(
+        f"/runs/{run_id}/events", headers={"Accept": "text/event-stream"}
+    )
+    problem(stream, 404, "unknown_run")
+
+    assert await length(two.ours, run_id) == before
+    view = await two.ours.site.client.view(run_id)
+    assert (view.status, view.paused) == ("awaiting-input", False)
+
+
+async def test_an_ended_run_of_another_deployment_is_unknown_too(two: Two) -> None:
+    run_id = await ended(two.ours)
+    for path in READS[:4]:
+        problem(await two.theirs.http.get(path.format(run=run_id)), 404, "unknown_run")
+    for work in ("pause", "cancel"):
+        response = await two.theirs.http.post(f"/runs/{run_id}/{work}", json={})
+        problem(response, 404, "unknown_run")
+    with pytest.raises(Refusal, match="no run"):
+        await Feed(two.theirs.site.temporal, two.theirs.site.client.task_queue).page(
+            run_id, None, 10
+        )
+
+
+@pytest.mark.parametrize(
+    ("operation", "body"),
+    [
+        ("pause", {}),
+        ("resume", {}),
+        ("cancel", {}),
+        ("steer", {"text": "hello"}),
+        ("respond", {"response": YES}),
+    ],
+)
+async def test_a_batch_reaches_the_runs_of_its_own_deployment_alone(
+    two: Two, operation: str, body: dict[str, Any]
+) -> None:
+    label = {"batch": new_id()}
+    ours, _ = await waiting(two.ours, labels=label)
+    theirs, _ = await waiting(two.theirs, labels=label)
+    before = await length(two.ours, ours)
+    label_text = f"batch={label['batch']}"
+
+    async def is_listed() -> bool:
+        return await listed(two.theirs, labels=(label_text,)) == {theirs} and await listed(
+            two.ours, labels=(label_text,)
+        ) == {ours}
+
+    await eventually(is_listed)
+    url = f"/batch/{operation}"
+    named = (await two.theirs.http.post(url, json={"run_ids": [ours], "body": body})).json()
+    found = (
+        await two.theirs.http.post(url, json={"filter": {"label": label_text}, "body": body})
+    ).json()
+
+    assert [(row["ok"], row["code"]) for row in named["results"]] == [(False, "unknown_run")]
+    assert [(row["run_id"], row["ok"]) for row in found["results"]] == [(theirs, True)]
+    assert await length(two.ours, ours) == before
+
+
+async def test_conversations_of_one_id_are_two(two: Two) -> None:
+    talk = new_id("talk")
+    ours, _ = await waiting(two.ours, conversation_id=talk)
+    # Were it the same conversation, a second run of an agent would be refused.
+    theirs, _ = await waiting(two.theirs, conversation_id=talk)
+
+    assert await two.theirs.site.client.conversation_runs(talk) == [theirs]
+    steered = await two.theirs.http.post(
+        f"/conversations/{talk}/steer", json={"text": "for theirs"}
+    )
+    assert steered.json()["runs"] == [theirs]
+    halted = await two.theirs.http.post(f"/conversations/{talk}/interrupt", json={})
+    assert halted.json()["runs"] == [theirs]
+    assert await two.ours.site.client.conversation_runs(talk) == [ours]
+    assert (await two.ours.site.client.view(ours)).status == "awaiting-input"
+
+
+async def test_the_ids_of_conversations_cannot_be_made_to_meet(temporal: TemporalClient) -> None:
+    site = Site(temporal)
+    names = ["a", "a:b", "a%3Ab", "b:c", "c", ""]
+    ids = set()
+    for queue in names:
+        site.settings = site.settings.model_copy(update={"task_queue": queue})
+        ids |= {site.conversation_workflow(name) for name in [*names, "x" * 1_000]}
+
+    assert len(ids) == len(names) * (len(names) + 1)
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_the_id_of_another_deployments_run_is_taken_and_nothing_else_is_told(
+    two: Two, *, reuse: bool, is_over: bool
+) -> None:
+    run_id = await ended(two.ours) if is_over else (await waiting(two.ours))[0]
+    body = {"graph": "chain", "input": {}, "run_id": run_id, "reuse": reuse}
+
+    found = problem(await two.theirs.http.post("/runs", json=body), 409, "run_exists")
+
+    assert found.keys() <= {"type", "title", "status", "detail", "code", "run_id"}
+    assert found["detail"] == (
+        f"A workflow '{run_id}' that is no run of ours is in Temporal. Choose another id."
+    )
+    view = await two.ours.site.client.view(run_id)
+    assert view.status == ("completed" if is_over else "awaiting-input")
+    problem(await two.theirs.http.get(f"/runs/{run_id}"), 404, "unknown_run")
+
+
+async def test_an_own_run_that_has_ended_may_be_replaced(two: Two) -> None:
+    run_id = await ended(two.ours)
+    body = {"graph": "gated", "input": {}, "run_id": run_id, "reuse": True}
+
+    assert (await two.ours.http.post("/runs", json=body)).status_code == 201
+    view = await two.ours.api.until(run_id, "awaiting-input")
+    await two.ours.site.client.respond(
+        run_id, {view["interrupts"][0]["id"]: YES}, principal=ANYBODY
+    )
+    assert (await two.ours.api.until(run_id, "completed"))["graph"] == "gated"
+
+
+async def test_eviction_and_the_bound_of_active_runs_look_at_own_runs_alone(
+    temporal: TemporalClient,
+) -> None:
+    ours, theirs = Site(temporal, gated()), Site(temporal, gated())
+    async with ours.worker(), theirs.worker():
+        kept = [await ours.start() for _ in range(3)]
+        for run_id in kept:
+            await ours.until(run_id, "awaiting-input")
+        mine = await theirs.start(max_active_runs=1, max_active_runs_policy="reject")
+        await theirs.until(mine, "awaiting-input")
+
+        async def is_listed() -> bool:
+            active = [run.run_id for run in await theirs.client.list_active()]
+            return active == [mine]
+
+        await eventually(is_listed)
+        refusal = await refused(theirs.start(max_active_runs=1, max_active_runs_policy="reject"))
+        evicted = await theirs.client.evict(inactive_for=0, keep=0)
+
+        assert refusal.details["actual"] == 1
+        assert evicted == [mine]
+        for run_id in kept:
+            assert (await ours.client.view(run_id)).status == "awaiting-input"
+
+
+async def test_the_blobs_of_another_deployments_run_are_not_deleted(
+    temporal: TemporalClient,
+) -> None:
+    ours = Site(temporal, chain(1))
+    theirs = Site(temporal, chain(1), blobs=ours.blobs)
+    async with ours.worker():
+        run_id = await ours.start()
+        await ours.ended(run_id)
+    ref = await ours.blobs.put(run_id, b"a transcript")
+
+    refusal = await refused(theirs.client.delete_blobs(run_id))
+
+    assert refusal.code is Code.UNKNOWN_RUN
+    assert await ours.blobs.get(ref) == b"a transcript"
+    assert await ours.client.delete_blobs(run_id) == 1
+
+
+async def test_an_id_that_has_passed_to_another_deployment_is_unknown_at_once(
+    temporal: TemporalClient,
+) -> None:
+    ours, theirs = Site(temporal, gated()), Site(temporal, gated())
+    async with ours.worker(), theirs.worker():
+        run_id = await ours.start()
+        view = await ours.until(run_id, "awaiting-input")
+        gate = {view.interrupts[0].id: YES}
+        await ours.client.respond(run_id, gate, principal=ANYBODY, key="k")
+        await ours.ended(run_id)
+        # As if Temporal had forgotten it, which takes a day.
+        launch = Launch.of(
+            gated(),
+            {},
+            run_id=run_id,
+            conversation_id=None,
+            session_type="agent",
+            labels={},
+            limits=Limits(),
+            started_by="eve",
+        )
+        await theirs.client._sent(launch, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+        asked = (await theirs.until(run_id, "awaiting-input")).interrupts[0]
+        before = await theirs.history(run_id)
+        order = wire.Respond(responses={asked.id: YES}, principal=ANYBODY)
+
+        # It is remembered as one of ours, and what is sent names the one that was meant.
+        assert (await refused(ours.client.respond_to(run_id, order))).code is Code.UNKNOWN_RUN
+        assert (await refused(ours.client.clear_messages(run_id))).code is Code.UNKNOWN_RUN
+        assert (await refused(ours.client.pause(run_id))).code is Code.UNKNOWN_RUN
+        assert len((await theirs.history(run_id)).events) == len(before.events)
+        await theirs.client.respond_to(run_id, order)
+        await theirs.ended(run_id)
+
+
+async def test_whose_a_run_is_costs_one_call_the_first_time_and_none_later(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    connection, counter = counted(temporal)
+    client = Client(connection, task_queue=site.settings.task_queue)
+    async with site.worker():
+        run_id = await site.start()
+        view = await site.until(run_id, "awaiting-input")
+        await client.clear_messages(run_id)
+        assert counter.calls == {"describe_workflow_execution": 1, "update_workflow_execution": 1}
+
+        counter.calls.clear()
+        await client.respond(run_id, {view.interrupts[0].id: YES}, principal=ANYBODY)
+        assert counter.calls == {"update_workflow_execution": 1}
+        await site.ended(run_id)
+
+
+async def test_what_starts_a_run_knows_it_without_asking(temporal: TemporalClient) -> None:
+    site = Site(temporal, gated())
+    connection, counter = counted(temporal)
+    client = Client(connection, task_queue=site.settings.task_queue)
+    async with site.worker():
+        run_id = (await client.start(site.graphs["gated"], {})).run_id
+        await client.clear_messages(run_id)
+        await client.cancel(run_id)
+
+    # The cancel is a signal, which no run can refuse, so it looks first; and afterwards it shows the run.
+    assert counter.calls["start_workflow_execution"] == 1
+    assert counter.calls["describe_workflow_execution"] == 2
+
+
+async def test_the_task_queue_of_a_run_stands_in_its_memo_and_can_be_searched(
+    two: Two, temporal: TemporalClient
+) -> None:
+    run_id, _ = await waiting(two.ours)
+    queue = two.ours.site.settings.task_queue
+
+    async def found() -> list[str]:
+        query = f"TaskQueue = '{queue}' AND WorkflowId = '{run_id}'"
+        return [row.id async for row in temporal.list_workflows(query)]
+
+    assert await eventually(found) == [run_id]
+    described = await temporal.get_workflow_handle(run_id).describe()
+    assert await described.memo_value(wire.MEMO_QUEUE) == queue
+
+
+COMMANDS = [
+    ("show", "{run}"),
+    ("result", "{run}"),
+    ("interrupts", "{run}"),
+    ("events", "{run}"),
+    ("transcript", "{run}"),
+    ("respond", "{gate}", '{{"approved": true}}'),
+    ("pause", "{run}"),
+    ("cancel", "{run}"),
+    ("steer", "{run}", "hello"),
+]
+
+
+async def test_the_command_line_knows_nothing_of_another_deployments_run(
+    two: Two, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, gate = await waiting(two.ours)
+    before = await length(two.ours, run_id)
+    terminal = Terminal(two.theirs.api.url, capsys, monkeypatch)
+
+    for command in COMMANDS:
+        arguments = [part.format(run=run_id, gate=gate) for part in command]
+        code, out, err = await asyncio.to_thread(terminal.call, *arguments)
+        assert code != 0, (command, out)
+        assert f"There is no run '{run_id}'" in err, (command, err)
+        assert "250" not in out + err, command
+    assert await length(two.ours, run_id) == before
+
+
+async def test_a_service_that_could_reach_other_deployments_says_so_once(
+    two: Two,
+    temporal: TemporalClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await waiting(two.ours)
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal.service_client.config.target_host)
+    settings = two.theirs.site.settings
+
+    def told() -> list[str]:
+        texts = [record.getMessage() for record in caplog.records]
+        return [text for text in texts if "other task queues" in text]
+
+    with caplog.at_level(logging.WARNING, logger="abeyance.api"):
+        app = create_app(settings, two.theirs.site.graphs)
+        async with served(app) as api:
+            await eventually(told)
+            for _ in range(3):
+                assert (await api.http.get("/runs")).status_code == 200
+
+    (text,) = told()
+    assert settings.task_queue in text

@@ -1,0 +1,405 @@
+"""Runs and signals that nobody here can decrypt: they hide nothing else, and stop nothing."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from sample_graphs import State, chain, gated
+from stack import Api, new_id, problem, served
+from stored import connected
+from temporal_site import ANYBODY, Site, eventually, real_server
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client as TemporalClient
+from temporalio.common import RawValue
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+
+from abeyance import START, Graph, wire
+from abeyance.activities.given import giving
+from abeyance.api.app import create_app
+from abeyance.errors import Unavailable
+from abeyance.histories.feed import Feed
+from abeyance.settings import Settings
+from abeyance.workflows.conversation import ConversationWorkflow
+from abeyance.workflows.run import AgentRun
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+YES = {"approved": True}
+CAPABILITY = "refunds:approve"
+OLD, NEW, LOST = (
+    f"{name}:{base64.b64encode(os.urandom(32)).decode()}" for name in ("old", "new", "lost")
+)
+WITHOUT_OLD = "by the key 'old', which this process has not (it has 'new')"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def temporal() -> AsyncIterator[TemporalClient]:
+    async with real_server() as client:
+        yield client
+
+
+def sealing(temporal: TemporalClient, keys: str | None) -> TemporalClient:
+    """A connection of a process that has these keys."""
+    return connected(temporal, Settings(encryption_keys=keys))
+
+
+def asking(name: str = "gated") -> Graph:
+    return gated(name, capability=CAPABILITY, timeout="2h")
+
+
+def twice() -> Graph:
+    graph = Graph("twice", state=State)
+    for name in ("a", "b"):
+        graph.interrupt(name, prompt=f"Really {name}?", requested_capability=f"{name}:approve")
+        graph.edge(START, name)
+    return graph
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retired:
+    """A deployment whose key was retired too early: its API and its worker have another one alone.
+
+    `asks` awaits one answer, `twice` one of two, `over` has ended, and `mine` can be read.
+    """
+
+    site: Site
+    api: Api
+    label: str
+    talk: str
+    asks: wire.RunView
+    twice: wire.RunView
+    over: str
+    mine: str
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        return self.api.http
+
+    async def items(self, path: str, **query: Any) -> list[dict[str, Any]]:
+        """What a list shows."""
+        response = await self.http.get(path, params={"limit": 1000, **query})
+        assert response.status_code == 200, response.text
+        found: list[dict[str, Any]] = response.json()["items"]
+        return found
+
+    async def inbox(self, **query: Any) -> list[dict[str, Any]]:
+        """What the inbox shows of these runs."""
+        own = {self.asks.run_id, self.twice.run_id, self.mine}
+        return [row for row in await self.items("/interrupts", **query) if row["run_id"] in own]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def retired(temporal: TemporalClient) -> AsyncIterator[Retired]:
+    label, talk = new_id("set"), new_id("talk")
+    labels = {"set": label}
+    before = Site(sealing(temporal, OLD), asking(), twice(), chain(1))
+    async with before.worker():
+        asks = await before.start(labels=labels, conversation_id=talk)
+        two = await before.start(graph=before.graphs["twice"], labels=labels)
+        over = await before.start(graph=before.graphs["chain"], labels=labels)
+        waiting = await before.until(two, "awaiting-input")
+        first = next(entry for entry in waiting.interrupts if entry.name == "a")
+        await before.client.respond(two, {first.id: 1}, principal=ANYBODY)
+        views = [await before.until(each, "awaiting-input") for each in (asks, two)]
+        await before.ended(over)
+    site = Site(sealing(temporal, NEW), asking(), beside=before, patience=5)
+    settings = Settings(encryption_keys=NEW, task_queue=site.settings.task_queue)
+    app = create_app(settings, site.graphs, site.client)
+    async with site.worker(), served(app) as api:
+        mine = await site.start(labels=labels)
+        await site.until(mine, "awaiting-input")
+        found = Retired(
+            site=site,
+            api=api,
+            label=f"set={label}",
+            talk=talk,
+            asks=views[0],
+            twice=views[1],
+            over=over,
+            mine=mine,
+        )
+
+        async def is_listed() -> bool:
+            rows = await found.inbox()
+            told = {row["run_id"] for row in rows if row["requested_capability"]}
+            return len(told) == 3 and len(await found.items("/runs", label=found.label)) == 4
+
+        await eventually(is_listed)
+        yield found
+
+
+async def test_a_list_shows_a_run_that_cannot_be_read_as_far_as_it_is_known(
+    retired: Retired,
+) -> None:
+    view = retired.asks
+    for query in (
+        {"label": retired.label, "conversation_id": retired.talk},
+        {"label": retired.label, "status": "awaiting-input", "graph": "gated"},
+        {"label": retired.label},
+    ):
+        rows = {row["run_id"]: row for row in await retired.items("/runs", **query)}
+        row = rows[view.run_id]
+        assert (row["degraded"], row["status"]) == (True, "awaiting-input")
+        assert (row["graph"], row["conversation_id"]) == ("gated", retired.talk)
+        assert row["labels"] == view.labels
+        assert row["values"] == {}
+        apart = datetime.fromisoformat(row["created_at"]) - view.created_at
+        assert abs(apart) < timedelta(seconds=1)
+        (why,) = row["blocked"]
+        assert why["code"] == "payload_unreadable"
+        assert WITHOUT_OLD in why["message"]
+
+
+async def test_a_list_shows_the_runs_beside_it_as_ever(retired: Retired) -> None:
+    rows = {row["run_id"]: row for row in await retired.items("/runs", label=retired.label)}
+
+    assert {run_id: row["status"] for run_id, row in rows.items()} == {
+        retired.asks.run_id: "awaiting-input",
+        retired.twice.run_id: "awaiting-input",
+        retired.over: "completed",
+        retired.mine: "awaiting-input",
+    }
+    assert [run_id for run_id, row in rows.items() if not row["blocked"]] == [retired.mine]
+    assert rows[retired.mine]["interrupts"][0]["prompt"] == "Pay 0?"
+
+
+async def test_the_inbox_names_a_question_that_cannot_be_read_and_shows_the_others(
+    retired: Retired,
+) -> None:
+    (asked,) = retired.asks.interrupts
+    (left,) = [entry for entry in retired.twice.interrupts if entry.status == "open"]
+    rows = {row["run_id"]: row for row in await retired.inbox()}
+
+    assert len(rows) == len(await retired.inbox())
+    row = rows[retired.asks.run_id]
+    assert (row["id"], row["status"], row["degraded"]) == (asked.id, "open", True)
+    assert row["requested_capability"] == CAPABILITY
+    assert asked.deadline is not None
+    apart = datetime.fromisoformat(row["deadline"]) - asked.deadline
+    assert abs(apart) < timedelta(seconds=1)
+    assert row["prompt"].startswith("This question cannot be read here: ")
+    assert WITHOUT_OLD in row["prompt"]
+    # Where a question was answered nothing is left of it.
+    assert (rows[retired.twice.run_id]["id"], left.name) == (left.id, "b")
+    assert rows[retired.mine]["prompt"] == "Pay 0?"
+    assert rows[retired.mine]["degraded"] is False
+
+
+async def test_the_inbox_finds_a_question_that_cannot_be_read_by_its_capability_and_deadline(
+    retired: Retired,
+) -> None:
+    both = {retired.asks.run_id, retired.mine}
+    late = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
+    for query in ({"capability": CAPABILITY}, {"before": late}):
+        assert {row["run_id"] for row in await retired.inbox(**query)} == both
+    (other,) = await retired.inbox(capability="b:approve")
+    assert other["run_id"] == retired.twice.run_id
+    assert await retired.inbox(capability="c:approve") == []
+
+
+async def test_a_run_that_cannot_be_read_is_read_as_far_as_it_is_known(retired: Retired) -> None:
+    for run_id, status in ((retired.asks.run_id, "awaiting-input"), (retired.over, "completed")):
+        for query in ({}, {"wait": "PT0.1S", "until": "paused"}):
+            response = await retired.http.get(f"/runs/{run_id}", params=query)
+            assert response.status_code == 200, response.text
+            found = response.json()
+            assert (found["status"], found["degraded"]) == (status, True)
+            assert found["blocked"][0]["code"] == "payload_unreadable"
+            assert WITHOUT_OLD in found["blocked"][0]["message"]
+    (asked,) = (await retired.http.get(f"/runs/{retired.asks.run_id}/interrupts")).json()["items"]
+    assert asked["id"] == retired.asks.interrupts[0].id
+    # There is nothing to make a result of, and it may yet be read.
+    result = await retired.http.get(f"/runs/{retired.over}/result")
+    assert WITHOUT_OLD in problem(result, 503, "unavailable")["detail"]
+
+
+async def test_a_batch_goes_on_past_a_run_that_cannot_be_read(retired: Retired) -> None:
+    body = {"filter": {"label": retired.label}, "body": {}}
+    told = (await retired.http.post("/batch/resume", json=body)).json()
+
+    # A control is a signal, which a run gets when somebody can read it.
+    assert {row["run_id"]: row["ok"] for row in told["results"]} == {
+        retired.asks.run_id: True,
+        retired.twice.run_id: True,
+        retired.mine: True,
+    }
+
+
+async def refusals(site: Site, run_id: str) -> list[tuple[str, str, str]]:
+    """What became of what could not be carried out: the type, the signal or code, and the reason."""
+    events, _ = await Feed(site.temporal, site.settings.task_queue).page(run_id, None, 1_000)
+    return [
+        (event.type, event.data.get("signal") or event.data["code"], event.data["reason"])
+        for event in events
+        if event.type in ("signal.refused", "message.rejected")
+    ]
+
+
+async def failed_tasks(site: Site, run_id: str) -> int:
+    events = (await site.history(run_id)).events
+    return sum(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED for event in events)
+
+
+async def replays(temporal: TemporalClient, site: Site, workflow_id: str) -> None:
+    """Replay a workflow's newest history as a worker with this connection would."""
+    replayer = Replayer(
+        workflows=[AgentRun, ConversationWorkflow],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        data_converter=giving(temporal).data_converter,
+    )
+    await replayer.replay_workflow(await site.history(workflow_id))
+
+
+@pytest.mark.parametrize("keys", [OLD, None], ids=["another key", "no key"])
+async def test_a_signal_that_cannot_be_decrypted_is_told_and_the_run_goes_on(
+    temporal: TemporalClient, keys: str | None
+) -> None:
+    site = Site(sealing(temporal, keys), asking())
+    sender = sealing(temporal, LOST)
+    async with site.worker():
+        run_id = await site.start()
+        view = await site.until(run_id, "awaiting-input")
+        handle = sender.get_workflow_handle(run_id)
+        for name in ("pause", "cancel", "resume"):
+            await handle.signal(name, wire.Control(actor="eve"))
+        await handle.signal("steer", wire.SteerMessage(message_id="m", text="hello"))
+        # They come in order, so what came before has been looked at.
+        await site.client.steer(run_id, wire.SteerMessage(message_id="n", text="hello"))
+        now = await site.client.view(run_id)
+        await site.client.respond(run_id, {view.interrupts[0].id: YES}, principal=ANYBODY)
+        ended = await site.ended(run_id)
+
+    assert (now.status, now.paused, now.queue_depth) == ("awaiting-input", False, 1)
+    assert ended.status == "completed"
+    told = await refusals(site, run_id)
+    assert [row[:2] for row in told] == [
+        ("signal.refused", "pause"),
+        ("signal.refused", "cancel"),
+        ("signal.refused", "resume"),
+        ("message.rejected", "invalid_message"),
+    ]
+    assert all("The signal cannot be read: it is encrypted" in reason for *_, reason in told)
+    assert await failed_tasks(site, run_id) == 0
+
+
+async def test_a_signal_that_is_damaged_is_told_and_the_run_goes_on(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(sealing(temporal, OLD), asking())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        (sealed,) = await site.temporal.data_converter.encode([wire.Pause()])
+        for data in (sealed.data[:-1], sealed.data[:20], b"", b"\x00" * 200):
+            broken = Payload(metadata=sealed.metadata, data=data)
+            await temporal.get_workflow_handle(run_id).signal("pause", RawValue(broken))
+        await site.client.cancel(run_id)
+        await site.ended(run_id)
+
+    assert [row[:2] for row in await refusals(site, run_id)] == [("signal.refused", "pause")] * 4
+    assert await failed_tasks(site, run_id) == 0
+
+
+async def test_a_worker_that_has_the_key_replays_what_one_without_it_has_refused(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(sealing(temporal, OLD), asking())
+    better = Site(sealing(temporal, f"{OLD},{LOST}"), asking(), beside=site)
+    talk = new_id("talk")
+    async with site.worker():
+        run_id = await site.start(conversation_id=talk)
+        view = await site.until(run_id, "awaiting-input")
+        sender = sealing(temporal, LOST)
+        for _ in range(3):
+            await sender.get_workflow_handle(run_id).signal("pause", wire.Pause())
+        conversation = site.conversation_workflow(talk)
+        claims = await site.client._line.ask(conversation, "active", list[dict[str, Any]])
+        await sender.get_workflow_handle(conversation).signal(
+            "release", [claim["token"] for claim in claims]
+        )
+        await eventually(lambda: _told(site, run_id, 3))
+        assert await site.client.conversation_runs(talk) == [run_id]
+    for connection in (site.temporal, better.temporal):
+        for workflow_id in (run_id, conversation):
+            await replays(connection, site, workflow_id)
+    async with better.worker():
+        # By this worker the same key can be read, and nothing that was refused comes to pass.
+        await (
+            sealing(temporal, LOST)
+            .get_workflow_handle(run_id)
+            .signal("steer", wire.SteerMessage(message_id="m", text="hello"))
+        )
+        assert (await better.client.view(run_id)).paused is False
+        await better.client.respond(run_id, {view.interrupts[0].id: YES}, principal=ANYBODY)
+        ended = await better.ended(run_id)
+
+    assert ended.status == "completed"
+    assert [message.message_id for message in ended.undelivered] == ["m"]
+    assert len(await refusals(better, run_id)) == 3
+    assert await failed_tasks(better, run_id) == 0
+
+
+async def _told(site: Site, run_id: str, count: int) -> bool:
+    return len(await refusals(site, run_id)) == count
+
+
+async def test_what_was_carried_out_is_not_refused_by_a_worker_that_has_lost_the_key(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(sealing(temporal, f"{OLD},{LOST}"), asking())
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        await sealing(temporal, LOST).get_workflow_handle(run_id).signal("pause", wire.Pause())
+        await site.until(run_id, "paused")
+        await site.client.cancel(run_id)
+        await site.ended(run_id)
+
+    await replays(site.temporal, site, run_id)
+    # It fails the task, which is tried until a worker has the key, and says which.
+    with pytest.raises(RuntimeError, match="WrongKey"):
+        await replays(sealing(temporal, OLD), site, run_id)
+    assert await refusals(site, run_id) == []
+
+
+async def test_an_answer_that_cannot_be_decrypted_is_refused_and_leaves_nothing(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(sealing(temporal, OLD), asking())
+    stranger = Site(sealing(temporal, f"{LOST},{OLD}"), asking(), beside=site, patience=5)
+    async with site.worker():
+        run_id = await site.start()
+        (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
+        before = len((await site.history(run_id)).events)
+        with pytest.raises(Unavailable, match=r"could not take this: .* by the key 'lost'"):
+            await stranger.client.respond(run_id, {asked.id: YES}, principal=ANYBODY)
+        assert len((await site.history(run_id)).events) == before
+        await site.client.respond(run_id, {asked.id: YES}, principal=ANYBODY)
+        assert (await site.ended(run_id)).status == "completed"
+
+
+async def test_a_start_that_cannot_be_decrypted_is_shown_and_can_be_ended(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(sealing(temporal, OLD), chain(1))
+    stranger = Site(sealing(temporal, LOST), chain(1), beside=site)
+    async with site.worker():
+        run_id = await stranger.start()
+        await eventually(lambda: failed_tasks(site, run_id))
+        view = await site.client.view(run_id)
+        await temporal.get_workflow_handle(run_id).terminate()
+        ended = await site.client.view(run_id)
+
+    assert (view.status, view.degraded, view.graph) == ("running", True, "chain")
+    assert (ended.status, ended.degraded) == ("cancelled", True)
+    for shown in (view, ended):
+        assert shown.blocked[0]["code"] == "payload_unreadable"
