@@ -108,8 +108,10 @@ def edit(
     def lines(view: Any) -> list[Line]:
         import json
 
-        from abeyance.commands.terminal import Line
+        from abeyance.commands.terminal import Line, run_lines
 
+        if "values" not in view:
+            return run_lines(view)
         values = {name: json.dumps(view["values"].get(name), ensure_ascii=False) for name in patch}
         told = "\n".join(f"{name} = {value}" for name, value in values.items())
         return [Line("run", run_id), Line("set", told), Line("version", str(view["version"]))]

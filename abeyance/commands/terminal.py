@@ -29,6 +29,7 @@ _LONGEST: Final = 160
 _REASON: Final = 300
 _ARGUMENT: Final = 300
 _AGENTS: Final = 10
+_NOT_READ: Final = "to be shown more takes the capability runs:read"
 _OF_CALLS: Final = frozenset({"approval", "outcome"})
 _UNITS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 
@@ -105,6 +106,8 @@ def _readable(character: str) -> str:
 def run_lines(view: Mapping[str, Any], now: datetime | None = None) -> list[Line]:
     """What somebody wants to know first of a run; with `now`, also how far its deadlines are."""
     lines = [Line("run", str(view["run_id"])), Line("status", status_of(view))]
+    if "graph" not in view:
+        return [*lines, Line("note", _NOT_READ)]
     lines.append(Line("graph", f"{view['graph']}, started {view['created_at']}"))
     if view.get("ended_at"):
         lines.append(Line("ended", str(view["ended_at"])))
@@ -161,6 +164,10 @@ def interrupt_lines(
     lines = []
     for entry in interrupts:
         is_open = entry["status"] == "open"
+        if "prompt" not in entry:
+            lines += [Line("interrupt", entry["id"]), Line("status", entry["status"])]
+            lines.append(Line("note", _NOT_READ))
+            continue
         lines.append(Line("question" if is_open else entry["status"], entry["prompt"]))
         lines.append(Line("", f"{entry['id']}  at {entry['address']}"))
         if is_open:

@@ -8,8 +8,9 @@ import jsonschema_rs
 import pytest
 from pydantic import BaseModel
 
+from abeyance.api.bodies import InterruptStatus, RunStatus
 from abeyance.commands.specimen import specimen
-from abeyance.commands.terminal import interrupt_lines
+from abeyance.commands.terminal import interrupt_lines, run_lines
 from abeyance.mcp.question import Elicitation, elicitation_question
 from abeyance.values.schema import schema_of
 
@@ -73,6 +74,16 @@ def asked(**about: Any) -> str:
         **about,
     }
     return "\n".join(line.text for line in interrupt_lines([entry]))
+
+
+def test_what_somebody_changed_who_may_not_read_it_is_told_without_values() -> None:
+    run = RunStatus(run_id="refund-7", status="paused").model_dump()
+    entry = InterruptStatus(id="r.1", run_id="r", status="open").model_dump()
+
+    told = [[line.text for line in lines] for lines in (run_lines(run), interrupt_lines([entry]))]
+
+    note = "to be shown more takes the capability runs:read"
+    assert told == [["refund-7", "paused", note], ["r.1", "open", note]]
 
 
 def test_a_question_about_a_call_shows_it_where_its_prompt_does_not() -> None:

@@ -1,0 +1,175 @@
+"""docs/security.md says of every call which capability it takes, and the API asks for just that."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+import typer
+from fastapi import FastAPI
+from pages import read
+from stack import problem
+from temporalio.client import Client as TemporalClient
+from typer.core import TyperGroup
+
+from abeyance import Client, cli
+from abeyance.api.app import create_app
+from abeyance.settings import Settings
+
+_PAGE = read("security.md")
+_TABLE = _PAGE.partition("\n## Every call")[2]
+_UNDESCRIBED = {
+    "GET /openapi.json",
+    "GET /",
+    "GET /inbox",
+    "POST /codec/decode",
+    "POST /codec/encode",
+}
+"""What the OpenAPI document leaves out: the document itself, pages, and Temporal's own protocol."""
+_OF_THE_RUN = "guarded_by"
+_TOKEN = "nobodys"
+_NO_API = {"abeyance dev", "abeyance demo", "abeyance graph check"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of the table: a call, and what it takes of every caller."""
+
+    call: str
+    takes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.call
+
+
+def rows() -> Iterator[Row]:
+    for call, takes in re.findall(
+        r"^\| `([A-Z]+ /[^`]*)`[^|]*\|[^|]*\|[^|]*\| ([^|]+) \|", _TABLE, re.MULTILINE
+    ):
+        yield Row(call=call, takes=tuple(re.findall(r"`([\w:]+)`", takes)))
+
+
+_ROWS = [*rows()]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Everything on, and a token that allows nothing."""
+    tokens = tmp_path / "tokens.json"
+    hashed = hashlib.sha256(_TOKEN.encode()).hexdigest()
+    grant = {"subject": "nobody", "sha256": hashed, "capabilities": []}
+    tokens.write_text(json.dumps([grant]))
+    key = base64.b64encode(secrets.token_bytes(32)).decode()
+    return Settings(tokens_file=tokens, encryption_keys=f"k1:{key}")
+
+
+@pytest_asyncio.fixture
+async def app(settings: Settings) -> FastAPI:
+    # The way to Temporal leads nowhere: what is tried here is refused before anybody goes it.
+    temporal = await TemporalClient.connect("127.0.0.1:1", lazy=True)
+    return create_app(settings, {}, Client(temporal))
+
+
+def described(app: FastAPI) -> dict[str, dict[str, Any]]:
+    """The calls of the OpenAPI document."""
+    return {
+        f"{method.upper()} {path}": call
+        for path, calls in app.openapi()["paths"].items()
+        for method, call in calls.items()
+    }
+
+
+def example_of(app: FastAPI, call: str) -> Any:
+    """A body that the call takes, from the document; None where it takes none."""
+    document = app.openapi()
+    content = described(app).get(call, {}).get("requestBody", {}).get("content", {})
+    if not content:
+        return None
+    (form,) = content.values()
+    schema = form["schema"]
+    if (reference := schema.get("$ref")) is not None:
+        schema = document["components"]["schemas"][reference.rpartition("/")[2]]
+    named = [each["value"] for each in form.get("examples", {}).values()]
+    return [*form["schema"].get("examples", ()), *schema.get("examples", ()), *named][0]
+
+
+async def asked(app: FastAPI, call: str, *, token: str | None = None) -> httpx.Response:
+    """What a call is answered."""
+    method, path = call.split()
+    path = path.replace("{interrupt_id}", "refund-4711.b276f6238dab3ba5")
+    path = re.sub(r"\{\w+\}", "refund-4711", path)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    body = None if method == "GET" else example_of(app, call) or {}
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as http:
+        return await http.request(method, path, json=body, headers=headers)
+
+
+async def test_every_call_of_the_api_stands_in_the_table_once(app: FastAPI) -> None:
+    calls = [row.call for row in _ROWS]
+
+    assert len(calls) == len({*calls})
+    assert {*calls} == {*described(app)} | _UNDESCRIBED
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in _ROWS if row.takes and _OF_THE_RUN not in row.takes], ids=str
+)
+async def test_who_may_nothing_is_told_what_the_table_says(app: FastAPI, row: Row) -> None:
+    refused = problem(await asked(app, row.call, token=_TOKEN), 403, "capability_required")
+
+    assert (refused["capability"], refused["capabilities"]) == (row.takes[0], [*row.takes])
+
+
+@pytest.mark.parametrize("row", [row for row in _ROWS if row.takes], ids=str)
+async def test_who_shows_no_token_is_told_so(app: FastAPI, row: Row) -> None:
+    problem(await asked(app, row.call), 401, "unauthenticated")
+
+
+@pytest.mark.parametrize("row", [row for row in _ROWS if not row.takes], ids=str)
+async def test_what_takes_nothing_needs_no_token(settings: Settings, row: Row) -> None:
+    answer = await asked(create_app(settings, {}), row.call)
+
+    # That Temporal is not there is told to everybody.
+    assert answer.status_code == 503 if row.call == "GET /readyz" else answer.status_code < 400
+
+
+def test_what_changes_the_course_takes_control_and_all_that_guards_the_run() -> None:
+    course = {row.call: row.takes for row in _ROWS if _OF_THE_RUN in row.takes}
+
+    assert course == {
+        "PATCH /runs/{run_id}/values": ("runs:control", _OF_THE_RUN),
+        "PATCH /interrupts/{interrupt_id}": ("runs:control", _OF_THE_RUN),
+    }
+
+
+def commands(group: TyperGroup, *before: str) -> Iterator[str]:
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from commands(command, *before, name)
+        else:
+            yield " ".join((*before, name))
+
+
+def test_every_command_stands_in_the_table() -> None:
+    told = {line.partition(" --")[0] for line in re.findall(r"`(abeyance [a-z][^`]*)`", _TABLE)}
+
+    assert told == {*commands(typer.main.get_group(cli.commands), "abeyance")}
+    assert all(f"`{name}`" in _TABLE.rpartition("|")[2] for name in _NO_API)
+
+
+def test_every_method_of_the_client_that_is_named_exists() -> None:
+    named = {*re.findall(r"`Client\.(\w+)`", _TABLE)}
+
+    assert len(named) > 20
+    assert [name for name in named if not callable(getattr(Client, name, None))] == []
