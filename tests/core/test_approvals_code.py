@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from core_drive import Drive, asked, chain, graph, nested
+from core_drive import asked
 from core_gated import APPROVER, BOSS, Gated, forked
 
 from abeyance.core.canonical import Json
-from abeyance.core.model import START, FunctionNode, Question, SubgraphNode
-
+from abeyance.core.model import FunctionNode
 
 
 def code_gate(amount: Json) -> Any:
