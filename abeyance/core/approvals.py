@@ -11,19 +11,21 @@ A tool call is bound to its arguments, which travel with it, so an approval of o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from abeyance.core import items, template
+from abeyance.core.address import Address
 from abeyance.core.canonical import Json, sha256
 from abeyance.core.draft import Draft
 from abeyance.core.ledger import Interrupt
-from abeyance.core.model import Question
-from abeyance.core.state import Approval, Member, RunState, Scope, Token, Visit
+from abeyance.core.model import GraphSpec, Question
+from abeyance.core.state import Approval, Fan, Member, Met, RunState, Scope, Step, Token, Visit
 
 _ABSENT: Final = "absent"
-_Seen: TypeAlias = Callable[[Approval], Approval]
+_Covered: TypeAlias = tuple[Approval, ...]
+_Change: TypeAlias = Callable[[_Covered], _Covered]
 
 
 def shown_by(question: Question, values: Mapping[str, Json]) -> dict[str, str]:
@@ -47,29 +49,142 @@ def grant(visit: Visit, interrupt: Interrupt) -> Visit:
         members=visit.members,
         way=visit.way,
     )
-    # The node was a gate before where the run goes round in a loop.
-    others = [each for each in visit.approvals if each.gate == visit.address]
-    around = [
-        each for each in visit.approvals if (each.scope, each.node) != (visit.scope, visit.node)
+    others = [
+        each for each in visit.approvals if each.gate == visit.address and each.key != approval.key
     ]
-    return replace(visit, approvals=(*around, *others, approval))
+    return replace(visit, approvals=(*_before_loop(visit), *others, approval))
 
 
-def handed_in(approvals: Iterable[Approval], inputs: Mapping[str, str]) -> tuple[Approval, ...]:
+def _before_loop(visit: Visit) -> Iterator[Approval]:
+    """What covers a visit but for what was said at its node before, where the run goes round."""
+    for each in visit.approvals:
+        if (each.scope, each.node) != (visit.scope, visit.node):
+            yield each
+
+
+def of_others(visit: Visit | Step) -> _Covered:
+    """What covers a visit but for what was asked by itself, or in it."""
+    return tuple(each for each in visit.approvals if each.gate != visit.address)
+
+
+def handed_in(covered: Iterable[Approval], inputs: Mapping[str, str]) -> _Covered:
     """What covers a nested graph that gets fields of the values around it, by their names in it."""
     return tuple(
         replace(
             each,
-            begun=False,
+            met=(),
             shown={
-                ".".join([target, *path.split(".")[1:]]): hash_
+                _renamed(path, target): hash_
                 for path, hash_ in each.shown.items()
                 for target, source in inputs.items()
-                if source == path.split(".")[0]
+                if source == _field(path)
             },
         )
-        for each in approvals
+        for each in covered
     )
+
+
+def handed_out(
+    graph: GraphSpec,
+    visit: Visit,
+    scope: Scope,
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+) -> Visit:
+    """The visit whose nested graph is over, covered by the gates that were answered in there. What they
+    showed is held against what was handed in, and against what the graph has made.
+    """
+    if visit.call is not None:
+        return visit
+    found = []
+    for each in scope.approvals:
+        shown = {}
+        for path, hash_ in each.shown.items():
+            name = _field(path)
+            source = inputs.get(name)
+            if source is not None and name in scope.given:
+                shown[_renamed(path, source)] = _hash(scope.given, path)
+            for target, origin in outputs.items():
+                known = graph.fields.get(target)
+                is_last = known is None or known.reducer == "last"
+                if origin == name and target != source and is_last:
+                    shown[_renamed(path, target)] = hash_
+        found.append(_outside(each, visit.address, visit.scope, members=visit.members, shown=shown))
+    return replace(visit, approvals=(*_before_loop(visit), *found))
+
+
+def gathered(
+    state: RunState, scope: str, address: str, indices: Iterable[int], after: Mapping[str, Json]
+) -> _Covered:
+    """What was answered in these items of a fan-out that is gathered, by capability. `state` is from
+    before that, `after` are the values that have come of it.
+    """
+    fan = state.scopes[scope].fans[address]
+    found: dict[str, Approval] = {}
+    for index in indices:
+        item = fan.items[index]
+        values = items.values_at(state, scope, (*fan.outer, Member(fan=address, index=index)))
+        for each in item.approvals:
+            known = found.get(each.capability)
+            shown = dict(known.shown) if known is not None else {}
+            for path, hash_ in each.shown.items():
+                # What the code made of what was approved stands approved.
+                is_same = each.begun or hash_ == _hash(values, path)
+                if is_same:
+                    shown.setdefault(path, _hash(after, path))
+                else:
+                    shown[path] = hash_
+            again = _outside(each, address, scope, members=fan.outer, shown=shown)
+            found[each.capability] = replace(
+                again,
+                key=each.capability,
+                begun=each.begun and (known is None or known.begun),
+                broken=each.broken or (known is not None and known.broken),
+            )
+    return tuple(found.values())
+
+
+def out_of_items(visit: Visit, members: tuple[Member, ...]) -> _Covered:
+    """What covers what a visit leads to that is only within these `members`, not in all of its own."""
+    depth = len(members)
+    return tuple(
+        _outside(each, each.members[depth].fan, each.scope, members=members, shown=each.shown)
+        if each.scope == visit.scope and len(each.members) > depth
+        else each
+        for each in visit.approvals
+    )
+
+
+def _outside(
+    approval: Approval,
+    gate: str,
+    scope: str,
+    *,
+    members: tuple[Member, ...],
+    shown: Mapping[str, str],
+) -> Approval:
+    """An approval that leaves what it was given in, which is asked again as a whole: from the visit on
+    that the graph is walked for, or that sent the items.
+    """
+    return replace(
+        approval,
+        gate=gate,
+        scope=scope,
+        node=Address.parse(gate).segments[-1].id,
+        key=f"{approval.node}/{approval.key}",
+        members=members,
+        shown=shown,
+        way=None,
+        met=(),
+    )
+
+
+def _field(path: str) -> str:
+    return path.partition(".")[0]
+
+
+def _renamed(path: str, field: str) -> str:
+    return ".".join([field, *path.split(".")[1:]])
 
 
 def hear(draft: Draft, visit: Visit, *capabilities: str | None) -> Visit:
@@ -114,7 +229,7 @@ def changed(
     moved = {name for name in {*before, *after} if _hash(before, name) != _hash(after, name)}
 
     def seen(approval: Approval, *, is_own: bool) -> Approval:
-        touched = [path for path in approval.shown if path.split(".")[0] in moved]
+        touched = [path for path in approval.shown if _field(path) in moved]
         if not touched:
             return approval
         if any(capability != approval.capability for capability in heard):
@@ -128,7 +243,7 @@ def changed(
         }
         return replace(approval, shown={**approval.shown, **fresh})
 
-    _put_all(draft, scope, members, lambda approval: seen(approval, is_own=False))
+    _put_all(draft, scope, members, lambda all_: tuple(seen(each, is_own=False) for each in all_))
     return tuple(seen(approval, is_own=True) for approval in own)
 
 
@@ -136,12 +251,11 @@ def edited(draft: Draft, scope: str) -> None:
     """A person has edited values of a scope. What a gate showed that names no field nobody can tell, so
     it is asked again, if what it allowed has not begun.
     """
-    _put_all(
-        draft,
-        scope,
-        (),
-        lambda each: each if each.begun or each.shown else replace(each, broken=True),
-    )
+
+    def seen(each: Approval) -> Approval:
+        return each if each.begun or each.shown else replace(each, broken=True)
+
+    _put_all(draft, scope, (), lambda all_: tuple(map(seen, all_)))
 
 
 def spoiled(visit: Visit) -> Visit:
@@ -155,9 +269,9 @@ def spoiled(visit: Visit) -> Visit:
 
 
 def void(state: RunState, visit: Visit) -> Approval | None:
-    """The first gate that has to be asked again before a visit may begin; None if it may."""
+    """The first gate that has to be asked again before the code of a visit may run; None if it may."""
     values = items.values_of(state, visit)
-    for each in visit.approvals:
+    for each in of_others(visit):
         if each.broken:
             return each
         if not each.begun and any(
@@ -167,12 +281,28 @@ def void(state: RunState, visit: Visit) -> Approval | None:
     return None
 
 
-def begun(visit: Visit) -> Visit:
-    """The visit, as what its approvals allowed."""
-    return replace(visit, approvals=tuple(replace(each, begun=True) for each in visit.approvals))
+def begin(draft: Draft, visit: Visit) -> Visit:
+    """The visit, as what its approvals allowed. It is also what those of the visits around it allowed."""
+    for outer in _around(draft.state, visit):
+        begun = _begun(outer)
+        draft.put_visit(begun)
+        keep(draft, begun)
+    visit = _begun(visit)
+    keep(draft, visit)
+    return visit
 
 
-def renewed(visit: Visit) -> tuple[Approval, ...]:
+def _begun(visit: Visit) -> Visit:
+    return replace(
+        visit,
+        approvals=tuple(
+            each if each.gate == visit.address else replace(each, begun=True)
+            for each in visit.approvals
+        ),
+    )
+
+
+def renewed(visit: Visit) -> _Covered:
     """What covers a visit whose code is run: of what that has asked itself it sees the values as they
     are now, and asks again if they are not what it showed.
     """
@@ -182,41 +312,164 @@ def renewed(visit: Visit) -> tuple[Approval, ...]:
     )
 
 
-def of_tokens(tokens: Iterable[Token]) -> tuple[Approval, ...]:
-    """What covers the visit that several tokens begin together."""
-    return tuple({(a.gate, a.key): a for token in tokens for a in token.approvals}.values())
+def keep(draft: Draft, visit: Visit) -> None:
+    """Remember what was answered in an item, or in a nested graph, for what follows that."""
+    keep_in(draft, visit.scope, visit.members, visit.approvals)
 
 
-def _put_all(draft: Draft, scope: str, members: tuple[Member, ...], seen: _Seen) -> None:
-    """Look at the approvals of every branch that reads values of a scope, or of an item in it."""
-    for visit in list(draft.state.visits.values()):
-        if visit.scope == scope and visit.approvals and visit.members[: len(members)] == members:
-            found = tuple(map(seen, visit.approvals))
-            if found != visit.approvals:
-                draft.put_visit(replace(visit, approvals=found))
-    scope_ = draft.state.scopes[scope]
-    if not members and (kept := _with_tokens(scope_, seen)) is not scope_:
-        draft.put_scope(kept)
+def keep_in(
+    draft: Draft, scope: str, members: tuple[Member, ...], covered: Iterable[Approval]
+) -> None:
+    """Remember it for the item of these members, else for the nested graph."""
+    own = [each for each in covered if each.scope == scope and each.members == members]
+    if not own:
+        return
+    for member in members[-1:]:
+        item = items.item_of(draft.state, scope, member)
+        kept = replace(item, approvals=_latest([*item.approvals, *own]))
+        items.put_item(draft, scope, member, kept)
+        return
+    if (around := draft.state.scopes[scope]).visit is not None:
+        draft.put_scope(replace(around, approvals=_latest([*around.approvals, *own])))
 
 
-def _is_covered(state: RunState, scope: str) -> bool:
-    tokens = state.scopes[scope].tokens.values()
-    return any(visit.approvals for visit in state.visits.values() if visit.scope == scope) or any(
-        token.approvals for come in tokens for queue in come.values() for token in queue
+def _latest(found: Iterable[Approval]) -> _Covered:
+    """Of each node what was said at it last."""
+    return tuple(
+        {(each.node, *key[1:]): each for key, each in _by_question(found).items()}.values()
     )
 
 
-def _with_tokens(scope: Scope, seen: _Seen) -> Scope:
-    tokens = {
-        key: {
-            source: tuple(
-                replace(token, approvals=tuple(map(seen, token.approvals))) for token in queue
-            )
-            for source, queue in come.items()
-        }
-        for key, come in scope.tokens.items()
+def _by_question(found: Iterable[Approval]) -> dict[tuple[str, str], Approval]:
+    """One for each question: what has begun, or is broken, on one branch has or is so on all."""
+    by_question: dict[tuple[str, str], Approval] = {}
+    for each in found:
+        known = by_question.get((each.gate, each.key), each)
+        met = {(m.edge, m.source, m.token.visit): m for m in (*known.met, *each.met)}
+        is_more = (each.broken, each.begun) >= (known.broken, known.begun)
+        by_question[each.gate, each.key] = replace(
+            each if is_more else known, met=tuple(met.values())
+        )
+    return by_question
+
+
+def of_tokens(scope: str, edge: str, tokens: Mapping[str, Token]) -> _Covered:
+    """What covers the visit that several tokens begin together, at a join of a scope."""
+    found = _by_question(each for token in tokens.values() for each in token.approvals)
+    return tuple(
+        each
+        if each.scope != scope
+        else replace(
+            each,
+            met=(
+                *each.met,
+                *(
+                    Met(edge=edge, source=source, token=token)
+                    for source, token in tokens.items()
+                    if not covers(each.gate, token.approvals)
+                ),
+            ),
+        )
+        for each in found.values()
+    )
+
+
+def covers(gate: str, covered: Iterable[Approval]) -> bool:
+    """Whether the answer of a gate is among these approvals."""
+    return any(each.gate == gate for each in covered)
+
+
+def beside(gate: str, queue: Iterable[Token]) -> tuple[Token, ...]:
+    """The tokens that the answer of a gate does not cover."""
+    return tuple(token for token in queue if not covers(gate, token.approvals))
+
+
+def met_since(state: RunState, approval: Approval) -> list[Met]:
+    """The tokens of others that were taken, at joins, together with those that an approval covers."""
+    scope = state.scopes[approval.scope]
+    held = [each for visit in state.visits.values() for each in visit.approvals]
+    held += [each for token in _tokens(scope) for each in token.approvals]
+    held += [each for fan in scope.fans.values() for each in fan.approvals]
+    known = {(each.gate, each.key): each for each in held}
+    met = {
+        (each.edge, each.source, each.token.visit): each
+        for own in held
+        if (own.gate, own.scope) == (approval.gate, approval.scope)
+        for each in own.met
     }
-    return scope if tokens == scope.tokens else replace(scope, tokens=tokens)
+
+    def as_now(token: Token) -> Token:
+        now = (replace(known.get((a.gate, a.key), a), met=a.met) for a in token.approvals)
+        return replace(token, approvals=tuple(now))
+
+    return [replace(each, token=as_now(each.token)) for each in met.values()]
+
+
+def forget(draft: Draft, approval: Approval) -> None:
+    """What a gate was answered before it is asked again says nothing any more."""
+
+    def rest(covered: _Covered) -> _Covered:
+        return tuple(each for each in covered if each.gate != approval.gate)
+
+    _put_all(draft, approval.scope, (), rest)
+
+
+def _put_all(draft: Draft, scope: str, members: tuple[Member, ...], change: _Change) -> None:
+    """Change the approvals of every branch that reads values of a scope, or of an item in it."""
+    for visit in list(draft.state.visits.values()):
+        if visit.scope == scope and visit.approvals and _are_in(members, visit.members):
+            draft.put_visit(replace(visit, approvals=change(visit.approvals)))
+    around = draft.state.scopes[scope]
+    fans = {
+        address: _changed_fan(address, fan, members, change) if _has_approvals(fan) else fan
+        for address, fan in around.fans.items()
+    }
+    around = replace(around, fans=fans)
+    if not members:
+        tokens = {
+            key: {
+                source: tuple(replace(token, approvals=change(token.approvals)) for token in queue)
+                for source, queue in come.items()
+            }
+            for key, come in around.tokens.items()
+        }
+        around = replace(around, tokens=tokens, approvals=change(around.approvals))
+    draft.put_scope(around)
+
+
+def _changed_fan(address: str, fan: Fan, members: tuple[Member, ...], change: _Change) -> Fan:
+    changed = tuple(
+        replace(item, approvals=change(item.approvals))
+        if _are_in(members, (*fan.outer, Member(fan=address, index=index)))
+        else item
+        for index, item in enumerate(fan.items)
+    )
+    own = change(fan.approvals) if _are_in(members, fan.outer) else fan.approvals
+    return replace(fan, items=changed, approvals=own)
+
+
+def _are_in(members: tuple[Member, ...], those: tuple[Member, ...]) -> bool:
+    return those[: len(members)] == members
+
+
+def _has_approvals(fan: Fan) -> bool:
+    return bool(fan.approvals) or any(item.approvals for item in fan.items)
+
+
+def _is_covered(state: RunState, scope: str) -> bool:
+    around = state.scopes[scope]
+    return (
+        bool(around.approvals)
+        or any(visit.approvals for visit in state.visits.values() if visit.scope == scope)
+        or any(token.approvals for token in _tokens(around))
+        or any(map(_has_approvals, around.fans.values()))
+    )
+
+
+def _tokens(scope: Scope) -> Iterator[Token]:
+    for come in scope.tokens.values():
+        for queue in come.values():
+            yield from queue
 
 
 def _hash(values: Mapping[str, Json], path: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from abeyance.core import (
+    approvals,
     authority,
     events,
     flow,
@@ -26,7 +27,7 @@ from abeyance.core import (
 )
 from abeyance.core.draft import Draft
 from abeyance.core.events import Message
-from abeyance.core.model import InterruptNode
+from abeyance.core.model import GraphSpec, InterruptNode
 from abeyance.core.state import Phase, RunState, Step, Todo, Visit
 from abeyance.errors import Refusal
 
@@ -212,7 +213,7 @@ def _go_back(draft: Draft, message: Message, visit: Visit | None, steps: int) ->
         )
     target: Visit | Step | None = last if not undone else known[-undone]
     assert target is not None  # noqa: S101 without a last visit one at least is undone
-    undone = _to_the_gate(known, target, undone, address)
+    undone = _to_the_gate(draft.graph(address), known, target, undone)
     if visit is not None:
         _abandon(draft, message, visit)
     again: Visit | Step | None = last
@@ -227,25 +228,30 @@ def _go_back(draft: Draft, message: Message, visit: Visit | None, steps: int) ->
         steps=steps,
         effects="what the visits did outside the run is not undone",
     )
-    covered = tuple(each for each in again.approvals if each.gate != again.address)
+    covered = approvals.of_others(again)
     flow.enter(draft, address, again.node, guidance=message.text or None, covered=covered)
 
 
-def _to_the_gate(known: tuple[Step, ...], target: Visit | Step, undone: int, scope: str) -> int:
+def _to_the_gate(
+    graph: GraphSpec, known: tuple[Step, ...], target: Visit | Step, undone: int
+) -> int:
     """How many visits of a trail are undone to go back to one: what was approved once is done once, so
     it is gone back to only together with the gate that allowed it.
     """
-    if not target.approvals or target.approvals[-1].gate == target.address:
-        return undone
-    gate_ = target.approvals[-1]
-    for back, step in enumerate(reversed(known), start=1):
-        if back >= undone and step.address == gate_.gate:
-            return back
-    raise _Impossible(
-        "behind_gate",
-        f"{target.node!r} lies behind the question of {gate_.node!r}, which the trail of {scope} does "
-        "not have any more: what was approved once is done once",
-    )
+    while covered := approvals.of_others(target):
+        if isinstance(graph.nodes[target.node], InterruptNode):
+            break
+        gate_ = covered[-1]
+        found = [step for step in known if step.address == gate_.gate]
+        if not found:
+            raise _Impossible(
+                "behind_gate",
+                f"{target.node!r} lies behind the question of {gate_.node!r}, which can not be gone back "
+                "to any more: what was approved once is done once",
+            )
+        target = found[0]
+        undone = len(known) - known.index(target)
+    return undone
 
 
 def _abandon(draft: Draft, message: Message, visit: Visit) -> None:

@@ -18,7 +18,7 @@ from abeyance.core.draft import Draft
 from abeyance.core.events import Send
 from abeyance.core.gathering import gathering
 from abeyance.core.model import Edge, FunctionNode
-from abeyance.core.state import Failure, Fan, Item, Member, Visit
+from abeyance.core.state import Approval, Failure, Fan, Item, Member, Visit
 from abeyance.errors import FailureCode
 
 
@@ -62,6 +62,33 @@ def abandon(draft: Draft, scope: str, member: Member, reason: str) -> None:
     draft.put_scope(replace(draft.state.scopes[scope], fans=fans))
 
 
+def retrace(draft: Draft, approval: Approval, reason: str) -> None:
+    """Leave all that the answer of a gate has led to, as if it had not been given."""
+    scope = draft.state.scopes[approval.scope]
+    covered = [
+        visit
+        for visit in draft.state.visits.values()
+        if visit.scope == scope.address and approvals.covers(approval.gate, visit.approvals)
+    ]
+    fans = [
+        key
+        for key, fan in scope.fans.items()
+        if key == approval.gate or approvals.covers(approval.gate, fan.approvals)
+    ]
+    met = approvals.met_since(draft.state, approval)
+    for visit in covered:
+        if visit.address in draft.state.visits:
+            flow.leave_unit(draft, visit, reason)
+    for key in fans:
+        abandon(draft, scope.address, Member(fan=key, index=0), reason)
+    for member in approval.members[-1:]:
+        # Where it goes from here is open again.
+        item = items.item_of(draft.state, scope.address, member)
+        items.put_item(draft, scope.address, member, replace(item, reached=()))
+    flow.take_tokens_back(draft, scope.address, approval.gate, met)
+    approvals.forget(draft, approval)
+
+
 def reach(draft: Draft, visit: Visit, edge: Edge) -> None:
     """A visit of an item has come to a join."""
     if visit.scope not in draft.state.scopes:
@@ -94,7 +121,8 @@ def gather(draft: Draft) -> bool:
 
 
 def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
-    scope = draft.state.scopes[scope_address]
+    came = draft.state
+    scope = came.scopes[scope_address]
     draft.put_scope(
         replace(scope, fans={key: each for key, each in scope.fans.items() if key != address})
     )
@@ -102,21 +130,29 @@ def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
     is_gathered = bool(reached or fan.joins)
     before = items.values_at(draft.state, scope_address, fan.outer)
     heard: tuple[str | None, ...] = ()
-    for item in fan.items:
-        if item.reached or not (is_gathered or item.left):
-            try:
-                items.put_patch(draft, scope_address, fan.outer, item.patch)
-            except patch.PatchError as error:
-                message = f"the items of the fan-out of {address} do not go together: {error}"
-                failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
-                flow.fail_scope(draft, scope_address, failure)
-                return
-            _tell_answers(draft, scope_address, fan, item)
-            heard = (*heard, *item.heard)
+    merged = {
+        index: item
+        for index, item in enumerate(fan.items)
+        if item.reached or not (is_gathered or item.left)
+    }
+    for item in merged.values():
+        try:
+            items.put_patch(draft, scope_address, fan.outer, item.patch)
+        except patch.PatchError as error:
+            message = f"the items of the fan-out of {address} do not go together: {error}"
+            failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
+            flow.fail_scope(draft, scope_address, failure)
+            return
+        _tell_answers(draft, scope_address, fan, item)
+        heard = (*heard, *item.heard)
     items.hear(draft, scope_address, fan.outer, heard)
     covered = approvals.changed(
         draft, scope_address, fan.outer, before, own=fan.approvals, heard=heard
     )
+    after = items.values_at(draft.state, scope_address, fan.outer)
+    approved = {index: item for index, item in merged.items() if item.approvals}
+    covered += approvals.gathered(came, scope_address, address, approved, after)
+    approvals.keep_in(draft, scope_address, fan.outer, covered)
     results: Json = [
         {"item": item.item, "status": _status(item)}
         | ({} if item.result is None else {"result": item.result})

@@ -11,7 +11,7 @@ for; only at the root does it end the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from abeyance.core.events import Call
 from abeyance.core.gathering import gathering
 from abeyance.core.model import END, AskOperator, Edge, GoTo, InterruptNode, TellCaller
 from abeyance.core.patch import PatchError
-from abeyance.core.state import Approval, Failure, Member, Phase, Scope, Token, Visit
+from abeyance.core.state import Approval, Failure, Member, Met, Phase, Scope, Token, Visit
 from abeyance.errors import FailureCode
 
 _MOST_UNCOUNTED: Final = 100
@@ -43,17 +43,15 @@ def enter(
     call: Call | None = None,
     before: Visit | None = None,
     covered: tuple[Approval, ...] = (),
-    join: str | None = None,
-    met: Mapping[str, Token] | None = None,
-) -> None:
-    """Make a visit of a node, ready to start. Too many of one node fail the graph.
+) -> Visit | None:
+    """Make a visit of a node, ready to start. Too many of one node fail the graph: None.
 
     `before` is the visit of a call that goes on in this node: at its address, as the call that it is.
-    `covered` are the approvals that lead to it, `met` the tokens that it took at a `join`.
+    `covered` are the approvals that lead to it.
     """
     if scope_address not in draft.state.scopes:
         # Its graph has failed, and is gone, because of what was entered just before.
-        return
+        return None
     scope = draft.state.scopes[scope_address]
     ordinal = scope.ordinals.get(node, 0) + 1
     call = call if before is None else before.call
@@ -61,27 +59,25 @@ def enter(
         _address(draft, scope_address, node, ordinal, call) if before is None else before.address
     )
     if not is_finally and not count(draft, scope_address, node, members, address):
-        return
+        return None
     scope = draft.state.scopes[scope_address]
     draft.put_scope(replace(scope, ordinals={**scope.ordinals, node: ordinal}))
-    draft.put_visit(
-        Visit(
-            address=address,
-            scope=scope_address,
-            node=node,
-            created_at=draft.now,
-            is_finally=is_finally,
-            members=members,
-            results=results,
-            guidance=guidance,
-            call=call,
-            asked={} if before is None else before.asked,
-            approvals=covered,
-            join=join,
-            met=met or {},
-        )
+    visit = Visit(
+        address=address,
+        scope=scope_address,
+        node=node,
+        created_at=draft.now,
+        is_finally=is_finally,
+        members=members,
+        results=results,
+        guidance=guidance,
+        call=call,
+        asked={} if before is None else before.asked,
+        approvals=covered,
     )
+    draft.put_visit(visit)
     draft.count(visits=1)
+    return visit
 
 
 def _address(draft: Draft, scope: str, node: str, ordinal: int, call: Call | None) -> str:
@@ -239,8 +235,6 @@ def go(
     results: Json = None,
     before: Visit | None = None,
     covered: tuple[Approval, ...] = (),
-    join: str | None = None,
-    met: Mapping[str, Token] | None = None,
 ) -> None:
     """Enter a target, unless it is END or the run is ending."""
     if target != END and draft.state.ending is None:
@@ -252,8 +246,6 @@ def go(
             results=results,
             before=before,
             covered=covered,
-            join=join,
-            met=met,
         )
 
 
@@ -279,32 +271,36 @@ def go_instead(draft: Draft, visit: Visit, target: str) -> None:
         target,
         members=members,
         before=visit if is_call else None,
-        covered=visit.approvals,
+        covered=approvals.out_of_items(visit, members),
     )
 
 
-def put_token(draft: Draft, scope_address: str, edge: Edge, source: str, token: Token) -> None:
+def put_token(
+    draft: Draft, scope_address: str, edge: Edge, source: str, token: Token, *, first: bool = False
+) -> None:
     """Leave a visit's token at a join, and enter its target if no other is missing."""
     if scope_address not in draft.state.scopes:
         return
     scope = draft.state.scopes[scope_address]
     come = scope.tokens.get(edge.key, {})
-    come = {**come, source: (*come.get(source, ()), token)}
+    queue = come.get(source, ())
+    come = {**come, source: (token, *queue) if first else (*queue, token)}
     if all(come.get(name) for name in edge.sources):
         _meet(draft, scope, edge, come)
     else:
         _keep_tokens(draft, scope, edge.key, come)
 
 
-def give_back_tokens(draft: Draft, visit: Visit, approval: Approval) -> None:
-    """Undo the meeting at which a visit began: the tokens wait again, but for those of one approval."""
-    scope = draft.state.scopes[visit.scope]
-    come = dict(scope.tokens.get(visit.join or "", {}))
-    for source, token in visit.met.items():
-        if all(each.gate != approval.gate for each in token.approvals):
-            come[source] = (token, *come.get(source, ()))
-    if visit.join is not None:
-        _keep_tokens(draft, scope, visit.join, come)
+def take_tokens_back(draft: Draft, scope_address: str, gate_: str, met: Iterable[Met]) -> None:
+    """Undo what a gate's answer did at the joins of a scope: the tokens that it covers are gone, and
+    those that were taken beside them wait again.
+    """
+    for key, come in draft.state.scopes[scope_address].tokens.items():
+        left = {source: approvals.beside(gate_, queue) for source, queue in come.items()}
+        _keep_tokens(draft, draft.state.scopes[scope_address], key, left)
+    edges = {edge.key: edge for edge in draft.graph(scope_address).edges}
+    for each in reversed(list(met)):
+        put_token(draft, scope_address, edges[each.edge], each.source, each.token, first=True)
 
 
 def release_starved(draft: Draft, scope: Scope) -> bool:
@@ -335,8 +331,7 @@ def release_starved(draft: Draft, scope: Scope) -> bool:
 def _meet(draft: Draft, scope: Scope, edge: Edge, come: Mapping[str, tuple[Token, ...]]) -> None:
     _keep_tokens(draft, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
     met = {name: queue[0] for name, queue in come.items() if queue}
-    covered = approvals.of_tokens(met.values())
-    go(draft, scope.address, edge.target, covered=covered, join=edge.key, met=met)
+    go(draft, scope.address, edge.target, covered=approvals.of_tokens(scope.address, edge.key, met))
 
 
 def _keep_tokens(

@@ -90,7 +90,7 @@ def ask(
             visit,
             asked={**visit.asked, asked.key: ordinal},
             bound={**visit.bound, asked.key: bound},
-            bound_at=items.version_of(state, visit),
+            bound_at={**visit.bound_at, asked.key: visit.moment},
         )
     )
     number = draft.tell(
@@ -155,7 +155,7 @@ def rebind(draft: Draft, visit: str, asked: Asked) -> None:
     """Remember what a question of code shows that was open already when it was asked again."""
     known = draft.state.visits[visit]
     bound = {**known.bound, asked.key: ledger.content_of(asked.question)}
-    at = items.version_of(draft.state, known)
+    at = {**known.bound_at, asked.key: known.moment}
     draft.put_visit(replace(known, bound=bound, bound_at=at))
 
 

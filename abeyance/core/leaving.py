@@ -267,6 +267,7 @@ def _leave(draft: Draft, visit: Visit, way: Way) -> None:
 
 
 def _drop(draft: Draft, visit: Visit) -> None:
+    approvals.keep(draft, visit)
     trail.leave(draft, visit)
     draft.drop_visit(visit.address)
 

@@ -291,7 +291,7 @@ def _refuse_to_wait_behind_a_gate(state: RunState, message: Message) -> None:
         return
     if any(target in (step.node, step.address) for step in _last_steps(state)):
         return
-    name = target if target in state.spec.every_node else Address.parse(target).segments[-1].id
+    name = target if target in _nodes(state.spec) else Address.parse(target).segments[-1].id
     if name in state.spec.behind_questions():
         raise Refusal(
             Code.ACTION_NOT_ALLOWED,

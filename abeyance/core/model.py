@@ -359,7 +359,9 @@ class GraphSpec:
         return tuple(sorted(name for name in found if name is not None))
 
     def behind_questions(self) -> frozenset[str]:
-        """The nodes, also of the graphs in it, that can be reached only or also by way of a question."""
+        """The names of the nodes, and of the graphs in it with theirs, that can be reached only or also
+        by way of a question.
+        """
         asking = [name for name in self.nodes if self._asks(name)]
         behind: set[str] = set()
         while asking:
@@ -368,14 +370,14 @@ class GraphSpec:
             asking += found
         for name, node in self.nodes.items():
             if isinstance(node, SubgraphNode):
-                behind |= node.graph.every_node if name in behind else node.graph.behind_questions()
+                behind |= node.graph.every_name if name in behind else node.graph.behind_questions()
         return frozenset(behind)
 
     @property
-    def every_node(self) -> frozenset[str]:
-        """The names of all nodes, also of the graphs in it."""
+    def every_name(self) -> frozenset[str]:
+        """Its own name, and those of all nodes, also of the graphs in it, and of these."""
         inner = [node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode)]
-        return frozenset(self.nodes).union(*(graph.every_node for graph in inner))
+        return frozenset({self.name, *self.nodes}).union(*(graph.every_name for graph in inner))
 
     def _asks(self, name: str) -> bool:
         node = self.nodes[name]

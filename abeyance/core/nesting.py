@@ -27,7 +27,8 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
     given = {target: values[source] for target, source in inputs.items() if source in values}
     kind = "agent" if node.agent else "graph"
     address = str(Address.parse(visit.address).child(kind, node.graph.name))
-    initial = {**node.defaults, **given, **recall.remembered(draft.state, visit)}
+    remembered = recall.remembered(draft.state, visit)
+    initial = {**node.defaults, **given, **remembered}
     if node.agent:
         item, result = None, None
         for member in visit.members[-1:]:
@@ -54,7 +55,8 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
             given=given,
         )
     )
-    leaving.start_scope(draft, address, START, approvals.handed_in(visit.approvals, inputs))
+    handed = {target: inputs[target] for target in given if target not in remembered}
+    leaving.start_scope(draft, address, START, approvals.handed_in(visit.approvals, handed))
 
 
 def close(draft: Draft) -> bool:
@@ -66,9 +68,14 @@ def close(draft: Draft) -> bool:
         if flow.release_starved(draft, scope):
             return True
         visit = draft.state.visits[scope.visit]
-        changed = _changed(draft, visit, scope)
-        node = draft.state.node_of(visit)
-        if isinstance(node, SubgraphNode) and node.result is not None:
+        graph, node = draft.graph(visit.scope), draft.state.node_of(visit)
+        assert isinstance(node, SubgraphNode)  # noqa: S101 no other node has a scope
+        inputs = _inputs(graph, node, items.values_of(draft.state, visit))
+        outputs = _outputs(graph, node, scope)
+        changed = _changed(graph, node, scope, inputs, outputs)
+        made = {target: source for target, source in outputs.items() if target in changed}
+        visit = approvals.handed_out(graph, visit, scope, inputs, made)
+        if node.result is not None:
             visit = replace(visit, result={"content": scope.values.get(node.result)})
         recall.keep(draft, visit, scope)
         draft.drop_scope(scope.address)
@@ -77,14 +84,13 @@ def close(draft: Draft) -> bool:
     return False
 
 
-def _changed(draft: Draft, visit: Visit, scope: Scope) -> Mapping[str, Json]:
-    graph = draft.graph(visit.scope)
-    node = graph.nodes[visit.node]
-    assert isinstance(node, SubgraphNode)  # noqa: S101 no other node has a scope
-    inputs = _inputs(graph, node, items.values_of(draft.state, visit))
-    outputs = node.output
-    if outputs is None:
-        outputs = {name: name for name in scope.values if graph.open_values or name in graph.fields}
+def _changed(
+    graph: GraphSpec,
+    node: SubgraphNode,
+    scope: Scope,
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+) -> Mapping[str, Json]:
     changes: dict[str, Json] = {}
     for target, source in outputs.items():
         if source not in scope.values:
@@ -100,6 +106,12 @@ def _changed(draft: Draft, visit: Visit, scope: Scope) -> Mapping[str, Json]:
         else:
             changes[target] = now
     return changes
+
+
+def _outputs(graph: GraphSpec, node: SubgraphNode, scope: Scope) -> Mapping[str, str]:
+    if node.output is not None:
+        return node.output
+    return {name: name for name in scope.values if graph.open_values or name in graph.fields}
 
 
 def _inputs(graph: GraphSpec, node: SubgraphNode, values: Mapping[str, Json]) -> Mapping[str, str]:

@@ -99,11 +99,10 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
             leaving.finish(draft, visit, event)
             return True
     node = draft.state.node_of(visit)
-    if not (visit.starts or visit.returned is not None or isinstance(node, InterruptNode)):
-        if (void := approvals.void(draft.state, visit)) is not None:
-            _ask_again(draft, visit, void)
-            return True
-        visit = approvals.begun(visit)
+    runs_code = visit.returned is None and not isinstance(node, InterruptNode)
+    if runs_code and (void := approvals.void(draft.state, visit)) is not None:
+        _ask_again(draft, visit, void)
+        return True
     match node:
         case _ if visit.returned is not None:
             return _go_out(draft, visit, visit.returned, has_place=has_place)
@@ -137,9 +136,8 @@ def _recover(draft: Draft, visit: Visit) -> bool:
         case "retry" if isinstance(draft.state.node_of(visit), SubgraphNode):
             # Its graph begins anew, and what is asked in it has to have ids of its own.
             draft.drop_visit(visit.address)
-            flow.enter(
-                draft, visit.scope, visit.node, members=visit.members, covered=visit.approvals
-            )
+            covered = approvals.of_others(visit)
+            flow.enter(draft, visit.scope, visit.node, members=visit.members, covered=covered)
         case "retry":
             draft.put_visit(replace(visit, returned=None))
         case "skip":
@@ -164,6 +162,7 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
         return True
     if not _has_room(draft, carried):
         return False
+    visit = approvals.begin(draft, visit)
     if node.reads_inbox and not visit.starts:
         visit = messages.read_at_start(draft, visit)
     started = replace(
@@ -173,6 +172,7 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
         starts=visit.starts + 1,
         given=tuple(visit.answers),
         approvals=approvals.renewed(visit),
+        moment=_moment(draft.state, visit),
     )
     draft.put_visit(started)
     if visit.is_finally and node.timeout is None:
@@ -190,7 +190,7 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
             values=items.values_of(draft.state, visit),
             answers=burden.answers_of(draft.state, visit),
             own=visit.answers,
-            bound=_bound(draft.state, visit),
+            bound=_bound(started),
             journal=visit.journal,
             saved=visit.saved,
             interrupted=visit.interrupted,
@@ -205,29 +205,36 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
     return True
 
 
-def _bound(state: RunState, visit: Visit) -> Mapping[str, str]:
-    """What the answered gates of a visit's own code showed, if the values have changed since."""
-    if visit.call is not None or visit.bound_at == items.version_of(state, visit):
+def _moment(state: RunState, visit: Visit) -> int:
+    # Both only grow, so of two moments that are equal both are.
+    return items.version_of(state, visit) + len(visit.taken)
+
+
+def _bound(visit: Visit) -> Mapping[str, str]:
+    """What the answered gates of a visit's own code showed, where it might show something else now."""
+    if visit.call is not None:
         return {}
     gates = {each.key for each in visit.approvals if each.gate == visit.address}
-    return {key: hash_ for key, hash_ in visit.bound.items() if key in gates & {*visit.answers}}
+    return {
+        key: hash_
+        for key, hash_ in visit.bound.items()
+        if key in gates & {*visit.answers} and visit.bound_at[key] != visit.moment
+    }
 
 
 def _ask_again(draft: Draft, visit: Visit, void: Approval) -> None:
-    """Do not begin a visit that differs from what its gate showed: ask at the gate again."""
+    """Do not begin a visit that differs from what its gate showed: leave all that the answer has led to,
+    and ask at the gate again.
+    """
     while visit.scope != void.scope:
         visit = draft.state.visits[str(draft.state.scopes[visit.scope].visit)]
-    reason = f"{void.node!r} is asked again: what it showed has changed since it was answered"
     draft.tell("interrupt.reopened", void.gate, node=void.node, before=visit.address)
-    flow.leave_unit(draft, visit, reason)
-    flow.give_back_tokens(draft, visit, void)
-    if len(visit.members) > len(void.members):
-        fanout.abandon(draft, void.scope, visit.members[len(void.members)], reason)
+    reason = f"{void.node!r} is asked again: what it showed has changed since it was answered"
+    fanout.retrace(draft, void, reason)
     kept = takewhile(lambda each: each.gate != void.gate, visit.approvals)
-    flow.enter(draft, void.scope, void.node, members=void.members, covered=tuple(kept))
-    if void.way is not None and void.scope in draft.state.scopes:
+    again = flow.enter(draft, void.scope, void.node, members=void.members, covered=tuple(kept))
+    if void.way is not None and again is not None:
         # Its code has run, and only the rule asks.
-        *_, again = draft.state.visits.values()
         leaving.seek_anew(draft, again, void.way)
 
 
@@ -249,7 +256,7 @@ def _go_out(draft: Draft, visit: Visit, changes: Mapping[str, Json], *, has_plac
         if merged is None:
             return True
         if not _decide(draft, replace(merged, returned={})):
-            draft.change(scopes=kept.scopes)
+            draft.change(scopes=kept.scopes, visits=kept.visits)
             return False
         return True
     return _decide(draft, visit)

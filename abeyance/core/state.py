@@ -128,7 +128,10 @@ class Approval:
     `members`; `key` is that of its question. `shown` are hashes of what people saw of the values, by
     path. `begun`: what the answer allowed has begun; until then nothing that was shown may change
     unseen. `broken`: a person has changed values since, so the question is asked again. `way` is where
-    the visit led whose rule asked.
+    the visit led whose rule asked. `met` are the tokens of others that were taken since at joins.
+
+    What was asked in a nested graph or an item of a fan-out that is over is asked again with all of it:
+    `gate` is then the visit that the graph was walked for, or that sent the item.
     """
 
     gate: str
@@ -141,6 +144,7 @@ class Approval:
     begun: bool = False
     broken: bool = False
     way: Way | None = None
+    met: tuple[Met, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +156,21 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Met:
+    """A token that was taken at a join, and from which of its sources it had come."""
+
+    edge: str
+    source: str
+    token: Token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """One item of a fan-out: what its visits changed, said and reached so far.
 
     `reached` are the joins that it came to; `left`: a goto led out of the fan-out; `skipped`: a person
     skipped a visit that had failed. `changes` counts how often its values were changed. `result` is that
-    of a tool call. `heard` is as that of its visits.
+    of a tool call. `heard` is as that of its visits. `approvals` are those that were given in it.
     """
 
     item: Json
@@ -170,6 +183,7 @@ class Item:
     visit_counts: Mapping[str, int] = field(default_factory=dict)
     result: Json = None
     heard: tuple[str | None, ...] = ()
+    approvals: tuple[Approval, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,8 +222,8 @@ class Visit:
 
     `approvals` cover it, the oldest first. `heard` are the capabilities under which people have told it
     something, None for what anybody may say. `bound` are hashes of what its own questions showed, by
-    their keys, when the values were at `bound_at`. `join` is the key of the join at which it began, where
-    it took the tokens `met`, by their sources.
+    their keys, and `bound_at` says at which `moment` the code was started that showed it: moments are
+    told apart by the values and the messages that it could read.
     """
 
     address: str
@@ -245,9 +259,8 @@ class Visit:
     approvals: tuple[Approval, ...] = ()
     heard: tuple[str | None, ...] = ()
     bound: Mapping[str, str] = field(default_factory=dict)
-    bound_at: int = 0
-    join: str | None = None
-    met: Mapping[str, Token] = field(default_factory=dict)
+    bound_at: Mapping[str, int] = field(default_factory=dict)
+    moment: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +297,7 @@ class Scope:
     walked for, the `path` of nodes that leads to it from the root, and the values that it was `given`.
     `fans` are the fan-outs under way, by the address of who sent them. `trail` are its last visits,
     oldest first, for as long as it has had one branch. `guards` counts the visits that were made because
-    messages were unread.
+    messages were unread. `approvals` are those that were given in it.
     """
 
     address: str
@@ -302,6 +315,7 @@ class Scope:
     fans: Mapping[str, Fan] = field(default_factory=dict)
     trail: tuple[Step, ...] = ()
     guards: int = 0
+    approvals: tuple[Approval, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,10 @@ from datetime import timedelta
 from typing import Any
 
 from core_drive import SNAPSHOT, T0, restored
+from core_standing import EVERYTHING, Standing
 from core_strategies import (
     ANSWERS,
+    GOOD_PATCHES,
     ITEMS,
     JOURNALS,
     MODES,
@@ -38,12 +40,15 @@ from abeyance.core.ledger import judge, receipt_of
 from abeyance.core.messages import DIRECTIVES, for_visit
 from abeyance.core.model import (
     END,
+    Ask,
     Fail,
+    FunctionNode,
     GoTo,
     GraphSpec,
     Halt,
     InterruptNode,
     ResumeRun,
+    SubgraphNode,
 )
 from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.snapshot import joined, parted
@@ -51,8 +56,41 @@ from abeyance.core.state import Limits, Phase
 from abeyance.errors import Refusal
 
 NOBODY = Principal(subject="nobody")
-BOSS = Principal(subject="boss", capabilities=("runs:control", "approve"))
+BOSS = Principal(subject="boss", capabilities=EVERYTHING)
+PEOPLE = [
+    NOBODY,
+    BOSS,
+    *(
+        Principal(subject=" ".join(names), capabilities=names)
+        for names in [
+            ("runs:control",),
+            ("approve",),
+            ("audit",),
+            ("runs:control", "approve"),
+            ("runs:control", "audit"),
+            ("approve", "audit"),
+        ]
+    ),
+]
+"""Everybody who has some of what it takes, and who has all of it."""
+COURSE = {"update_state", "rerun", "go_back", "skip"}
 FAULTS = (events.SchemaFault(pointer="", message="is wrong"),)
+
+
+def guards_of(spec: GraphSpec) -> set[str]:
+    """Every capability that a graph can ask for."""
+    acts = [act for each in spec.rules for act in each.actions]
+    questions = [act.question for act in acts if isinstance(act, Ask)]
+    found: set[str] = set()
+    for node in spec.nodes.values():
+        match node:
+            case InterruptNode(question=question):
+                questions.append(question)
+            case SubgraphNode(graph=inner):
+                found |= guards_of(inner)
+            case FunctionNode(asks=asks):
+                found |= {*asks}
+    return found | {each.requested_capability for each in questions if each.requested_capability}
 
 
 class Runs(RuleBasedStateMachine):
@@ -66,6 +104,7 @@ class Runs(RuleBasedStateMachine):
     @initialize(spec=graphs(), limits=limits(), values=VALUES)
     def a_run_begins(self, spec: GraphSpec, limits: Limits, values: dict[str, Json]) -> None:
         self.watch = Watch()
+        self.standing = Standing()
         self.state = machine.new_run(
             run_id="r", spec=spec, limits=limits, values=values, now=self.now
         )
@@ -95,6 +134,7 @@ class Runs(RuleBasedStateMachine):
         noted = replace(before, mailbox=after.mailbox, facts=after.facts)
         assert not before.finished or after == noted
         self.watch.saw(before, event, after, effects)
+        self.standing.saw(before, event, after, effects)
         self.state = after
         self.is_sound = True
         return refusal
@@ -191,7 +231,7 @@ class Runs(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         value=ANSWERS,
-        principal=st.sampled_from([BOSS, BOSS, NOBODY]),
+        principal=st.sampled_from([BOSS, *PEOPLE]),
         faults=st.sampled_from([(), (), (), None, FAULTS]),
         is_stale=RARELY,
         late=st.sampled_from([0.0, 0.0, 5.0, 20.0]),
@@ -258,13 +298,25 @@ class Runs(RuleBasedStateMachine):
         data=st.data(),
         mode=st.sampled_from(["after-node", "now"]),
         timeout=st.none() | SECONDS,
+        principal=st.sampled_from(PEOPLE),
     )
-    def people_pause(self, data: st.DataObject, mode: str, timeout: float | None) -> None:
+    def people_pause(
+        self, data: st.DataObject, mode: str, timeout: float | None, principal: Principal
+    ) -> None:
         nodes = st.sampled_from([*self.state.spec.nodes, END])
         on_timeout = data.draw(
             st.sampled_from([ResumeRun(), Halt()]) | nodes.map(lambda node: GoTo(node=node))
         )
-        self.feed(events.Paused, actor="ada", mode=mode, timeout=timeout, on_timeout=on_timeout)
+        refusal = self.feed(
+            events.Paused,
+            actor=principal.subject,
+            capabilities=principal.capabilities,
+            mode=mode,
+            timeout=timeout,
+            on_timeout=on_timeout,
+        )
+        if isinstance(on_timeout, GoTo):
+            self.only_who_may(principal, refusal)
 
     @precondition(lambda self: self.state.pause)
     @rule()
@@ -282,9 +334,15 @@ class Runs(RuleBasedStateMachine):
         id_=st.sampled_from(["a", "b", "c", "d"]),
         text=st.sampled_from(["hello", "hello", "other"]),
         signalled=st.booleans(),
+        principal=st.sampled_from([NOBODY, BOSS]),
     )
-    def people_write(self, id_: str, text: str, *, signalled: bool) -> None:
-        message = events.Message(message_id=id_, text=text, sender="ada")
+    def people_write(self, id_: str, text: str, principal: Principal, *, signalled: bool) -> None:
+        message = events.Message(
+            message_id=id_,
+            text=text,
+            sender=principal.subject,
+            capabilities=principal.capabilities,
+        )
         refusal = self.feed(events.MessageSent, message=message, signalled=signalled)
         assert refusal is None or not signalled
         assert signalled or refusal is not None or id_ in self.watch.accepted
@@ -294,7 +352,7 @@ class Runs(RuleBasedStateMachine):
         action=st.sampled_from(sorted(DIRECTIVES)),
         steps=st.sampled_from([1, 1, 2, 0]),
         for_=st.sampled_from([None, None, "graph:g", "a"]),
-        principal=st.sampled_from([BOSS, NOBODY]),
+        principal=st.sampled_from([BOSS, *PEOPLE]),
     )
     def people_direct(
         self, action: str, steps: int, for_: str | None, principal: Principal
@@ -308,7 +366,49 @@ class Runs(RuleBasedStateMachine):
             target=for_,
             params={"steps": steps, "patch": {"flag": True}},
         )
-        self.feed(events.MessageSent, message=message)
+        refusal = self.feed(events.MessageSent, message=message)
+        if action in COURSE:
+            self.only_who_may(principal, refusal)
+
+    @rule(principal=st.sampled_from([BOSS, *PEOPLE]), patch=st.sampled_from(GOOD_PATCHES))
+    def people_edit(self, principal: Principal, patch: dict[str, Json]) -> None:
+        self.notice_what_is_due()
+        version = self.state.root.version
+        refusal = self.feed(events.ValuesEdited, principal=principal, patch=patch, version=version)
+        self.only_who_may(principal, refusal)
+
+    @precondition(lambda self: self.state.ledger.open)
+    @rule(
+        data=st.data(),
+        principal=st.sampled_from([BOSS, *PEOPLE]),
+        on_timeout=st.sampled_from([None, Halt(), GoTo(node=END)]),
+        is_rare=RARELY,
+    )
+    def people_move_a_deadline(
+        self, data: st.DataObject, principal: Principal, on_timeout: Any, *, is_rare: bool
+    ) -> None:
+        self.notice_what_is_due()
+        if self.state.ledger.open and (is_rare or principal != BOSS):
+            refusal = self.feed(
+                events.DeadlineEdited,
+                principal=principal,
+                interrupt_id=data.draw(st.sampled_from(list(self.state.ledger.open))),
+                moves=True,
+                deadline=self.now + timedelta(seconds=5),
+                on_timeout=on_timeout,
+            )
+            self.only_who_may(principal, refusal)
+
+    def only_who_may(self, principal: Principal, refusal: Refusal | None) -> None:
+        """A change of course is refused, with all that is missing, to who may not approve everything."""
+        if self.state.ending is None:
+            wanted = {"runs:control", *guards_of(self.state.spec)}
+            lacking = sorted(wanted - {*principal.capabilities})
+            if lacking:
+                assert refusal is not None
+                assert refusal.details["capabilities"] == lacking
+            else:
+                assert refusal is None or refusal.code != "capability_required"
 
     @rule()
     def people_clear_messages(self) -> None:

@@ -71,7 +71,11 @@ _WAYS = st.sampled_from(
 RARE = st.integers(0, 3).map(lambda number: number == 3)
 
 
-_ANSWER_FIELDS = st.sampled_from([None, "flag", "log"])
+_ANSWER_FIELDS = st.sampled_from([None, "flag", "flag", "log"])
+SHOWING = st.sampled_from(["{flag}", "{flag}|{count}", "{log}|{flag}|{count}", "Go on?"])
+"""Prompts of a graph's own questions. What they show can be read from them: see `core_standing`."""
+SAYING = st.sampled_from(["Go on?", "Go on?", "Really?"])
+"""Prompts of questions that code asks."""
 
 
 @st.composite
@@ -165,13 +169,15 @@ def _nodes(
     match draw(st.sampled_from(kinds[:-1] if is_nested else kinds)):
         case "function":
             to = draw(st.lists(somewhere, max_size=2, unique=True))
-            asks = draw(st.sampled_from([("approve",), ("approve",), ("a:*", "approve"), ()]))
-            return FunctionNode(id=name, to=tuple(to), on_error=on_error, asks=asks)
+            asks = draw(st.sampled_from([("approve", "audit"), ("audit",), ("a:*", "approve"), ()]))
+            return FunctionNode(
+                id=name, to=tuple(to), on_error=on_error, asks=asks, reads_inbox=draw(RARE)
+            )
         case "graph":
             inner = draw(graphs(is_nested=True))
             return SubgraphNode(id=name, graph=inner, on_error=on_error)
         case _:
-            question = draw(_questions(name, somewhere))
+            question = draw(_questions(name, somewhere, SHOWING))
             return InterruptNode(id=name, question=question, answer_to=draw(_ANSWER_FIELDS))
 
 
@@ -181,13 +187,15 @@ def asked_by(draw: st.DrawFn, graph: GraphSpec) -> tuple[Asked, ...]:
     somewhere = st.sampled_from([*(n for n in graph.nodes if n not in graph.finally_nodes), END])
     places = st.tuples(st.sampled_from(["p", "q", "r"]), st.sampled_from([None, "one", "two"]))
     return tuple(
-        Asked(question=draw(_questions(name, somewhere)), process=process)
+        Asked(question=draw(_questions(name, somewhere, SAYING)), process=process)
         for name, process in draw(st.lists(places, min_size=1, max_size=2, unique=True))
     )
 
 
 @st.composite
-def _questions(draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str]) -> Question:
+def _questions(
+    draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str], prompts: st.SearchStrategy[str]
+) -> Question:
     timeout = draw(st.none() | st.sampled_from([5.0, 20.0]))
     on_timeout: OnTimeout = Halt()
     if timeout is not None:
@@ -198,9 +206,9 @@ def _questions(draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str]) ->
         )
     return Question(
         name=name,
-        prompt="Go on?",
+        prompt=draw(prompts),
         response_schema=draw(st.sampled_from([None, {}])),
-        requested_capability=draw(st.sampled_from([None, None, "approve"])),
+        requested_capability=draw(st.sampled_from([None, None, "approve", "approve", "audit"])),
         timeout=timeout,
         on_timeout=on_timeout,
     )
@@ -211,7 +219,7 @@ def _rules(draw: st.DrawFn, id_: str, names: list[str], *, may_loop: bool) -> Ru
     node = draw(st.none() | st.sampled_from(names))
     later = names[names.index(node) + 1 :] if node is not None else []
     somewhere = st.sampled_from([*(names if may_loop else later), END])
-    question = draw(_questions(id_, somewhere))
+    question = draw(_questions(id_, somewhere, SHOWING))
     decisions: list[RuleAction] = [
         GoTo(node=draw(somewhere)),
         HaltRun(reason="enough"),

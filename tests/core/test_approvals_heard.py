@@ -1,0 +1,391 @@
+"""What people say who may not approve counts as nobody's word: the gate is asked again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from core_agents import agent_node, call, done
+from core_drive import edge, graph, nested, reader
+from core_gated import APPROVER, BOSS, CLERK, FIELDS, Gated, approving, forked, refund, remark
+from core_rules import ask, rule
+
+from abeyance.core import events
+from abeyance.core.model import (
+    START,
+    AskOperator,
+    Default,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    Node,
+)
+from abeyance.core.policy import Principal
+
+
+def is_asked_about_again(run: Gated, node: str = "pay") -> bool:
+    """Whether the gate is open again for what somebody else has said, and what is behind it waits."""
+    return (run.reopened, run.running, run.open("ask").prompt) == (
+        ["ask"],
+        [],
+        "Refund 999 for A-7?",
+    )
+
+
+# where somebody is asked who may not approve
+
+
+def test_an_answer_between_the_gate_and_what_it_allows() -> None:
+    run = Gated(refund(approving(), remark(), "pay"))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+
+    assert is_asked_about_again(run)
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+    assert run.ran_with("pay") == [(999, "A-7")]
+
+
+def test_an_answer_after_what_it_allowed_has_begun() -> None:
+    run = Gated(refund(approving(), "check", remark(), "pay"))
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(CLERK, "remark", 999)
+
+    assert is_asked_about_again(run)
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(CLERK, "remark", 999)
+    assert run.ran_with("pay") == [(999, "A-7")]
+
+
+def test_an_answer_that_changes_nothing_that_was_shown() -> None:
+    run = Gated(refund(approving(), remark(field="note"), "pay"))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", "quickly, please")
+
+    assert run.ran_with("pay", "amount", "note") == [(250, "quickly, please")]
+
+
+def test_an_answer_that_says_what_was_shown_anyway() -> None:
+    run = Gated(refund(approving(), remark(), "pay"))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 250)
+
+    assert (run.reopened, run.running) == ([], ["pay"])
+
+
+def test_an_answer_under_the_gates_own_capability_stands_approved() -> None:
+    run = Gated(refund(approving(), remark(capability="approve"), "pay"))
+    run.says(APPROVER, "ask")
+    run.says(APPROVER, "remark", 999)
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
+
+
+def test_the_answer_to_the_gate_itself_stands_approved() -> None:
+    run = Gated(refund(approving(answer_to="amount"), "pay"))
+    run.says(APPROVER, "ask", 200)
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(200, "A-7")])
+
+
+def test_an_answer_under_the_capability_of_another_gate_stands_approved_for_that_alone() -> None:
+    audit = approving("audit", capability="audit", answer_to="amount")
+    run = Gated(refund(approving(), audit, "pay"))
+    run.says(APPROVER, "ask")
+    run.says(BOSS, "audit", 999)
+
+    assert is_asked_about_again(run)
+    run.says(APPROVER, "ask")
+    run.says(BOSS, "audit", 999)
+    assert run.ran_with("pay") == [(999, "A-7")]
+
+
+def test_a_default_answer_is_the_authors_own_word() -> None:
+    quiet = remark(timeout=60, on_timeout=Default(answer=5))
+    run = Gated(refund(approving(), quiet, "pay"))
+    run.says(APPROVER, "ask")
+    run.tick(60)
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(5, "A-7")])
+
+
+def test_an_answer_on_a_branch_beside_it() -> None:
+    run = Gated(forked((approving(), "check", "pay"), (remark(),)))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+    run.finish("check")
+
+    assert is_asked_about_again(run)
+
+
+def test_an_answer_to_a_rule() -> None:
+    spec = refund(
+        approving(),
+        "check",
+        "pay",
+        rules=[rule("why", "check", ask("why", answer_to="amount"))],
+    )
+    run = Gated(spec)
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(CLERK, "why", 999)
+
+    assert is_asked_about_again(run)
+
+
+def test_an_answer_to_code_that_then_changes_what_was_shown() -> None:
+    run = Gated(refund(approving(), "check", "pay"))
+    run.says(APPROVER, "ask")
+    run.ask("check", "how much")
+    run.says(CLERK, "how much", 999)
+    run.finish("check", {"amount": 999})
+
+    assert is_asked_about_again(run)
+
+
+def test_an_answer_where_a_failure_has_led_to() -> None:
+    pay = FunctionNode(id="check", on_error=GoTo(node="remark"))
+    run = Gated(forked((approving(), pay), (remark(), "pay")))
+    run.says(CLERK, "remark", 250)
+    run.says(APPROVER, "ask")
+    run.finish("pay")
+    run.fail("check")
+    run.says(CLERK, "remark", 999)
+
+    assert is_asked_about_again(run)
+
+
+# code that runs again
+
+
+def test_an_answer_while_approved_code_waits_for_another() -> None:
+    run = Gated(forked((approving(), "pay"), (remark(),)))
+    run.says(APPROVER, "ask")
+    run.ask("pay", "which account")
+    run.says(CLERK, "remark", 999)
+    run.says(CLERK, "which account", "main")
+
+    assert is_asked_about_again(run)
+    assert run.ran_with("pay") == [(250, "A-7")]
+
+
+@pytest.mark.parametrize("stop", ["pause", "rotation"])
+def test_an_answer_while_approved_code_is_stopped(stop: str) -> None:
+    run = Gated(forked((approving(), "pay"), (remark(),)))
+    run.says(APPROVER, "ask")
+    if stop == "pause":
+        run.pause(mode="now")
+    else:
+        run.feed(events.RotationDue, hard=True)
+    run.stopped("pay")
+    run.says(CLERK, "remark", 999)
+    run.feed(events.Restored)
+    run.resume()
+    run.feed(events.Ticked)
+
+    assert is_asked_about_again(run)
+    assert run.ran_with("pay") == [(250, "A-7")]
+
+
+def test_an_answer_while_approved_code_has_failed() -> None:
+    pay = FunctionNode(id="pay", on_error=AskOperator())
+    run = Gated(forked((approving(), pay), (remark(),)))
+    run.says(APPROVER, "ask")
+    run.fail("pay")
+    run.says(CLERK, "remark", 999)
+    run.says(BOSS, "error", {"action": "retry"})
+
+    assert is_asked_about_again(run)
+
+
+def test_code_that_asked_goes_on_where_what_was_shown_is_the_same() -> None:
+    run = Gated(forked((approving(), "pay"), (remark(field="note"),)))
+    run.says(APPROVER, "ask")
+    run.ask("pay", "which account")
+    run.says(CLERK, "remark", "quickly")
+    run.says(CLERK, "which account", "main")
+
+    assert (run.reopened, len(run.orders("pay"))) == ([], 2)
+
+
+# in a nested graph, and in the items of a fan-out
+
+
+def test_an_answer_in_a_nested_graph_behind_the_gate() -> None:
+    inner = refund("check", remark(), "pay", name="inner")
+    run = Gated(refund(approving(), nested("sub", inner)))
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(CLERK, "remark", 999)
+    assert (run.reopened, run.running) == (["ask"], [])
+    # What was changed in there is gone with it.
+    assert run.open("ask").prompt == "Refund 250 for A-7?"
+
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    assert run.open("remark").address == "graph:g;node:sub:2;graph:inner;node:remark"
+
+
+def test_an_answer_in_a_nested_graph_before_what_the_gate_allows() -> None:
+    inner = refund(remark(), "check", name="inner")
+    run = Gated(refund(approving(), nested("sub", inner), "pay"))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+
+    assert (run.reopened, run.orders("check")) == (["ask"], [])
+
+
+def test_an_answer_in_a_nested_graph_that_changes_what_is_around_it() -> None:
+    inner = refund("check", remark(), name="inner")
+    run = Gated(refund(approving(), nested("sub", inner), "pay"))
+    run.says(APPROVER, "ask")
+    run.finish("check")
+    run.says(CLERK, "remark", 999)
+
+    assert is_asked_about_again(run)
+
+
+def fanned(first: str | Node, *then: str) -> GraphSpec:
+    """Behind the gate `send` sends items to `first`; the last of the nodes gathers them."""
+    name = first if isinstance(first, str) else first.id
+    *inside, last = then
+    inner = [name, *inside]
+    return graph(
+        approving(),
+        FunctionNode(id="send", to=(name,)),
+        first,
+        *then,
+        ways=[
+            (START, "ask"),
+            ("ask", "send"),
+            *zip(inner, inside, strict=False),
+            ([inner[-1]], last),
+        ],
+        fields=FIELDS,
+    )
+
+
+def test_an_answer_in_an_item_behind_the_gate() -> None:
+    run = Gated(fanned(remark(), "check", "pay"))
+    run.says(APPROVER, "ask")
+    run.finish("send", sends=[("remark", 1), ("remark", 2)])
+    run.says(CLERK, "remark", 250)
+    assert run.ran_with("check") == [(250, "A-7")]
+    run.says(CLERK, "remark", 999)
+
+    assert (run.reopened, run.running, run.state.root.fans) == (["ask"], [], {})
+    assert [stop[::2] for stop in run.stops] == [("graph:g;node:check", True)]
+
+
+def test_an_answer_in_an_item_before_what_comes_after_all_of_them() -> None:
+    run = Gated(fanned("check", "wait", "pay"))
+    run.says(APPROVER, "ask")
+    run.finish("send", sends=[("check", 1), ("check", 2)])
+    run.ask("check", "how much")
+    run.says(CLERK, "how much", 999)
+    run.finish("check", {"amount": 999})
+    assert run.reopened == ["ask"]
+
+
+def test_an_answer_in_an_item_that_is_only_gathered_with_it() -> None:
+    run = Gated(fanned("check", "pay"))
+    run.says(APPROVER, "ask")
+    run.finish("send", sends=[("check", 1), ("check", 2)])
+    run.ask("check", "how much")
+    run.says(CLERK, "how much", 999)
+    run.finish("check:2", {"note": "fine"})
+    run.finish("check", {"amount": 999})
+
+    assert is_asked_about_again(run)
+
+
+def test_an_answer_on_a_branch_beside_a_fan_out() -> None:
+    spec = fanned("check", "pay")
+    ways = (*spec.edges, edge(START, "remark"))
+    spec = replace(spec, nodes={**spec.nodes, "remark": remark()}, edges=ways)
+    run = Gated(spec)
+    run.says(APPROVER, "ask")
+    run.finish("send", sends=[("check", 1), ("check", 2)])
+    run.says(CLERK, "remark", 999)
+    run.finish("check")
+    run.finish("check:2")
+
+    assert is_asked_about_again(run)
+
+
+# messages
+
+
+def written_to(who: Principal, **about: Any) -> Gated:
+    """Behind the gate `listen` reads what somebody has written, and changes the amount."""
+    run = Gated(refund(approving(), reader("listen"), "pay"))
+    run.send("m1", sender=who.subject, capabilities=who.capabilities, **about)
+    run.says(APPROVER, "ask")
+    run.finish("listen", {"amount": 999})
+    return run
+
+
+def test_a_message_to_a_node_that_then_changes_what_was_shown() -> None:
+    assert is_asked_about_again(written_to(CLERK))
+
+
+def test_a_message_of_somebody_who_may_change_the_course_of_the_run() -> None:
+    run = written_to(BOSS)
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
+
+
+def test_a_message_that_was_not_read_says_nothing() -> None:
+    run = written_to(CLERK, target="pay")
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(999, "A-7")])
+
+
+def test_a_message_that_is_asked_for_while_code_runs() -> None:
+    run = Gated(refund(approving(), "listen", "pay"))
+    run.says(APPROVER, "ask")
+    run.send("m1", sender="clerk")
+    assert run.take("listen") == ["m1"]
+    run.finish("listen", {"amount": 999})
+
+    assert is_asked_about_again(run)
+
+
+def helped(*after: str) -> Gated:
+    """Behind the gate works an agent, whose output is the amount."""
+    node = agent_node("review", input={}, output={"amount": "output"})
+    return Gated(refund(approving(), node, *after))
+
+
+def test_an_agent_that_somebody_talked_to() -> None:
+    run = helped("pay")
+    run.says(APPROVER, "ask")
+    run.send("m1", "rather 999", sender="clerk")
+    run.finish("model", {"output": 999})
+    run.finish("model", {"output": 999})
+
+    assert is_asked_about_again(run)
+
+
+def test_an_agent_that_nobody_talked_to_is_the_authors_code() -> None:
+    run = helped("pay")
+    run.says(APPROVER, "ask")
+    run.finish("model", {"output": 240})
+
+    assert (run.reopened, run.ran_with("pay")) == ([], [(240, "A-7")])
+
+
+def test_a_tool_of_an_agent_that_somebody_answered() -> None:
+    run = helped("pay")
+    run.says(APPROVER, "ask")
+    address = run.visit("model").address
+    run.feed(events.NodeFinished, visit=address, patch={}, sends=(call("c1"),))
+    run.ask("pay", "which account")
+    run.says(CLERK, "which account", "main")
+    done(run, "c1", {"content": "main"})
+    run.finish("model", {"output": 999})
+
+    assert is_asked_about_again(run)

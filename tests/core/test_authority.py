@@ -1,0 +1,333 @@
+"""Who changes the course of a run must be allowed to approve what it asks, whenever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from core_agents import agent_node
+from core_drive import ADA, Drive, asked, chain, gate, graph, nested
+from core_gated import Gated, approving, forked, refund
+from core_rules import ask, rule
+
+from abeyance.core import authority, events
+from abeyance.core.canonical import Json
+from abeyance.core.model import AskOperator, FunctionNode, GoTo, Halt
+from abeyance.core.policy import TEMPORAL, Principal
+
+# every operation, at every moment, by everybody
+
+COURSE = {"runs:control", "approve", "audit"}
+PEOPLE: Mapping[str, Principal] = {
+    "nobody": Principal(subject="nobody"),
+    "controls": Principal(subject="controls", capabilities=("runs:control",)),
+    "steers": Principal(subject="steers", capabilities=("runs:steer",)),
+    "approves": Principal(subject="approves", capabilities=("approve",)),
+    "controls and approves": Principal(
+        subject="controls and approves", capabilities=("runs:control", "approve")
+    ),
+    "approves all": Principal(subject="approves all", capabilities=("approve", "audit")),
+    "controls and approves all": Principal(
+        subject="controls and approves all", capabilities=("audit", "approve", "runs:control")
+    ),
+    "everything": Principal(subject="everything", capabilities=("*",)),
+    "temporal": TEMPORAL,
+}
+MOMENTS = ("before", "open", "answered", "begun", "static", "error", "ended")
+
+
+def at(moment: str) -> Gated:
+    """A run at a moment of its life: before its gate, `ask`, and behind it."""
+    spec = refund(
+        gate("hello"),
+        approving(),
+        FunctionNode(id="pay", on_error=AskOperator()),
+        FunctionNode(id="book", asks=("audit",)),
+        before=["book"],
+    )
+    run = Gated(spec)
+    if moment == "before":
+        return run
+    run.answer("hello", "hello")
+    if moment == "open":
+        return run
+    run.pause()
+    run.answer("ask", True, principal=PEOPLE["approves"])
+    if moment == "answered":
+        return run
+    run.resume()
+    match moment:
+        case "static":
+            run.finish("pay")
+        case "error":
+            run.fail("pay")
+        case "ended":
+            run.cancel(mode="now")
+        case _:
+            pass
+    return run
+
+
+Operation = Callable[[Gated, Principal], tuple[type[events.Event], dict[str, Any]]]
+
+
+def answers(name: str, value: Json) -> Operation:
+    return lambda run, who: (
+        events.Responded,
+        run.response({run.open(name).id: value}, principal=who),
+    )
+
+
+def directs(action: str | None, **about: Any) -> Operation:
+    def operation(run: Drive, who: Principal) -> tuple[type[events.Event], dict[str, Any]]:
+        message = events.Message(
+            message_id="m",
+            text="please",
+            sender=who.subject,
+            capabilities=who.capabilities,
+            action=action,
+            params={"patch": {"note": "x"}, "steps": 1},
+            **about,
+        )
+        return events.MessageSent, {"message": message}
+
+    return operation
+
+
+def edits_values(run: Gated, who: Principal) -> tuple[type[events.Event], dict[str, Any]]:
+    version = run.state.root.version
+    return events.ValuesEdited, {"principal": who, "patch": {"note": "x"}, "version": version}
+
+
+def edits_deadline(**change: Any) -> Operation:
+    def operation(run: Gated, who: Principal) -> tuple[type[events.Event], dict[str, Any]]:
+        (id_,) = run.state.ledger.open
+        later = run.now + timedelta(hours=1)
+        given = {"moves": True, "deadline": later, **change}
+        return events.DeadlineEdited, {"principal": who, "interrupt_id": id_, **given}
+
+    return operation
+
+
+def pauses(**about: Any) -> Operation:
+    return lambda run, who: (
+        events.Paused,
+        {"actor": who.subject, "capabilities": who.capabilities, **about},
+    )
+
+
+def controls(kind: type[events.Event]) -> Operation:
+    return lambda run, who: (kind, {"actor": who.subject})
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "answer hello": answers("hello", "hello"),
+    "answer the gate": answers("ask", True),
+    "go on": answers("interrupt_before", None),
+    "edit at a look": answers("interrupt_before", {"values": {"note": "x"}, "version": 1}),
+    "edit nothing at a look": answers("interrupt_before", {"values": {}, "version": 1}),
+    "retry": answers("error", {"action": "retry"}),
+    "skip at an error": answers("error", {"action": "skip"}),
+    "skip with a patch": answers("error", {"action": "skip", "patch": {"note": "x"}}),
+    "let fail": answers("error", {"action": "fail"}),
+    "edit values": edits_values,
+    "move a deadline": edits_deadline(),
+    "remove a deadline": edits_deadline(deadline=None),
+    "lead a deadline": edits_deadline(on_timeout=GoTo(node="pay")),
+    "update_state": directs("update_state"),
+    "update_state of pay": directs("update_state", target="pay"),
+    "rerun": directs("rerun"),
+    "go_back": directs("go_back"),
+    "skip": directs("skip"),
+    "pause by message": directs("pause"),
+    "continue": directs("continue"),
+    "defer": directs("defer"),
+    "talk": directs(None),
+    "an action of the author's": directs("hurry"),
+    "pause": pauses(),
+    "pause and halt": pauses(timeout=5.0, on_timeout=Halt()),
+    "pause and go to": pauses(timeout=5.0, on_timeout=GoTo(node="pay")),
+    "resume": controls(events.Resumed),
+    "cancel": controls(events.CancelRequested),
+    "clear messages": controls(events.MessagesCleared),
+}
+
+# What it takes: * all that the run can ask for and control, C control, A the gate's own, - nothing;
+# and after that why it comes to nothing all the same. A dot: there is nothing that it could be done to.
+CODES = {"behind": "action_not_allowed", "runs": "not_stopped", "over": "not_running"}
+# fmt: off
+TABLE: Mapping[str, str] = {
+    #                            before    open      answered  begun    static  error  ended
+    "answer hello":              "-         .         .         .        .       .      .",
+    "answer the gate":           ".         A         .         .        .       .      .",
+    "go on":                     ".         .         .         .        -       .      .",
+    "edit at a look":            ".         .         .         .        *       .      .",
+    "edit nothing at a look":    ".         .         .         .        *       .      .",
+    "retry":                     ".         .         .         .        .       *      .",
+    "skip at an error":          ".         .         .         .        .       *      .",
+    "skip with a patch":         ".         .         .         .        .       *      .",
+    "let fail":                  ".         .         .         .        .       -      .",
+    "edit values":               "*         *         *         *:runs   *       *      -:over",
+    "move a deadline":           "*         *         .         .        *       *      .",
+    "remove a deadline":         "*         *         .         .        *       *      .",
+    "lead a deadline":           "*         *         .         .        *       *      .",
+    "update_state":              "*         *         *         *        *       *      -:over",
+    "update_state of pay":       "*:behind  *:behind  *:behind  *        *       *      -:over",
+    "rerun":                     "*         *         *         *        *       *      -:over",
+    "go_back":                   "*         *         *         *        *       *      -:over",
+    "skip":                      "*         *         *         *        *       *      -:over",
+    "pause by message":          "C         C         C         C        C       C      -:over",
+    "continue":                  "-         -         -         -        -       -      -:over",
+    "defer":                     "-         -         -         -        -       -      -:over",
+    "talk":                      "-         -         -         -        -       -      -:over",
+    "an action of the author's": "-         -         -         -        -       -      -:over",
+    "pause":                     "-         -         -         -        -       -      -",
+    "pause and halt":            "-         -         -         -        -       -      -",
+    "pause and go to":           "*         *         *         *        *       *      -",
+    "resume":                    "-         -         -         -        -       -      -",
+    "cancel":                    "-         -         -         -        -       -      -",
+    "clear messages":            "-         -         -         -        -       -      -",
+}
+# fmt: on
+CELLS = [
+    (operation, moment, cell)
+    for operation, row in TABLE.items()
+    for moment, cell in zip(MOMENTS, row.split(), strict=True)
+    if cell != "."
+]
+
+
+def test_the_table_is_of_every_operation() -> None:
+    assert TABLE.keys() == OPERATIONS.keys()
+
+
+def missing(takes: str, who: Principal, moment: str) -> set[str]:
+    wanted = {"*": COURSE, "C": {"runs:control"}, "A": {"approve"}, "-": set()}[takes]
+    if who == TEMPORAL and takes != "A":
+        wanted = wanted & {"approve"} if moment == "open" else set()
+    return set() if "*" in who.capabilities else wanted - {*who.capabilities}
+
+
+@pytest.mark.parametrize("person", PEOPLE)
+@pytest.mark.parametrize(("operation", "moment", "cell"), CELLS)
+def test_who_may_do_what_and_when(person: str, operation: str, moment: str, cell: str) -> None:
+    run, who = at(moment), PEOPLE[person]
+    takes, _, why = cell.partition(":")
+    lacking = missing(takes, who, moment)
+    kind, fields = OPERATIONS[operation](run, who)
+    if lacking or why:
+        refusal = run.refused(kind, **fields)
+        assert refusal.code == ("capability_required" if lacking else CODES[why])
+        assert refusal.details.get("capabilities", []) == sorted(lacking)
+        assert refusal.details.get("capability", "") == min(lacking, default="")
+        assert all(repr(name) in refusal.message for name in lacking)
+    else:
+        run.feed(kind, **fields)
+
+
+def test_a_signal_that_is_refused_is_told_in_the_run_and_does_nothing() -> None:
+    run = at("open")
+    before = run.state
+    kind, fields = directs("update_state")(run, ADA)
+    run.feed(kind, **fields, signalled=True)
+
+    assert run.rejected() == [("m", "capability_required")]
+    assert (run.state.root, run.state.visits) == (before.root, before.visits)
+
+
+def test_what_was_accepted_is_looked_at_again_when_it_is_carried_out() -> None:
+    run = Gated(forked(("assess", approving(), "pay"), ("work", "later")))
+    kind, fields = directs("update_state", target="later")(run, TEMPORAL)
+    run.feed(kind, **fields)
+    run.finish("assess")
+    run.finish("work")
+
+    assert (run.open("ask").name, run.rejected()) == ("ask", [("m", "capability_required")])
+    assert run.running == ["later"]
+
+
+def test_several_answers_of_which_one_goes_too_far_are_all_refused() -> None:
+    spec = graph("pay", gate("ask"), ways=[("START", "pay"), ("START", "ask")], before=["pay"])
+    run = Drive(spec)
+    answer = {
+        run.open("ask").id: True,
+        run.open("interrupt_before").id: {"values": {"x": 1}, "version": 1},
+    }
+    nobody = PEOPLE["nobody"]
+    refusal = run.refused(events.Responded, **run.response(answer, principal=nobody))
+
+    assert refusal.details["capabilities"] == ["runs:control"]
+    assert len(run.asking) == 2
+
+
+def test_of_several_answers_every_missing_capability_is_named() -> None:
+    spec = graph(
+        approving("one", capability="approve"),
+        approving("two", capability="audit"),
+        ways=[("START", "one"), ("START", "two")],
+        fields={"amount": "last"},
+    )
+    run = Drive(spec)
+    answer = {run.open("one").id: True, run.open("two").id: True}
+    refusal = run.refused(events.Responded, **run.response(answer))
+
+    assert refusal.details["capabilities"] == ["approve", "audit"]
+
+
+# what a graph can ask for
+
+
+def guarded(*nodes: Any, **about: Any) -> tuple[str, ...]:
+    return chain(*nodes, **about).guarded_by
+
+
+def test_a_graph_is_guarded_by_all_that_it_can_ask_for() -> None:
+    inner = chain(gate("a", capability="inner:a"), name="inner")
+    clerk = agent_node("clerk", FunctionNode(id="wire", asks=("tool:wire",)), asks=("hook:a",))
+    asks = ask("sure", capability="rule:a")
+
+    assert guarded("work", gate("plain")) == ()
+    assert guarded(gate("b", capability="b"), gate("a", capability="a")) == ("a", "b")
+    assert guarded(FunctionNode(id="work", asks=("a", "tenant:*:b"))) == ("a", "tenant:*:b")
+    assert guarded(nested("sub", chain(nested("deep", inner), name="mid"))) == ("inner:a",)
+    assert guarded(clerk) == ("hook:a", "tool:wire")
+    assert guarded("work", rules=[rule("sure", "work", asks)]) == ("rule:a",)
+
+
+def test_a_run_is_guarded_by_what_it_asks_for_too() -> None:
+    run = Drive(chain(FunctionNode(id="work", asks=("tenant:*:approve",))))
+    assert authority.guarded_by(run.state) == ("tenant:*:approve",)
+    run.ask("work", asked("sure", requested_capability="tenant:7:approve"))
+
+    assert authority.guarded_by(run.state) == ("tenant:*:approve", "tenant:7:approve")
+
+
+def test_only_who_may_do_everything_may_change_what_a_pattern_guards() -> None:
+    run = Drive(chain(gate("hello"), FunctionNode(id="work", asks=("tenant:*:approve",))))
+    for capabilities, lacking in (
+        (("runs:control", "tenant:7:approve"), ("tenant:*:approve",)),
+        (("runs:control", "tenant:*:approve"), ("tenant:*:approve",)),
+        (("*",), ()),
+    ):
+        who = Principal(subject="ada", capabilities=capabilities)
+        assert authority.missing(run.state, who) == lacking
+
+
+@pytest.mark.parametrize(
+    ("action", "takes"),
+    [
+        (None, "runs:steer"),
+        ("hurry", "runs:steer"),
+        ("continue", "runs:steer"),
+        ("defer", "runs:steer"),
+        ("pause", "runs:control"),
+        ("rerun", "runs:control"),
+        ("go_back", "runs:control"),
+        ("skip", "runs:control"),
+        ("update_state", "runs:control"),
+    ],
+)
+def test_what_a_message_takes_at_the_api(action: str | None, takes: str) -> None:
+    assert authority.takes_of_directive(action) == takes

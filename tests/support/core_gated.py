@@ -1,0 +1,102 @@
+"""Graphs with gates, the people around them, and a run of one that is handed over after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from core_drive import Drive, chain, gate, graph, restored
+
+from abeyance.core import events
+from abeyance.core.canonical import Json
+from abeyance.core.model import START, GraphSpec, InterruptNode, Node, Reducer
+from abeyance.core.policy import Principal
+from abeyance.core.snapshot import joined, parted
+
+APPROVER = Principal(subject="approver", capabilities=("approve",))
+"""Who may say yes, and nothing else."""
+CLERK = Principal(subject="clerk")
+"""Who may answer what anybody may answer."""
+OPERATOR = Principal(subject="operator", capabilities=("runs:control",))
+BOSS = Principal(subject="boss", capabilities=("runs:control", "approve", "audit"))
+"""Who may approve everything, and so change everything."""
+
+FIELDS: Mapping[str, Reducer] = {
+    "amount": "last",
+    "order_id": "last",
+    "note": "last",
+    "payments": "append",
+}
+SHOWN: dict[str, Json] = {"amount": 250, "order_id": "A-7"}
+
+
+def approving(id_: str = "ask", **about: Any) -> InterruptNode:
+    """A gate that shows the amount and the order."""
+    given = {"prompt": "Refund {amount} for {order_id}?", "capability": "approve", **about}
+    return gate(id_, **given)
+
+
+def remark(id_: str = "remark", field: str | None = "amount", **about: Any) -> InterruptNode:
+    """A question that anybody may answer, and whose answer is written to a field."""
+    return gate(id_, prompt="Anything else?", answer_to=field, **about)
+
+
+def refund(*nodes: str | Node, **about: Any) -> GraphSpec:
+    """The nodes one after another."""
+    return chain(*nodes, **{"fields": FIELDS, **about})
+
+
+def forked(
+    *branches: tuple[str | Node, ...], more: Iterable[str | Node] = (), **about: Any
+) -> GraphSpec:
+    """Several chains of nodes that all begin with the run, and more nodes and `ways` between them."""
+    ways: list[Any] = []
+    for branch in branches:
+        names = [node if isinstance(node, str) else node.id for node in branch]
+        ways += zip([START, *names], names, strict=False)
+    ways += about.pop("ways", ())
+    nodes = [*(node for each in branches for node in each), *more]
+    return graph(*nodes, ways=ways, **{"fields": FIELDS, **about})
+
+
+class Gated(Drive):
+    """A run that is written down, and read again, after everything that happens to it."""
+
+    def __init__(
+        self, spec: GraphSpec, values: Mapping[str, Json] | None = None, **about: Any
+    ) -> None:
+        super().__init__(spec, values=SHOWN if values is None else values, **about)
+
+    def feed(self, kind: type[events.Event], **fields: Any) -> None:
+        super().feed(kind, **fields)
+        snapshot, spec, values = parted(self.state)
+        again = joined(restored(snapshot), spec, values)
+        assert again == self.state
+        self.state = again
+
+    def says(self, who: Principal, name: str, value: Json = True, **about: Any) -> None:
+        """Somebody answers the open question of this name."""
+        self.answer(name, value, principal=who, **about)
+
+    def edit(self, who: Principal, **patch: Json) -> None:
+        """Somebody sets fields of the values."""
+        version = self.state.root.version
+        self.feed(events.ValuesEdited, principal=who, patch=patch, version=version)
+
+    def pause(self, **about: Any) -> None:
+        self.feed(events.Paused, actor="ops", **about)
+
+    def resume(self) -> None:
+        self.feed(events.Resumed, actor="ops")
+
+    @property
+    def reopened(self) -> list[str]:
+        """The gates that were asked again, in this order."""
+        return [str(fact.data["node"]) for fact in self.facts("interrupt.reopened")]
+
+    def ran_with(self, node: str, *fields: str) -> list[tuple[Json, ...]]:
+        """What each start of a node's code was given of these fields."""
+        return [
+            tuple(order.values.get(name) for name in fields or ("amount", "order_id"))
+            for order in self.orders(node)
+        ]

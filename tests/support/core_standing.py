@@ -1,0 +1,335 @@
+"""Whose word the values have that run, as somebody knows it who sees what happens to a run.
+
+*No sequence of events of people without a gate's capability makes a node behind that gate start with what
+somebody with it has not answered for.* What a gate shows is read from its prompt, as people read it;
+who is behind which gate from the graph alone; and who has changed a field since from what happened.
+
+This is told of gates that are nodes, name a capability and show fields, and of the nodes that are
+reached by way of them only, or by a join for which they are needed; of a nested graph that begins with a
+gate also for what follows the graph. It is not told of
+
+- items of fan-outs, and gates that a node may send to, since their values are the item's own;
+- what follows where somebody who may change everything has led the run elsewhere (`goto` of a pause or a
+  deadline, `skip`, `rerun`, `go_back`), or where the deadline of code's question has, until the gates
+  are answered again;
+- a field that several have changed in one step, of whom only some were allowed to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from core_behind import Gate, behind, capability_of, fields_of, graph_at
+
+from abeyance.core import events, template
+from abeyance.core.address import Address
+from abeyance.core.canonical import Json
+from abeyance.core.effects import Effect, Publish, RunNode
+from abeyance.core.ledger import Interrupt
+from abeyance.core.model import (
+    Ask,
+    FunctionNode,
+    GoTo,
+    InterruptNode,
+    SubgraphNode,
+)
+from abeyance.core.policy import TIMEOUT
+from abeyance.core.state import RunState, Visit
+
+SEPARATOR = "|"
+"""Between the fields in a prompt, so that each can be read from it."""
+
+Text: TypeAlias = frozenset[str] | None
+Texts: TypeAlias = dict[str, Text]
+"""What is approved of each field, as texts; None: nobody can tell."""
+
+EVERYTHING = ("runs:control", "approve", "audit")
+"""What it takes to change the course of any of the runs."""
+
+
+def text_of(values: Mapping[str, Json], name: str) -> str:
+    """What a prompt shows of a field."""
+    return template.fill(f"{{{name}}}", values)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Code, or a person by an answer, that may have changed these fields in a step (None: any), after it
+    was told something under these capabilities; with `person` somebody who may change everything.
+    """
+
+    node: str
+    told: frozenset[str | None] = frozenset()
+    fields: frozenset[str] | None = None
+    person: bool = False
+
+
+@dataclass
+class Standing:
+    """What is approved, so far: of which values of a scope, by the answer of which gate."""
+
+    approved: dict[tuple[str, Gate], Texts] = field(default_factory=dict)
+    begun: set[Gate] = field(default_factory=set)
+    told: dict[str, set[str | None]] = field(default_factory=dict)
+    reopened: set[str] = field(default_factory=set)
+    asked_by: dict[tuple[str, Gate], str] = field(default_factory=dict)
+    is_led: bool = False
+    checks: int = 0
+    _known: dict[tuple[str, ...], dict[str, frozenset[Gate]]] = field(default_factory=dict)
+
+    def saw(
+        self,
+        before: RunState,
+        event: events.Event,
+        after: RunState,
+        effects: tuple[Effect, ...],
+    ) -> None:
+        """One step of the run; AssertionError if something began in it that nobody has approved."""
+        facts = [effect for effect in effects if isinstance(effect, Publish)]
+        orders = [effect for effect in effects if isinstance(effect, RunNode)]
+        if _is_led(before, event, facts):
+            self.is_led = True
+            self.approved.clear()
+        self.reopened |= {str(each.address) for each in facts if each.type == "interrupt.reopened"}
+        for fact in facts:
+            self._hears(before, event, fact)
+        was = {key: dict(texts) for key, texts in self.approved.items()}
+        visits = {**before.visits, **after.visits}
+        beginning = {gate for order in orders for gate in self._gates(after, visits[order.visit])}
+        self._follows(before, event, after, facts, beginning)
+        self._goes_in_and_out(before, event, after)
+        for order in orders:
+            self._begins(after, visits[order.visit], order, was)
+        self.begun |= beginning
+
+    # What was said
+
+    def _hears(self, before: RunState, event: events.Event, fact: Publish) -> None:
+        if fact.type == "interrupt.answered":
+            self._hears_an_answer(before, before.ledger.open[str(fact.data["id"])], fact.actor)
+        elif fact.type == "message.delivered" and "action" not in fact.data:
+            sent = [event.message] if isinstance(event, events.MessageSent) else []
+            sent += before.mailbox.queue
+            message = next(each for each in sent if each.message_id == fact.data["message_id"])
+            if not {*EVERYTHING} <= {*message.capabilities}:
+                self._tell(before, str(fact.address), None)
+
+    def _hears_an_answer(self, before: RunState, entry: Interrupt, by: str | None) -> None:
+        visit = before.visits[entry.visit]
+        if by != TIMEOUT and entry.kind not in {"static", "error"}:
+            self._tell(before, visit.address, entry.requested_capability)
+        gate = (before.scopes[visit.scope].path, visit.node)
+        node = before.node_of(visit)
+        if isinstance(node, InterruptNode) and entry.kind == "question" and not visit.members:
+            names = fields_of(node)
+            if names and entry.requested_capability is not None:
+                texts = entry.prompt.split(SEPARATOR)
+                shown = {name: frozenset({t}) for name, t in zip(names, texts, strict=True)}
+                self._approve((visit.scope, gate), shown, visit.address)
+
+    def _approve(self, key: tuple[str, Gate], shown: Mapping[str, Text], by: str) -> None:
+        known = self.approved.get(key)
+        if known is None or self.asked_by[key] in self.reopened:
+            self.approved[key] = dict(shown)
+            self.begun.discard(key[1])
+        else:
+            # Asked twice, or in a loop: what follows may be behind either answer.
+            self.approved[key] = {
+                name: None if text is None or (old := known[name]) is None else old | text
+                for name, text in shown.items()
+            }
+        self.asked_by[key] = by
+
+    def _tell(self, state: RunState, visit: str, capability: str | None) -> None:
+        self.told.setdefault(visit, set()).add(capability)
+        for scope in state.scopes.values():
+            if scope.visit is not None and visit.startswith(f"{scope.address};"):
+                self.told.setdefault(scope.visit, set()).add(capability)
+
+    # What was changed
+
+    def _follows(
+        self,
+        before: RunState,
+        event: events.Event,
+        after: RunState,
+        facts: list[Publish],
+        beginning: set[Gate],
+    ) -> None:
+        for visit in before.visits.values():
+            writer = self._writer(before, event, after, visit)
+            for member in visit.members[-1:]:
+                if writer is not None and writer.fields != frozenset():
+                    self.told.setdefault(member.fan, set()).update(writer.told)
+        for address, scope in after.scopes.items():
+            if address not in before.scopes or scope.values == before.scopes[address].values:
+                continue
+            writers = list(self._writers(before, event, after, facts, address))
+            for (held, gate), texts in self.approved.items():
+                for name, text in texts.items() if held == address else ():
+                    then = text_of(before.scopes[address].values, name)
+                    now = text_of(scope.values, name)
+                    if then == now or text is None:
+                        continue
+                    found = {
+                        self._may(after, address, writer, gate, beginning)
+                        for writer in writers
+                        if writer.fields is None or name in writer.fields
+                    }
+                    if found == {True}:
+                        rest = text - {then} if len(text) == 1 else text
+                        texts[name] = rest | {now} if then in text else text
+                    elif found != {False}:
+                        texts[name] = None
+
+    def _may(
+        self, state: RunState, scope: str, writer: Writer, gate: Gate, beginning: set[Gate]
+    ) -> bool | None:
+        """Whether what somebody changed stands approved; None if nobody can tell."""
+        if any(name != capability_of(state.spec, gate) for name in writer.told):
+            return False
+        path = state.scopes[scope].path
+        is_behind = (path, writer.node) == gate or gate in self._behind(state, path, writer.node)
+        if gate in self.begun or (is_behind and not writer.person):
+            return True
+        return None if gate in beginning else False
+
+    def _writers(
+        self,
+        before: RunState,
+        event: events.Event,
+        after: RunState,
+        facts: list[Publish],
+        scope: str,
+    ) -> Iterator[Writer]:
+        """Everybody who may have changed the values of a scope in a step."""
+        for fact in facts:
+            if fact.type == "run.values_edited":
+                yield Writer(node="", fields=frozenset(fact.data["fields"]), person=True)
+        for visit in before.visits.values():
+            writer = self._writer(before, event, after, visit)
+            if writer is not None and visit.scope == scope and not visit.members:
+                yield writer
+        for key, fan in before.scopes[scope].fans.items():
+            if key not in after.scopes[scope].fans and not fan.outer:
+                node = Address.parse(key).segments[-1].id
+                yield Writer(node=node, told=frozenset(self.told.get(key, ())))
+
+    def _writer(
+        self, before: RunState, event: events.Event, after: RunState, visit: Visit
+    ) -> Writer | None:
+        """A visit as what may have changed values in a step, if it may have."""
+        told = frozenset(self.told.get(visit.address, ()))
+        if isinstance(event, events.NodeFinished) and event.visit == visit.address:
+            if visit.way is None and visit.returned is None:
+                return Writer(node=visit.node, told=told, fields=frozenset(event.patch))
+            return None
+        later = after.visits.get(visit.address)
+        is_over = later is None or (later.way, later.returned) != (visit.way, visit.returned)
+        if not is_over:
+            return None
+        match before.node_of(visit):
+            case _ if visit.way is not None:
+                rules = before.graph_of(visit.scope).rules_on(visit.node)
+                acts = [act for rule in rules for act in rule.actions]
+                names = {act.answer_to for act in acts if isinstance(act, Ask) and act.answer_to}
+                return Writer(node=visit.node, told=told, fields=frozenset(names))
+            case InterruptNode(answer_to=name):
+                names = set() if name is None else {name}
+                return Writer(node=visit.node, told=told, fields=frozenset(names))
+            case SubgraphNode():
+                return Writer(node=visit.node, told=told)
+            case _:
+                return None
+
+    # Where it goes
+
+    def _goes_in_and_out(self, before: RunState, event: events.Event, after: RunState) -> None:
+        for address, scope in after.scopes.items():
+            if address not in before.scopes and scope.visit is not None:
+                outer = after.visits[scope.visit].scope
+                for (held, gate), texts in list(self.approved.items()):
+                    if held == outer:
+                        self.approved[address, gate] = dict(texts)
+                        self.asked_by[address, gate] = self.asked_by[held, gate]
+        for address, scope in before.scopes.items():
+            if address in after.scopes or scope.visit is None:
+                continue
+            visit = before.visits[scope.visit]
+            unknown: set[str] = set()
+            for inner in before.visits.values():
+                if inner.scope == address:
+                    writer = self._writer(before, event, after, inner)
+                    fields = None if writer is None else writer.fields
+                    unknown |= fields or set()
+            for held, gate in [key for key in self.approved if key[0] == address]:
+                texts = self.approved.pop((held, gate))
+                if len(gate[0]) > len(before.scopes[visit.scope].path) and not visit.members:
+                    shown = {
+                        name: None if name in unknown else text for name, text in texts.items()
+                    }
+                    is_begun = gate in self.begun
+                    self._approve((visit.scope, gate), shown, visit.address)
+                    if is_begun:
+                        self.begun.add(gate)
+
+    def _begins(
+        self,
+        state: RunState,
+        visit: Visit,
+        order: RunNode,
+        was: Mapping[tuple[str, Gate], Texts],
+    ) -> None:
+        if visit.members or visit.is_finally:
+            return
+        for gate in self._gates(state, visit):
+            key = visit.scope, gate
+            if key not in self.approved:
+                assert self.is_led, "nothing begins behind a gate that was not answered"
+                continue
+            for name, text in self.approved[key].items():
+                then = was.get(key, {}).get(name, text)
+                if text is None or then is None:
+                    continue
+                self.checks += 1
+                now = text_of(order.values, name)
+                assert now in text | then, (
+                    f"{visit.address} begins with {name} {now!r}, and at {gate} was approved {text}"
+                )
+
+    def _gates(self, state: RunState, visit: Visit) -> frozenset[Gate]:
+        return self._behind(state, state.scopes[visit.scope].path, visit.node)
+
+    def _behind(self, state: RunState, path: tuple[str, ...], node: str) -> frozenset[Gate]:
+        """Every gate that a node at the end of a path lies behind."""
+        found = frozenset[Gate]()
+        for depth, name in enumerate((*path, node)):
+            if (around := path[:depth]) not in self._known:
+                self._known[around] = behind(graph_at(state.spec, around), around)
+            found |= self._known[around].get(name, frozenset())
+        return found
+
+
+def _is_led(before: RunState, event: events.Event, facts: list[Publish]) -> bool:
+    """Whether somebody who may change everything, or a question of code, has led the run elsewhere."""
+    pause = before.pause
+    is_due = pause is not None and pause.deadline is not None and pause.deadline <= event.now
+    if pause is not None and is_due and isinstance(pause.on_timeout, GoTo):
+        return True
+    if isinstance(event, events.DeadlineEdited):
+        return True
+    if isinstance(event, events.Responded):
+        for id_, answer in event.answers.items():
+            entry = before.ledger.open.get(id_)
+            if entry is not None and entry.kind == "error" and answer["action"] == "skip":
+                return True
+    for fact in facts:
+        if fact.data.get("action") in {"skip", "rerun", "go_back"}:
+            return True
+        if fact.type == "interrupt.expired":
+            entry = before.ledger.open[str(fact.data["id"])]
+            if isinstance(before.node_of(before.visits[entry.visit]), FunctionNode):
+                return isinstance(entry.on_timeout, GoTo)
+    return False
