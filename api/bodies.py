@@ -191,6 +191,21 @@ class Listed(BaseModel, Generic[T]):
     next_cursor: str | None = None
 
 
+class RunStatus(BaseModel):
+    """A run, for somebody who may not read it."""
+
+    run_id: str
+    status: str
+
+
+class InterruptStatus(BaseModel):
+    """An interrupt, for somebody who may not read it."""
+
+    id: str
+    run_id: str
+    status: str
+
+
 class RunResult(wire.ClosingRecord):
     """What an ended run left behind."""
 

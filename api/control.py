@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Annotated, Final, TypeAlias
 
 from fastapi import APIRouter, Body
-from pydantic import BaseModel
 
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, Who, demand, may_read
 from abeyance.api.backend import Runs
-from abeyance.api.bodies import given_in
+from abeyance.api.bodies import RunStatus, given_in
 from abeyance.api.ids import Key, RunId
 from abeyance.client import Client
 from abeyance.core.authority import CONTROL as CONTROLS
@@ -32,13 +31,6 @@ CancelBody: TypeAlias = Annotated[wire.CancelBody | None, Body(examples=[example
 
 _GOTO: Final = "goto:"
 _REFUSED: Final = (Code.UNKNOWN_RUN, Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT)
-
-
-class RunStatus(BaseModel):
-    """A run, for somebody who may not read it."""
-
-    run_id: str
-    status: str
 
 
 @router.post(

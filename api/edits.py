@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Body
-from pydantic import BaseModel
 
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import Who, may_read
 from abeyance.api.backend import Behind, Runs
-from abeyance.api.bodies import given_in
-from abeyance.api.control import RunStatus, demand_course, shown_to
+from abeyance.api.bodies import InterruptStatus, RunStatus, given_in
+from abeyance.api.control import demand_course, shown_to
 from abeyance.api.ids import InterruptId, Key, RunId
 from abeyance.errors import Code
 
@@ -20,14 +19,6 @@ router = APIRouter(tags=["edits"])
 
 ValuesBody: TypeAlias = Annotated[wire.ValuesBody, Body(examples=[examples.VALUES])]
 DeadlineBody: TypeAlias = Annotated[wire.DeadlineBody, Body(examples=[examples.DEADLINE])]
-
-
-class InterruptStatus(BaseModel):
-    """An interrupt, for somebody who may not read it."""
-
-    id: str
-    run_id: str
-    status: str
 
 
 _OF_EDITS = (
