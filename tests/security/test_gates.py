@@ -191,7 +191,9 @@ async def test_no_other_wish_of_the_start_leads_past_a_gate(place: Office) -> No
     }
     case = await place.asking(await place.start(**wishes))
     answers = 0
-    while not (view := await place.view(case, "awaiting-input"))["interrupts"][0]["requested_capability"]:
+    while not (view := await place.view(case, "awaiting-input"))["interrupts"][0][
+        "requested_capability"
+    ]:
         await place.done("clerk", "POST", f"/runs/{case.run_id}/respond", {"response": None})
         answers += 1
         await eventually(lambda: place.is_asking_another(case, view))

@@ -1,4 +1,4 @@
-"""An API that wants tokens over a worker that pays, the people who come to it, and runs at each of their stages."""
+"""An API that wants tokens, a worker that pays, the people who come, and runs at each of their stages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Refund(BaseModel):
 
 
 def _assess(graph: Graph) -> None:
-    @graph.node
+    @graph.node(retries=0)
     async def assess(state: Refund) -> dict[str, Any]:
         if state.order_id == "boom":
             message = "no such order"
@@ -63,7 +63,7 @@ def _assess(graph: Graph) -> None:
 
 
 def _pay(graph: Graph, paid: list[str]) -> None:
-    @graph.node
+    @graph.node(retries=0)
     async def pay(state: Refund, ctx: Context) -> dict[str, Any]:
         paid.append(ctx.run_id)
         if state.order_id == "broke":
@@ -197,10 +197,11 @@ class Case:
 class Office:
     """The stack, and the runs that stand at a stage for those who must not change them."""
 
-    def __init__(self, api: Api, site: Site, paid: list[str]) -> None:
+    def __init__(self, api: Api, site: Site, paid: list[str], tokens_file: Path) -> None:
         self.api = api
         self.site = site
         self.paid = paid
+        self.tokens_file = tokens_file
         self._standing: dict[tuple[str, str], Case] = {}
 
     async def call(
@@ -250,13 +251,14 @@ class Office:
         return Case(run_id=case.run_id, talk=case.talk, interrupts=ids)
 
     async def standing(self, graph: str, stage: str) -> Case:
-        """A run at a stage: `before` its gate, at the `open` one, `answered` and paused, or `paid` for."""
+        """A run `before` its gate, at the `open` one, `answered` and paused, or `paid` for."""
         key = (graph, stage)
         if key not in self._standing:
-            self._standing[key] = await self._brought_to(graph, stage)
+            self._standing[key] = await self.standing_apart(graph, stage)
         return self._standing[key]
 
-    async def _brought_to(self, graph: str, stage: str) -> Case:
+    async def standing_apart(self, graph: str, stage: str) -> Case:
+        """The same, for one test that changes it."""
         last = {"refund": "pay", "coded": "pay", "nested": "desk", "staffed": "answer"}[graph]
         fields: dict[str, Any] = {}
         if stage == "before":
@@ -338,4 +340,4 @@ async def office(folder: Path) -> AsyncIterator[Office]:
     async with real_server() as temporal:
         site = Site(temporal, *graphs)
         async with site.worker(), served(app_for(site, tokens_file=file)) as api:
-            yield Office(api, site, paid)
+            yield Office(api, site, paid, file)
