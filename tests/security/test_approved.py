@@ -11,7 +11,7 @@ Where the rest of what was tried, and held, is tested:
 | another's key, with the same or another answer; the key of a refused answer | tests/api/test_keys.py |
 | keys of controls and of starts are each their owner's | tests/api/test_control_keys.py, test_keys.py |
 | an open gate | test_gates.py |
-| the elicitations of an MCP server | tests/agents/test_mcp_capability.py |
+| the elicitations of an MCP server | tests/agents/test_mcp_questions.py |
 | an approval is bound to the tool and its arguments | tests/agents/test_agent_approvals.py |
 """
 
@@ -332,6 +332,30 @@ async def test_whoever_is_quicker_what_is_paid_was_shown_to_who_approved_it(plac
             assert answered.is_success
             paid = "PAID 250 to A-7"
         assert await ended(place, case) == ["assessed 250", paid]
+
+
+REUSED = "BUG: a run that has the id of an earlier one asks under the ids of that one's questions"
+
+
+@pytest.mark.parametrize("key", [None, "yes"])
+@pytest.mark.xfail(reason=REUSED)
+async def test_an_answer_that_is_sent_again_approves_no_later_run_of_the_same_id(
+    place: Office, key: str | None
+) -> None:
+    """Somebody who may only start runs waits for the retries of the approver's program."""
+    case = await place.asking(await place.start())
+    call = ("POST", f"/interrupts/{case.interrupts[0]}/respond", {"response": YES})
+    headers = {} if key is None else {"Idempotency_Key": key}
+    await place.done("approver", *call, **headers)
+    await ended(place, case)
+    again = {"graph": "refund", "input": LARGE, "run_id": case.run_id, "reuse": True}
+    await place.done("clerk", "POST", "/runs", again)
+    await place.view(case, "awaiting-input")
+    await place.call("approver", *call, **headers)
+    path = f"/runs/{case.run_id}?wait=PT2S&until=completed"
+    later = (await place.call("chief", "GET", path)).json()
+
+    assert (later["status"], later["values"]["log"]) == ("awaiting-input", ["assessed 888888"])
 
 
 # Who may
