@@ -18,7 +18,7 @@ Where the rest of what was tried, and held, is tested:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -334,11 +334,7 @@ async def test_whoever_is_quicker_what_is_paid_was_shown_to_who_approved_it(plac
         assert await ended(place, case) == ["assessed 250", paid]
 
 
-REUSED = "BUG: a run that has the id of an earlier one asks under the ids of that one's questions"
-
-
 @pytest.mark.parametrize("key", [None, "yes"])
-@pytest.mark.xfail(reason=REUSED)
 async def test_an_answer_that_is_sent_again_approves_no_later_run_of_the_same_id(
     place: Office, key: str | None
 ) -> None:
@@ -351,11 +347,10 @@ async def test_an_answer_that_is_sent_again_approves_no_later_run_of_the_same_id
     again = {"graph": "refund", "input": LARGE, "run_id": case.run_id, "reuse": True}
     await place.done("clerk", "POST", "/runs", again)
     await place.view(case, "awaiting-input")
-    await place.call("approver", *call, **headers)
-    path = f"/runs/{case.run_id}?wait=PT2S&until=completed"
-    later = (await place.call("chief", "GET", path)).json()
+    problem(await place.call("approver", *call, **headers), 404, "unknown_interrupt")
+    (asked,) = (await place.view(case))["interrupts"]
 
-    assert (later["status"], later["values"]["log"]) == ("awaiting-input", ["assessed 888888"])
+    assert (asked["prompt"], place.paid.count(case.run_id)) == ("Refund 888888 for MALLORY?", 1)
 
 
 # Who may
@@ -536,7 +531,7 @@ async def test_the_client_of_python_is_told_what_is_missing(
         return wire.SteerMessage(sender=who, message_id=new_id(), **may, **message)
 
     patch = {"params": {"patch": LARGE}}
-    calls = [
+    calls: list[Callable[[], Awaitable[object]]] = [
         lambda: client.edit_values(
             run, LARGE, graph=place.site.graphs["refund"], version=version, principal=principal(who)
         ),
@@ -591,11 +586,11 @@ async def test_it_is_known_of_a_run_whose_graph_this_api_does_not_serve(
     place: Office, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     case = await place.standing("coded", "before")
-    client, settings = place.site.client, {"task_queue": place.site.settings.task_queue}
-    tokens = place.tokens_file
+    tokens, queue = place.tokens_file, place.site.settings.task_queue
     harmless = refund([])
     for graphs in ({}, {"coded": harmless}):
-        app = create_app(Settings(tokens_file=tokens, **settings), graphs, client)
+        settings = Settings(tokens_file=tokens, task_queue=queue)
+        app = create_app(settings, graphs, place.site.client)
         async with served(app) as elsewhere:
             other = Office(elsewhere, place.site, place.paid, tokens)
             version = (await place.view(case))["version"]
