@@ -15,9 +15,9 @@ from typing import Any, Final
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
-from abeyance.core import ledger
+from abeyance.core import authority, ledger
 from abeyance.core.events import Message
-from abeyance.core.policy import Principal
+from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graphs.graph import Graph
 from abeyance.histories.accepted import earlier_receipts
@@ -101,7 +101,8 @@ class Client(Sessions):
         await self._line.refuse_natively_paused(run_id)
 
     async def pause(self, run_id: str, order: wire.Pause | None = None) -> wire.RunView:
-        """Start no new work. Raises `unknown_run`, `not_running`, or `unknown_node` for its goto.
+        """Start no new work. Raises `unknown_run`, `not_running`, or `unknown_node` and
+        `capability_required` for its goto.
 
         With the `key` of an order again, this and the other controls have no further effect, and raise
         `idempotency_conflict` if it came with anything else.
@@ -115,11 +116,7 @@ class Client(Sessions):
             and not (view.paused or view.degraded or view.outcome)
             and not await was_done(self._line, run_id, order)
         ):
-            raise Refusal(
-                Code.UNKNOWN_NODE,
-                f"The pause was not applied: on_timeout={order.on_timeout!r} names no node of the "
-                "graph that can be gone to.",
-            )
+            raise _not_paused(order, view)
         return view
 
     async def resume(self, run_id: str, order: wire.Resume | None = None) -> wire.RunView:
@@ -340,6 +337,21 @@ class Client(Sessions):
         if not (view.degraded or view.outcome):
             await was_done(self._line, run_id, order)
         return view
+
+
+def _not_paused(order: wire.Pause, view: wire.RunView) -> Refusal:
+    """Why a run did not take a pause that leads to a node."""
+    principal = Principal(subject=order.actor, capabilities=order.capabilities)
+    demanded: list[str | None] = [authority.CONTROL, *view.guarded_by]
+    if principal == TEMPORAL:
+        demanded = [entry.requested_capability for entry in view.interrupts]
+    if lacking := principal.lacks(demanded):
+        return authority.lacks(principal, f"lead the run on ({order.on_timeout})", lacking)
+    return Refusal(
+        Code.UNKNOWN_NODE,
+        f"The pause was not applied: on_timeout={order.on_timeout!r} names no node of the graph that "
+        "can be gone to.",
+    )
 
 
 def _named(message: wire.SteerMessage) -> wire.SteerMessage:

@@ -120,7 +120,9 @@ class StartRun(Record, Stamped):
     """What a run is, beside its spec and values; it stays the same over every hand-over.
 
     `request` is a hash of the whole call that started it, where its id was made from the caller's key.
-    `claim` is the token by which its conversation knows it.
+    `claim` is the token by which its conversation knows it. `salt` tells what it asks from what an
+    earlier run of its id has asked.
+
     `generation` grows from each history of the run to the next, so that events of later ones can be told
     from earlier ones. `shell` is the version of the workflow's own rules that this history began with.
     `used` are the nonces of the last orders. With a stamp, the run takes only what was sealed for it.
@@ -139,6 +141,7 @@ class StartRun(Record, Stamped):
     generation: int = 0
     shell: int = 0
     used: tuple[str, ...] = ()
+    salt: str = ""
 
 
 class VisitOrder(Record):

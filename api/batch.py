@@ -198,7 +198,7 @@ async def steer_many(
     await _see_a_worker(runs)
 
     async def send(run_id: str) -> None:
-        await demand_message(who, runs, run_id, message)
+        await demand_message(who, runs, message, run_id)
         await runs.send_message(run_id, await fitted(message, run_id, behind, runs))
 
     return await _done(runs, body, send)

@@ -23,7 +23,7 @@ from abeyance.core.authority import COURSE, takes_of_directive
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
 
-router = APIRouter(prefix="/runs/{run_id}", tags=["control"], dependencies=[CONTROL])
+router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
 
 PauseBody: TypeAlias = Annotated[wire.PauseBody | None, Body(examples=[examples.PAUSE])]
 ResumeBody: TypeAlias = Annotated[wire.ControlBody | None, Body(examples=[examples.RESUME])]
@@ -52,6 +52,7 @@ async def pause(
     """
     if leads_on(body):
         await demand_course(who, runs, run_id)
+    demand(who, CONTROLS)
     order = wire.Pause(**given_in(body), actor=who.subject, capabilities=who.capabilities, key=key)
     return shown_to(who, await runs.pause(run_id, order))
 
@@ -59,6 +60,7 @@ async def pause(
 @router.post(
     "/resume",
     status_code=202,
+    dependencies=[CONTROL],
     responses=document.change(202, "The run, going on.", examples.RUN, *_REFUSED),
 )
 async def resume(
@@ -72,8 +74,8 @@ async def resume(
 _CANCELLED: Final = document.change(202, "The run, ending.", examples.ENDING_RUN, *_REFUSED)
 
 
-@router.post("/cancel", status_code=202, responses=_CANCELLED)
-@router.post("/interrupt", status_code=202, responses=_CANCELLED)
+@router.post("/cancel", status_code=202, dependencies=[CONTROL], responses=_CANCELLED)
+@router.post("/interrupt", status_code=202, dependencies=[CONTROL], responses=_CANCELLED)
 async def cancel(
     run_id: RunId, who: Who, runs: Runs, key: Key, body: CancelBody = None
 ) -> wire.RunView | RunStatus:
@@ -91,29 +93,34 @@ def leads_on(body: wire.PauseBody | None) -> bool:
     return body is not None and body.on_timeout.startswith(_GOTO)
 
 
-async def demand_course(who: Principal, runs: Client, run_id: str) -> None:
-    """Raise `capability_required` unless somebody may change the course of a run: that takes everything
-    that its graph can ask for.
+async def demand_course(who: Principal, runs: Client, *run_ids: str) -> None:
+    """Raise `capability_required` unless somebody may change the course of these runs: that takes
+    everything that their graphs can ask for.
     """
-    try:
-        guards = await runs.guarded_by(run_id)
-    except Refusal:
-        # Who may control nothing does not learn which runs there are.
-        demand(who, CONTROLS)
-        raise
+    guards: set[str] = set()
+    for run_id in run_ids:
+        try:
+            guards.update(await runs.guarded_by(run_id))
+        except Refusal:
+            # Who may control nothing does not learn which runs there are.
+            demand(who, CONTROLS)
+            raise
     demand(who, CONTROLS, *guards)
 
 
 async def demand_message(
-    who: Principal, runs: Client, run_id: str, message: wire.MessageBody
+    who: Principal,
+    runs: Client,
+    message: wire.MessageBody,
+    *run_ids: str,
+    beside: str | None = None,
 ) -> None:
-    """Raise `capability_required` unless somebody may send a message: to talk takes `runs:steer`, and
-    what does more is control.
+    """Raise `capability_required` unless somebody may send a message to these runs: to talk takes
+    `runs:steer`, and what does more is control. `beside` is what it takes as well.
     """
     if message.action in COURSE:
-        await demand_course(who, runs, run_id)
-    else:
-        demand(who, takes_of_directive(message.action))
+        await demand_course(who, runs, *run_ids)
+    demand(who, takes_of_directive(message.action), *([] if beside is None else [beside]))
 
 
 def shown_to(who: Principal, view: wire.RunView) -> wire.RunView | RunStatus:

@@ -16,10 +16,18 @@ from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, Who, demand
 from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import Name, given_in
-from abeyance.api.control import CancelBody, PauseBody, ResumeBody, demand_course, leads_on
+from abeyance.api.control import (
+    CancelBody,
+    PauseBody,
+    ResumeBody,
+    demand_course,
+    demand_message,
+    leads_on,
+)
 from abeyance.api.ids import Key
 from abeyance.api.sent import fitted, message_of
-from abeyance.core.authority import COURSE, takes_of_directive
+from abeyance.core.authority import CONTROL as CONTROLS
+from abeyance.core.authority import COURSE
 from abeyance.core.conversation import EXCLUSIVE
 from abeyance.errors import Code
 
@@ -78,7 +86,6 @@ async def interrupt(
 @router.post(
     "/pause",
     status_code=202,
-    dependencies=[CONTROL],
     responses=document.change(
         202,
         "The runs that are paused.",
@@ -97,8 +104,8 @@ async def pause(
 ) -> Reached:
     """Pause every active run of a conversation, as a single one is paused."""
     if leads_on(body):
-        for run_id in await runs.conversation_runs(conversation_id):
-            await demand_course(who, runs, run_id)
+        await demand_course(who, runs, *await runs.conversation_runs(conversation_id))
+    demand(who, CONTROLS)
     order = wire.Pause(**given_in(body), actor=who.subject, capabilities=who.capabilities, key=key)
     return Reached.of(await runs.conversation_pause(conversation_id, order))
 
@@ -150,10 +157,11 @@ async def steer(
     is as for the steer of a run.
     """
     message = message_of(body, who, key)
-    demand(who, takes_of_directive(message.action))
+    meant: list[str] = []
     if message.action in COURSE:
-        for run_id in await runs.conversation_runs(conversation_id, session_type=EXCLUSIVE):
-            await demand_course(who, runs, run_id)
-            message = await fitted(message, run_id, behind, runs)
+        meant = await runs.conversation_runs(conversation_id, session_type=EXCLUSIVE)
+    await demand_message(who, runs, message, *meant)
+    for run_id in meant:
+        message = await fitted(message, run_id, behind, runs)
     steered = await runs.conversation_steer(conversation_id, message)
     return Steered(count=1, runs=[steered.run_id], **steered.receipt.model_dump())

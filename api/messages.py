@@ -15,13 +15,14 @@ from pydantic import BaseModel
 
 from abeyance import wire
 from abeyance.api import document, examples
-from abeyance.api.auth import CONTROL, READ, STEER, Who
+from abeyance.api.auth import READ, STEER, Who
 from abeyance.api.backend import Behind, Runs
 from abeyance.api.control import demand_message
 from abeyance.api.ids import Key, RunId
 from abeyance.api.sent import fitted, message_of
 from abeyance.api.waiting import Length, sleep_unless, while_asked
 from abeyance.client import Client
+from abeyance.core.authority import CONTROL as CONTROLS
 from abeyance.errors import Code, Refusal
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["messages"])
@@ -78,7 +79,7 @@ async def steer(
     `go_back`, `skip` and `update_state` take `runs:control` instead, and all of them but `pause` every
     capability that the run's graph can ask for (`guarded_by`).
     """
-    await demand_message(who, runs, run_id, body)
+    await demand_message(who, runs, body, run_id)
     return await runs.steer(run_id, await fitted(message_of(body, who, key), run_id, behind, runs))
 
 
@@ -106,7 +107,7 @@ async def send_message(
     While the queue is full it is tried again for `timeout`; without one a full queue is refused at
     once. Nothing of it waits inside the run. What it takes is as for a steer.
     """
-    await demand_message(who, runs, run_id, body)
+    await demand_message(who, runs, body, run_id)
     message = await fitted(message_of(body, who, key), run_id, behind, runs)
     longest = min(timeout or 0.0, behind.settings.default_timeout)
     waiting = _until_there_is_room(runs, run_id, message, longest, behind.leaving)
@@ -164,7 +165,6 @@ async def clear_messages(run_id: RunId, who: Who, runs: Runs, key: Key) -> wire.
 @router.post(
     "/pause-and-send",
     status_code=202,
-    dependencies=[CONTROL],
     responses=document.change(
         202, "The message is in.", examples.MESSAGE_RECEIPT, *_REFUSED, Code.IDEMPOTENCY_CONFLICT
     ),
@@ -177,7 +177,7 @@ async def pause_and_send(
     A message that is refused pauses nothing, and the same again pauses once. It takes `runs:control` and
     what the message itself takes.
     """
-    await demand_message(who, runs, run_id, body)
+    await demand_message(who, runs, body, run_id, beside=CONTROLS)
     message = await fitted(message_of(body, who, key), run_id, behind, runs)
     order = wire.Pause(actor=who.subject, key=key or body.message_id)
     return await runs.pause_and_send(run_id, message, order)

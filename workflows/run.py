@@ -74,6 +74,7 @@ class AgentRun:
                     limits=start.limits,
                     values=values[f"graph:{spec.name}"],
                     now=now,
+                    salt=start.salt,
                 )
             self._notice = Notice(None, now)
             event = events.Started(now=now)

@@ -229,6 +229,9 @@ def changed(
     moved = {name for name in {*before, *after} if _hash(before, name) != _hash(after, name)}
 
     def seen(approval: Approval, *, is_own: bool) -> Approval:
+        if not (approval.shown or approval.begun or is_own) and moved and None in heard:
+            # What it showed names no field, so nobody can tell that this is none of it.
+            return replace(approval, broken=True)
         touched = [path for path in approval.shown if _field(path) in moved]
         if not touched:
             return approval

@@ -84,7 +84,7 @@ def ask(
     if deadline is None and question.timeout is not None:
         deadline = draft.after(question.timeout)
     ordinal = visit.asked.get(asked.key, 0) + 1
-    id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind)
+    id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind, salt=state.salt)
     draft.put_visit(
         replace(
             visit,

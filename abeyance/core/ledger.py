@@ -118,14 +118,22 @@ class Ledger:
 
 
 def interrupt_id(
-    run_id: str, address: str, name: str, ordinal: int = 1, kind: Kind = "question"
+    run_id: str,
+    address: str,
+    name: str,
+    ordinal: int = 1,
+    kind: Kind = "question",
+    *,
+    salt: str = "",
 ) -> str:
     """`<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
 
-    What is asked about a visit is told apart from what its code asks under the same name.
+    What is asked about a visit is told apart from what its code asks under the same name, and by its
+    salt from what an earlier run of this id has asked: an answer to that, sent again, is none to this.
     """
     own = [] if kind in {"question", "rule"} else [kind]
-    place = canonical([address, name, ordinal, *own])
+    salted = [{"salt": salt}] if salt else []
+    place = canonical([address, name, ordinal, *own, *salted])
     return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 

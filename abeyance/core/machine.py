@@ -63,7 +63,13 @@ from abeyance.errors import Code, Refusal
 
 
 def new_run(
-    *, run_id: str, spec: GraphSpec, limits: Limits, values: Mapping[str, Json], now: datetime
+    *,
+    run_id: str,
+    spec: GraphSpec,
+    limits: Limits,
+    values: Mapping[str, Json],
+    now: datetime,
+    salt: str = "",
 ) -> RunState:
     """A run before its first event, which has to be `Started`. The spec must be without faults.
 
@@ -80,6 +86,7 @@ def new_run(
         updated_at=now,
         last_activity_at=now,
         scopes={address: Scope(address=address, values=values, size=size(values))},
+        salt=salt,
     )
 
 

@@ -368,7 +368,8 @@ class RunState:
 
     `transcripts` are the conversations of agents that are over, by their addresses; `remembered` is what
     the next visit of an agent's node begins with. `controls` maps the keys of the last controls to what
-    came with them, both as hashes.
+    came with them, both as hashes. `salt` tells what it asks from what an earlier run of its id
+    has asked.
     """
 
     format: int = FORMAT
@@ -394,6 +395,7 @@ class RunState:
     facts: int = 0
     task_bytes: int = 0
     yielding: bool = False
+    salt: str = ""
 
     @property
     def root(self) -> Scope:

@@ -57,6 +57,7 @@ class Launch:
         limits: Limits,
         started_by: str,
         request: str | None = None,
+        salt: str = "",
         interrupt_before: str | Sequence[str] = (),
         interrupt_after: str | Sequence[str] = (),
         on_error: str | None = None,
@@ -97,6 +98,7 @@ class Launch:
                 graph_version=version,
                 request=request,
                 shell=wire.SHELL,
+                salt=salt,
             ),
         )
 
@@ -137,7 +139,8 @@ class Launch:
     def memo(self) -> dict[str, Json]:
         """What a list shows of the run, and what decides whether a second start is the same."""
         about = self.start.model_dump(
-            mode="json", exclude={"run_id", "limits", "claim", "generation", "used"}
+            mode="json",
+            exclude={"run_id", "limits", "claim", "generation", "used", "salt"},
         )
         return {
             wire.MEMO_START: {

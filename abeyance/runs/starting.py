@@ -84,6 +84,8 @@ class Starting(Conversations):
             limits=limits or Limits(),
             started_by=started_by,
             request=request,
+            # Who answers again what an earlier run of this id has asked must not answer this one.
+            salt=uuid.uuid4().hex if reuse else "",
             interrupt_before=interrupt_before,
             interrupt_after=interrupt_after,
             on_error=on_error,

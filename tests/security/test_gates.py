@@ -1,0 +1,205 @@
+"""An approval is worth what runs: whoever may not approve it cannot change the course of a run.
+
+Every attack of a review, by every door, at every stage of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from gated_office import APPROVE, PEOPLE, YES, Case, Office, office
+from stack import new_id, problem
+from temporal_site import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+STAGES = ("before", "open", "answered", "paid")
+CONTROL = "runs:control"
+LARGE = {"patch": {"amount": 1_000_000, "order_id": "MALLORY"}}
+DIRECTIVES: tuple[dict[str, Any], ...] = (
+    {"action": "update_state", "params": LARGE},
+    {"action": "update_state", "params": LARGE, "target": "pay"},
+    {"action": "rerun"},
+    {"action": "rerun", "target": "pay"},
+    {"action": "go_back", "params": {"steps": 1}},
+    {"action": "skip"},
+    {"action": "skip", "target": "approve"},
+)
+DEADLINES: tuple[dict[str, Any], ...] = (
+    {"timeout": "PT1S"},
+    {"deadline": None},
+    {"timeout": "P9D", "on_timeout": "halt"},
+    {"timeout": "PT1S", "on_timeout": "goto:pay"},
+)
+DOORS = ("steer", "messages", "pause-and-send", "conversation", "batch")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Office]:
+    async with office(tmp_path_factory.mktemp("gates")) as place:
+        yield place
+
+
+def missing(who: str) -> tuple[str, ...]:
+    """What somebody lacks to change the course of a run that can ask for an approval."""
+    return tuple({CONTROL, APPROVE} - {*PEOPLE[who]})
+
+
+def said_by(door: str, case: Case, message: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    """The call that brings a message to a run."""
+    match door:
+        case "conversation":
+            return "POST", f"/conversations/{case.talk}/steer", message
+        case "batch":
+            return "POST", "/batch/steer", {"run_ids": [case.run_id], "body": message}
+        case _:
+            return "POST", f"/runs/{case.run_id}/{door}", message
+
+
+def led_by(door: str, case: Case, node: str) -> tuple[str, str, dict[str, Any]]:
+    """The call that pauses a run, to lead it to a node."""
+    order = {"timeout": "PT1S", "on_timeout": f"goto:{node}"}
+    match door:
+        case "conversation":
+            return "POST", f"/conversations/{case.talk}/pause", order
+        case "batch":
+            return "POST", "/batch/pause", {"run_ids": [case.run_id], "body": order}
+        case _:
+            return "POST", f"/runs/{case.run_id}/pause", order
+
+
+OUTSIDERS = ("intern", "operator", "approver")
+
+
+def lacking_by(door: str, who: str) -> tuple[str, ...]:
+    lacking = missing(who)
+    # A batch is refused as a whole before any of the runs is looked at.
+    return (CONTROL,) if door == "batch" and CONTROL in lacking else lacking
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("stage", STAGES)
+async def test_a_directive_takes_control_and_the_capability_of_the_gate(
+    place: Office, stage: str, door: str
+) -> None:
+    case = await place.standing("refund", stage)
+    async with place.untouched(case):
+        for who in OUTSIDERS:
+            for directive in DIRECTIVES:
+                call = said_by(door, case, directive)
+                await place.refused(who, lacking_by(door, who), *call)
+
+
+@pytest.mark.parametrize("door", ["pause", "conversation", "batch"])
+@pytest.mark.parametrize("stage", STAGES)
+async def test_a_pause_that_leads_on_takes_control_and_the_capability_of_the_gate(
+    place: Office, stage: str, door: str
+) -> None:
+    case = await place.standing("refund", stage)
+    async with place.untouched(case):
+        for who in OUTSIDERS:
+            for node in ("pay", "assess", "END"):
+                await place.refused(who, lacking_by(door, who), *led_by(door, case, node))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_an_edit_takes_control_and_the_capability_of_the_gate(
+    place: Office, stage: str
+) -> None:
+    case = await place.standing("refund", stage)
+    version = (await place.view(case))["version"]
+    async with place.untouched(case):
+        for who in (*OUTSIDERS, "clerk", "odd"):
+            patch = {"patch": {"amount": 999_999, "order_id": "MALLORY"}, "version": version}
+            await place.refused(who, missing(who), "PATCH", f"/runs/{case.run_id}/values", patch)
+            for change in DEADLINES:
+                for id_ in case.interrupts:
+                    await place.refused(who, missing(who), "PATCH", f"/interrupts/{id_}", change)
+
+
+@pytest.mark.parametrize("stage", ["before", "open", "answered", "paid"])
+@pytest.mark.parametrize("graph", ["coded", "nested", "staffed"])
+async def test_it_is_the_same_whoever_asks_for_the_approval(
+    place: Office, graph: str, stage: str
+) -> None:
+    """Code, a graph in the graph, and an agent about a call: asked already or not."""
+    case = await place.standing(graph, stage)
+    version = (await place.view(case))["version"]
+    patch = {"patch": {"amount": 999_999}, "version": version}
+    async with place.untouched(case):
+        for who in ("intern", "operator"):
+            lacking = missing(who)
+            for directive in (*DIRECTIVES, {"action": "skip", "target": "check"}):
+                await place.refused(who, lacking, *said_by("messages", case, directive))
+            await place.refused(who, lacking, *led_by("pause", case, "assess"))
+            await place.refused(who, lacking, "PATCH", f"/runs/{case.run_id}/values", patch)
+            for id_ in case.interrupts:
+                change = {"timeout": "PT1S"}
+                await place.refused(who, lacking, "PATCH", f"/interrupts/{id_}", change)
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_a_pause_by_a_message_takes_control(place: Office, door: str) -> None:
+    case = await place.standing("refund", "open")
+    async with place.untouched(case):
+        for who in ("intern", "approver", "clerk"):
+            await place.refused(who, (CONTROL,), *said_by(door, case, {"action": "pause"}))
+
+
+async def test_a_pause_with_a_message_takes_what_both_take(place: Office) -> None:
+    case = await place.standing("refund", "open")
+    async with place.untouched(case):
+        call = said_by("pause-and-send", case, {"text": "wait"})
+        await place.refused("intern", (CONTROL,), *call)
+        await place.refused("operator", ("runs:steer",), *call)
+        await place.refused("clerk", (CONTROL, "runs:steer"), *call)
+
+
+@pytest.mark.parametrize("who", ["starter", "clerk", "chief"])
+async def test_who_starts_a_run_chooses_no_way_through_it(place: Office, who: str) -> None:
+    run_id = new_id()
+    body = {
+        "graph": "refund",
+        "input": {"order_id": "boom", "amount": 5000},
+        "on_error": "goto:pay",
+        "run_id": run_id,
+    }
+    found = problem(await place.call(who, "POST", "/runs", body), 422, "invalid_body")
+
+    assert [entry["pointer"] for entry in found["errors"]] == ["/on_error"]
+    problem(await place.call("chief", "GET", f"/runs/{run_id}"), 404, "unknown_run")
+
+
+async def test_no_other_wish_of_the_start_leads_past_a_gate(place: Office) -> None:
+    """Not the bounds of the run, nor where it stops, nor that a failure is asked about."""
+    wishes: dict[str, Any] = {
+        "limits": {
+            "max_visits": 1,
+            "max_guard_turns": 0,
+            "max_parallel_visits": 1,
+            "max_queue_size": 1,
+            "pause_timeout": "PT0.2S",
+            "continue_as_new_after": 3,
+            "allowed_actions": ["skip"],
+        },
+        "interrupt_before": ["assess", "approve", "pay"],
+        "interrupt_after": ["assess", "pay"],
+        "on_error": "interrupt",
+    }
+    case = await place.asking(await place.start(**wishes))
+    answers = 0
+    while not (view := await place.view(case, "awaiting-input"))["interrupts"][0][
+        "requested_capability"
+    ]:
+        await place.done("clerk", "POST", f"/runs/{case.run_id}/respond", {"response": None})
+        answers += 1
+        await eventually(lambda: place.is_asking_another(case, view))
+    await place.refused(
+        "clerk", (APPROVE,), "POST", f"/runs/{case.run_id}/respond", {"response": YES}
+    )
+
+    assert (view["interrupts"][0]["prompt"], answers) == ("Refund 250 for A-7?", 3)
+    assert case.run_id not in place.paid

@@ -1,0 +1,343 @@
+"""An API that wants tokens, a worker that pays, the people who come, and runs at each of their stages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import httpx
+from pydantic import BaseModel
+from scripted_agents import scripted
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site, real_server
+
+from abeyance import END, START, Agent, Context, Graph, append, tool
+
+APPROVE: Final = "refunds:approve"
+YES: Final = {"approved": True}
+NO: Final = {"approved": False}
+PEOPLE: Final[Mapping[str, tuple[str, ...]]] = {
+    "intern": ("runs:steer", "runs:read"),
+    "operator": ("runs:control", "runs:read"),
+    "starter": ("runs:start",),
+    "clerk": ("runs:start", "runs:read", "runs:respond"),
+    "approver": (APPROVE, "runs:respond", "runs:read"),
+    "chief": ("runs:start", "runs:read", "runs:respond", "runs:steer", "runs:control", APPROVE),
+    # May change the course of a run, and nothing else.
+    "auditor": ("runs:control", "runs:read", APPROVE),
+    # May not read.
+    "controller": ("runs:control",),
+    "warden": ("runs:control", "runs:respond", APPROVE),
+    "responder": ("runs:respond",),
+    # Almost what it takes.
+    "odd": ("RUNS:CONTROL", "runs:*", "refunds:*", "refunds", " runs:control", "Refunds:approve"),
+}
+
+
+class Decision(BaseModel):
+    approved: bool
+
+
+class Refund(BaseModel):
+    order_id: str = "A-7"
+    amount: float = 250
+    wanted: float | None = None
+    letter: str = "please"
+    reply: str | None = None
+    decision: Decision | None = None
+    log: Annotated[list[str], append] = []
+
+
+def _assess(graph: Graph) -> None:
+    @graph.node(retries=0)
+    async def assess(state: Refund) -> dict[str, Any]:
+        if state.order_id == "boom":
+            message = "no such order"
+            raise ValueError(message)
+        return {"log": [f"assessed {state.amount:g}"]}
+
+
+def _pay(graph: Graph, paid: list[str]) -> None:
+    @graph.node(retries=0)
+    async def pay(state: Refund, ctx: Context) -> dict[str, Any]:
+        paid.append(ctx.run_id)
+        if state.order_id == "broke":
+            message = "the bank hung up"
+            raise ValueError(message)
+        return {"log": [f"PAID {state.amount:g} to {state.order_id}"]}
+
+
+def _approve(graph: Graph) -> None:
+    graph.interrupt(
+        "approve",
+        prompt="Refund {amount} for {order_id}?",
+        response=Decision,
+        answer_to="decision",
+        requested_capability=APPROVE,
+        timeout="P2D",
+        on_timeout="halt",
+    )
+
+
+def refund(paid: list[str]) -> Graph:
+    """The graph of the README: assess -> approve -> pay."""
+    graph = Graph("refund", state=Refund)
+    _assess(graph)
+    _pay(graph, paid)
+    _approve(graph)
+    graph.edge(START, "assess")
+    graph.route("assess", lambda s: "approve" if s.amount > 100 else "pay", to=["approve", "pay"])
+    graph.edge("approve", "pay", when={"decision.approved": True})
+    graph.edge("approve", END, when="else")
+    return graph
+
+
+def coded(paid: list[str]) -> Graph:
+    """The same, but the gate is asked by code: assess -> check -> pay."""
+    graph = Graph("coded", state=Refund)
+    _assess(graph)
+    _pay(graph, paid)
+
+    @graph.node(asks=[APPROVE])
+    async def check(state: Refund, ctx: Context) -> dict[str, Any]:
+        answer = await ctx.interrupt(
+            "approve",
+            prompt=f"Refund {state.amount:g} for {state.order_id}?",
+            response=Decision,
+            requested_capability=APPROVE,
+            timeout="P2D",
+            on_timeout="halt",
+        )
+        return {"decision": answer}
+
+    graph.edge(START, "assess")
+    graph.edge("assess", "check")
+    graph.edge("check", "pay", when={"decision.approved": True})
+    graph.edge("check", END, when="else")
+    return graph
+
+
+def nested(paid: list[str]) -> Graph:
+    """Gate and payment are in a graph inside the graph, which has other names for the fields."""
+    desk = Graph("desk", state=Refund)
+    _pay(desk, paid)
+    _approve(desk)
+    desk.edge(START, "approve")
+    desk.edge("approve", "pay", when={"decision.approved": True})
+    desk.edge("approve", END, when="else")
+    graph = Graph("nested", state=Refund)
+    _assess(graph)
+    graph.subgraph("desk", desk)
+    graph.edge(START, "assess")
+    graph.edge("assess", "desk")
+    return graph
+
+
+def staffed(paid: list[str]) -> Graph:
+    """An agent pays with a tool that is called only with approval: assess -> answer."""
+
+    @tool(name="refund", approve=True, requested_capability=APPROVE)
+    async def pay_back(order_id: str, amount: float) -> str:
+        """Pay money back to a customer."""
+        paid.append(order_id)
+        return f"PAID {amount:g} to {order_id}"
+
+    graph = Graph("staffed", state=Refund)
+    _assess(graph)
+    model = scripted([("refund", {"order_id": "A-7", "amount": 250})], _told)
+    clerk = Agent("clerk", model=model, tools=[pay_back])
+    graph.agent("answer", clerk, input="letter", output="reply")
+    graph.edge(START, "assess")
+    graph.edge("assess", "answer")
+    return graph
+
+
+def _told(messages: list[Any]) -> str:
+    return "; ".join(str(part.content) for part in messages[-1].parts)
+
+
+def beside(paid: list[str]) -> Graph:
+    """Somebody without the capability is asked for the amount on another branch, which meets this one
+    before the payment.
+    """
+    graph = Graph("beside", state=Refund)
+    _pay(graph, paid)
+    _approve(graph)
+    graph.interrupt("note", prompt="Which amount?", answer_to="amount")
+    graph.edge(START, "approve")
+    graph.edge(START, "note")
+    graph.edge(("approve", "note"), "pay")
+    return graph
+
+
+def open_graph() -> Graph:
+    """Nobody is asked for a capability."""
+    graph = Graph("open", state=Refund)
+    _assess(graph)
+    graph.interrupt("note", prompt="All right?", answer_to="letter")
+    graph.edge(START, "assess")
+    graph.edge("assess", "note")
+    return graph
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A run at one of its stages, and what it asks there."""
+
+    run_id: str
+    talk: str
+    interrupts: tuple[str, ...] = ()
+
+
+class Office:
+    """The stack, and the runs that stand at a stage for those who must not change them."""
+
+    def __init__(self, api: Api, site: Site, paid: list[str], tokens_file: Path) -> None:
+        self.api = api
+        self.site = site
+        self.paid = paid
+        self.tokens_file = tokens_file
+        self._standing: dict[tuple[str, str], Case] = {}
+
+    async def call(
+        self, who: str, method: str, path: str, body: Any = None, **headers: str
+    ) -> httpx.Response:
+        """What somebody gets for a call. `headers` are named with underscores."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.api.http.request(
+            method, path, json=body, headers={"Authorization": f"Bearer {who}", **named}
+        )
+
+    async def start(self, graph: str = "refund", who: str = "clerk", **fields: Any) -> Case:
+        """A run that somebody has started, of a conversation of its own."""
+        case = Case(run_id=new_id(), talk=new_id("talk"))
+        body = {
+            "graph": graph,
+            "input": {},
+            "run_id": case.run_id,
+            "conversation_id": case.talk,
+            **fields,
+        }
+        response = await self.call(who, "POST", "/runs", body)
+        assert response.status_code == 201, response.text
+        return case
+
+    async def view(self, case: Case, *statuses: str) -> dict[str, Any]:
+        """The run as it is now, or once it has one of these statuses."""
+        path = f"/runs/{case.run_id}"
+        if statuses:
+            path += f"?wait=PT30S&until={','.join(statuses)}"
+        found: dict[str, Any] = (await self.call("chief", "GET", path)).json()
+        assert not statuses or found["status"] in statuses, found
+        return found
+
+    async def asking(self, case: Case) -> Case:
+        """The run once it waits for people."""
+        return self.seen(case, await self.view(case, "awaiting-input"))
+
+    async def is_asking_another(self, case: Case, before: Mapping[str, Any]) -> bool:
+        """Whether a run waits for other answers than it did before."""
+        view = await self.view(case)
+        asked = [entry["id"] for entry in view["interrupts"]]
+        return bool(asked) and asked != [entry["id"] for entry in before["interrupts"]]
+
+    def seen(self, case: Case, view: Mapping[str, Any]) -> Case:
+        ids = tuple(entry["id"] for entry in view["interrupts"])
+        return Case(run_id=case.run_id, talk=case.talk, interrupts=ids)
+
+    async def standing(self, graph: str, stage: str) -> Case:
+        """A run `before` its gate, at the `open` one, `answered` and paused, or `paid` for."""
+        key = (graph, stage)
+        if key not in self._standing:
+            self._standing[key] = await self.standing_apart(graph, stage)
+        return self._standing[key]
+
+    async def standing_apart(self, graph: str, stage: str) -> Case:
+        """The same, for one test that changes it."""
+        last = {"refund": "pay", "coded": "pay", "nested": "desk", "staffed": "answer"}[graph]
+        fields: dict[str, Any] = {}
+        if stage == "before":
+            fields = {"interrupt_before": ["assess"]}
+        elif stage == "paid":
+            fields = {"interrupt_after": [last]}
+        case = await self.asking(await self.start(graph, **fields))
+        if stage in {"before", "open"}:
+            return case
+        if stage == "answered":
+            await self.done("chief", "POST", f"/runs/{case.run_id}/pause", {})
+        await self.approve(case)
+        if stage == "answered":
+            return self.seen(case, await self.view(case))
+        return await self.asking(case)
+
+    async def done(
+        self, who: str, method: str, path: str, body: Any = None, **headers: str
+    ) -> dict[str, Any]:
+        """What somebody gets for a call that is carried out."""
+        response = await self.call(who, method, path, body, **headers)
+        assert response.is_success, response.text
+        found: dict[str, Any] = response.json()
+        return found
+
+    async def approve(self, case: Case, who: str = "approver", answer: Any = YES) -> None:
+        """Answer what the run asks."""
+        await self.done(who, "POST", f"/runs/{case.run_id}/respond", {"response": answer})
+
+    async def traces(self, case: Case) -> dict[str, Any]:
+        """All by which it can be told whether anything has happened to a run."""
+        handle = self.site.temporal.get_workflow_handle(case.run_id)
+        described = await handle.describe()
+        view = await self.view(case)
+        told = ("status", "paused", "pause", "values", "version", "metrics", "interrupts", "reason")
+        return {
+            "history": described.raw_description.workflow_execution_info.history_length,
+            "paid": list(self.paid),
+            **{name: view[name] for name in told},
+        }
+
+    @asynccontextmanager
+    async def untouched(self, case: Case) -> AsyncIterator[None]:
+        """What is called meanwhile leaves no trace."""
+        before = await self.traces(case)
+        yield
+        assert await self.traces(case) == before
+
+    async def refused(
+        self, who: str, lacking: Iterable[str], method: str, path: str, body: Any = None
+    ) -> None:
+        """A call is refused for the capabilities that are missing, all of which are named."""
+        response = await self.call(who, method, path, body)
+        if response.is_success and "results" in response.json():
+            (told,) = response.json()["results"]
+            assert (told["ok"], told["code"]) == (False, "capability_required"), told
+        else:
+            told = problem(response, 403, "capability_required")
+            assert told["capabilities"] == sorted(lacking), (who, told)
+            assert told["capability"] == min(lacking)
+        assert all(repr(name) in told["detail"] for name in lacking), told
+
+
+@asynccontextmanager
+async def office(folder: Path) -> AsyncIterator[Office]:
+    """The office with its people, over a Temporal server of its own. Their tokens are their names."""
+    grants = [
+        {
+            "subject": name,
+            "sha256": hashlib.sha256(name.encode()).hexdigest(),
+            "capabilities": capabilities,
+        }
+        for name, capabilities in PEOPLE.items()
+    ]
+    file = folder / "tokens.json"
+    file.write_text(json.dumps(grants))
+    paid: list[str] = []
+    graphs = [refund(paid), coded(paid), nested(paid), staffed(paid), beside(paid), open_graph()]
+    async with real_server() as temporal:
+        site = Site(temporal, *graphs)
+        async with site.worker(), served(app_for(site, tokens_file=file)) as api:
+            yield Office(api, site, paid, file)
