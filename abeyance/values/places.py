@@ -8,7 +8,7 @@ Where a schema refers to itself, how often a place is visited depends on the ans
 once, and each answer is measured before it is validated: nothing here asks a clock, so a workflow
 comes to the same result each time. The measure assumes that a validator never stops early and
 remembers nothing, with one exception. Which of several objects a value is usually stands in it, as text;
-so `Places.schema` is written anew to look at that first (`_Guard`), and the measure counts on it.
+so a schema is written anew to have that looked at first (`_Guard`), and the measure counts on it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MOST_PLACES: Final = 10_000
 _MOST_IN_A_ROW: Final = 100
 """How many parts may lead to each other at one place of an answer. A validator calls itself for each, at
 each of the hundred levels of an answer, and there is only so much room for that."""
-_MOST_WORK: Final = 20_000_000
-"""What a validator may have to do for one answer, in units of about 25 ns: half a second."""
+MOST_WORK: Final = 20_000_000
+"""What a validator may have to do at a time, in units of about 25 ns: half a second."""
 _MOST_STEPS: Final = 100_000
 """How far an answer is measured, which takes time itself."""
 _MOST_PATTERNS: Final = 16_000_000
@@ -107,13 +107,12 @@ class _Place:
 
 
 class Places:
-    """The places of a schema. Raises ValueError for one that cannot be used, or has too many.
+    """The places of a schema. Raises ValueError if there are too many, or they cannot be told.
 
-    The schema is taken over, and changed. `schema` is the one to be compiled: it lets through the same.
-    `looks_around` says whether it has patterns that do.
+    The schema is taken over: what changes it says so. `around` is how many places more are put around it.
     """
 
-    def __init__(self, schema: Json) -> None:
+    def __init__(self, schema: Json, *, around: int = 0) -> None:
         self.schema = schema
         self._root = schema if isinstance(schema, dict) else {}
         self._known: dict[int, _Place] = {}
@@ -124,28 +123,38 @@ class Places:
             self._read(self._unread.pop())
         self._order = self._ordered()
         self._loops = _loops(self._known.values())
-        self._count = self._expanded({each: each.own for each in self._order})
+        self._count = around + self._expanded({each: each.own for each in self._order})
         if self._count > MOST_PLACES:
             number = f"{self._count:,}" if self._count < _MANY else f"more than {_MANY:,}"
-            message = f"it has {number} places when its references are expanded, and may have {MOST_PLACES:,}"
+            message = (
+                f"it has {number} places with its references expanded, and may have {MOST_PLACES:,}"
+            )
             raise ValueError(message)
+        self.is_recursive = any(len(loop) > 1 for loop in self._loops.values())
+        self.looks_around = False
+        self._per_byte = 0
+
+    def prepare(self) -> None:
+        """Make the schema one to be compiled, which lets through the same, so that `work` holds for it.
+        `looks_around` then says how patterns are to be compiled. Raises ValueError for patterns that
+        cannot be.
+        """
         self.looks_around = self._priced()
         self._per_byte = self._expanded(
             {each: each.text_cost + each.name_cost for each in self._order}
         )
-        self.is_recursive = any(len(loop) > 1 for loop in self._loops.values())
         if self.is_recursive:
             self._guard()
 
-    def work(self, answer: Json) -> int:
+    def work(self, answer: Json, most: int = MOST_WORK) -> int:
         """What a validator may have to do for this answer. Raises ValueError if it is too much."""
         sizes: dict[int, int] = {}
         values, chars = _measured(answer, sizes)
         if not self.is_recursive:
             bound = self._count * values + self._per_byte * chars
-            if bound <= _MOST_WORK:
+            if bound <= most:
                 return bound
-        found = self._measured_work(answer, sizes)
+        found = self._measured_work(answer, sizes, most)
         if found is None:
             why = "too large or too deep" if self.is_recursive else "too large"
             message = (
@@ -156,11 +165,14 @@ class Places:
         return found
 
     def linear(self) -> Json:
-        """The schema without patterns that look around. Raises ValueError if keys have such a pattern."""
+        """Take all patterns of texts that look around out of the schema. Raises ValueError if names
+        have such patterns.
+        """
         for place in self._known.values():
-            if "pattern" in place.schema and pattern_of(place.schema["pattern"]).looks_around:
+            text = place.schema.get("pattern")
+            if isinstance(text, str) and pattern_of(text).looks_around:
                 del place.schema["pattern"]
-            for pattern in place.schema.get("patternProperties", ()):
+            for pattern in _map(place.schema.get("patternProperties")):
                 if pattern_of(pattern).looks_around:
                     message = f"it has members by the pattern {pattern!r}, which looks around"
                     raise ValueError(message)
@@ -209,7 +221,7 @@ class Places:
         if isinstance(id_, str) and text.startswith(id_):
             text = text.removeprefix(id_) or "#"
         if not text.startswith("#"):
-            message = f"the reference {reference!r} does not begin with '#', and leads out of it"
+            message = f"it refers to {reference!r}, and cannot fetch anything: a reference begins with '#'"
             raise ValueError(message)
         if self._is_nested:
             message = "it has references, and a part with an '$id' of its own, which changes them"
@@ -277,7 +289,7 @@ class Places:
             total += sum(each.size for each in (*texts, *names) if not each.looks_around)
             found |= {each.looks_around for each in (*texts, *names)}
             if total > _MOST_PATTERNS:
-                message = "its patterns are too large: bound the length of a text by maxLength, not by '{...}'"
+                message = "its patterns are too large: bound texts by maxLength in place of '{...}'"
                 raise ValueError(message)
         return True in found
 
@@ -297,7 +309,7 @@ class Places:
                 part.clear()
                 part.update({"if": guard.schema, "then": then, "else": False})
 
-    def _measured_work(self, answer: Json, sizes: Mapping[int, int]) -> int | None:
+    def _measured_work(self, answer: Json, sizes: Mapping[int, int], most: int) -> int | None:
         """What a validator may have to do; None if that is too much."""
         done = steps = 0
         left: list[tuple[Json, _Wanted]] = [(answer, {self._top: 1})]
@@ -322,7 +334,7 @@ class Places:
                 for each in place.names if isinstance(value, Mapping) else ():
                     names[each] += times
                 steps += 1
-                if done > _MOST_WORK or steps > _MOST_STEPS:
+                if done > most or steps > _MOST_STEPS:
                     return None
             left += [(value[key], parts) for key, parts in inside.items()]
             if names and isinstance(value, Mapping):

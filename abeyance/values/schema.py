@@ -26,7 +26,7 @@ from pydantic_core import core_schema
 from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.events import SchemaFault
 from abeyance.values import patterns
-from abeyance.values.places import Places
+from abeyance.values.places import MOST_WORK, Places
 
 _BOUNDS: Final = frozenset({"ge", "gt", "le", "lt", "max_digits", "multiple_of"})
 _KEYS: Final = {
@@ -39,10 +39,14 @@ _UUID: Final = "^.{{14}}{version}"
 _MOST_FAULTS: Final = 20
 _MOST_CHARS: Final = 500
 _SEARCHED_BYTES: Final = 20_000
-_SEARCHED_WORK: Final = 200_000
+_SEARCHED_WORK: Final = 50_000
 """How large an answer may be, and how much work (`Places.work`), for all its faults to be listed: the
 validator finds all of them or none.
 """
+_AROUND: Final = 20
+"""Places that a question of the core may put around the schema of a state."""
+_SEARCHING: Final = 40
+"""How many times as long that takes."""
 
 
 def schema_of(response: Any) -> Json:
@@ -71,8 +75,8 @@ def schema_of(response: Any) -> Json:
 
 
 def without_lookaround(schema: Mapping[str, Json]) -> Json:
-    """The schema of somebody who is not trusted: a copy without patterns that look around or back, of
-    which nobody can tell how long they take. Raises ValueError if it cannot be used.
+    """A copy of a schema that nobody here vouches for, without the patterns of which nobody can tell how
+    long they take: those that look around or back. Raises ValueError if it cannot be used.
     """
     try:
         return Places(json.loads(canonical(schema))).linear()
@@ -87,16 +91,36 @@ def faults_of(schema: Json, answer: Json) -> tuple[SchemaFault, ...]:
     An answer that is very large, or whose schema refers to itself, gets one fault without a place, and so
     does one that it would take too long to validate.
     """
-    try:
-        usable = _usable(canonical(schema))
-        work = usable.places.work(answer)
-    except ValueError as error:
-        return (SchemaFault(pointer="", message=str(error)),)
-    if usable.validator.is_valid(answer):
-        return ()
+    return faults_of_all({"": (schema, answer)})[""]
+
+
+def faults_of_all(asked: Mapping[str, tuple[Json, Json]]) -> dict[str, tuple[SchemaFault, ...]]:
+    """The same for several answers that come at once, each with its schema. All of them together take no
+    longer than one may take.
+    """
+    found: dict[str, tuple[SchemaFault, ...]] = {}
+    left = MOST_WORK
+    for name, (schema, answer) in asked.items():
+        try:
+            usable = _usable(canonical(schema))
+            work = usable.places.work(answer, left)
+        except ValueError as error:
+            together = "" if left == MOST_WORK else "; it came with others, so send it by itself"
+            found[name] = (SchemaFault(pointer="", message=f"{error}{together}"),)
+            continue
+        left -= work
+        found[name] = ()
+        if not usable.validator.is_valid(answer):
+            is_searched = work <= min(_SEARCHED_WORK, left // _SEARCHING)
+            left -= _SEARCHING * work if is_searched else 0
+            found[name] = _misses(usable, answer, is_searched=is_searched)
+    return found
+
+
+def _misses(usable: _Usable, answer: Json, *, is_searched: bool) -> tuple[SchemaFault, ...]:
     if usable.places.is_recursive:
         return (SchemaFault(pointer="", message="it does not fit the schema, which is recursive"),)
-    if size(answer) > _SEARCHED_BYTES or work > _SEARCHED_WORK:
+    if size(answer) > _SEARCHED_BYTES or not is_searched:
         message = "it does not fit the schema, and is too large for the place to be searched for"
         return (SchemaFault(pointer="", message=message),)
     found: list[SchemaFault] = []
@@ -192,6 +216,15 @@ def _with_known_formats(schema: Json) -> Json:
             return schema
 
 
+def places_fault(schema: Json) -> str | None:
+    """Why there are too many places in a schema for a question to be made of it, or None."""
+    try:
+        Places(json.loads(canonical(schema)), around=_AROUND)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Usable:
     places: Places
@@ -201,6 +234,7 @@ class _Usable:
 @lru_cache(maxsize=200)
 def _usable(schema_text: str) -> _Usable:
     places = Places(json.loads(schema_text))
+    places.prepare()
     validator = jsonschema_rs.Draft202012Validator(
         places.schema,
         validate_formats=True,
