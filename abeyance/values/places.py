@@ -221,7 +221,9 @@ class Places:
         if isinstance(id_, str) and text.startswith(id_):
             text = text.removeprefix(id_) or "#"
         if not text.startswith("#"):
-            message = f"it refers to {reference!r}, and cannot fetch anything: a reference begins with '#'"
+            message = (
+                f"it refers to {reference!r}, and cannot fetch anything: references begin with '#'"
+            )
             raise ValueError(message)
         if self._is_nested:
             message = "it has references, and a part with an '$id' of its own, which changes them"
