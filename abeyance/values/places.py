@@ -109,7 +109,8 @@ class _Place:
 class Places:
     """The places of a schema. Raises ValueError if there are too many, or they cannot be told.
 
-    The schema is taken over: what changes it says so. `around` is how many places more are put around it.
+    The schema is taken over: what changes it says so. `count` is how many places it has with its
+    references expanded, and `around` more that are put around it.
     """
 
     def __init__(self, schema: Json, *, around: int = 0) -> None:
@@ -123,9 +124,9 @@ class Places:
             self._read(self._unread.pop())
         self._order = self._ordered()
         self._loops = _loops(self._known.values())
-        self._count = around + self._expanded({each: each.own for each in self._order})
-        if self._count > MOST_PLACES:
-            number = f"{self._count:,}" if self._count < _MANY else f"more than {_MANY:,}"
+        self.count = around + self._expanded({each: each.own for each in self._order})
+        if self.count > MOST_PLACES:
+            number = f"{self.count:,}" if self.count < _MANY else f"more than {_MANY:,}"
             message = (
                 f"it has {number} places with its references expanded, and may have {MOST_PLACES:,}"
             )
@@ -151,7 +152,7 @@ class Places:
         sizes: dict[int, int] = {}
         values, chars = _measured(answer, sizes)
         if not self.is_recursive:
-            bound = self._count * values + self._per_byte * chars
+            bound = self.count * values + self._per_byte * chars
             if bound <= most:
                 return bound
         found = self._measured_work(answer, sizes, most)
@@ -159,7 +160,7 @@ class Places:
             why = "too large or too deep" if self.is_recursive else "too large"
             message = (
                 f"it is {why} to be held against its schema: it has {values:,} values and {chars:,} "
-                f"bytes of text, and the schema {self._count:,} places"
+                f"bytes of text, and the schema {self.count:,} places"
             )
             raise ValueError(message)
         return found
