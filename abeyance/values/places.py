@@ -97,10 +97,10 @@ class _Place:
     def work(self, value: Json, sizes: Mapping[int, int]) -> int:
         """What there is to do here, its parts aside."""
         done = self.own
-        if isinstance(value, str):
-            done += self.text_cost * len(value.encode())
+        if isinstance(value, str) and self.text_cost:
+            done += self.text_cost * _bytes(value)
         elif isinstance(value, Mapping) and self.name_cost:
-            done += self.name_cost * sum(len(name.encode()) for name in value)
+            done += self.name_cost * sum(map(_bytes, value))
         elif isinstance(value, list) and "uniqueItems" in self.schema:
             done += sizes[id(value)]
         return done
@@ -336,7 +336,7 @@ class Places:
                         return None
                 for each in place.names if isinstance(value, Mapping) else ():
                     names[each] += times
-                steps += 1
+                steps += 1 + (len(value) if place.name_cost and isinstance(value, Mapping) else 0)
                 if done > most or steps > _MOST_STEPS:
                     return None
             left += [(value[key], parts) for key, parts in inside.items()]

@@ -222,6 +222,12 @@ WORST: dict[str, tuple[Any, Any]] = {
         {"patternProperties": {f"^a{n}[0-9]+$": {"type": "integer"} for n in range(3_000)}},
         {f"b{n}": 1 for n in range(500)},
     ),
+    "names, again and again": (
+        doubled(10, {"patternProperties": {"^x": True}}, "allOf"),
+        {str(n): 1 for n in range(90_000)},
+    ),
+    "a text, again and again": (doubled(10, {"maxLength": 5}), "é" * 490_000),
+    "many names, a text": (doubled(10, {"pattern": "^é"}, "allOf"), ["é" * 100_000] * 4),
     "heavy names": (
         {"patternProperties": {HEAVY: True}},
         {"x" * 90 + str(n): 1 for n in range(9_000)},
@@ -252,7 +258,7 @@ WORST: dict[str, tuple[Any, Any]] = {
 def test_no_answer_holds_a_worker(case: str) -> None:
     asked, answer = WORST[case]
     schema = schema_of(asked)
-    assert len(json.dumps(answer)) < 1.5 * A_MEGABYTE
+    assert len(json.dumps(answer, ensure_ascii=False).encode()) < 1.5 * A_MEGABYTE
     began = time.thread_time()
 
     faults_of(schema, answer)
