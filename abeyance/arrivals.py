@@ -17,8 +17,11 @@ from abeyance.values import schema
 _GOTO = "goto:"
 
 
-def responded(order: wire.Respond, book: Ledger, now: datetime) -> events.Responded:
-    """An answer, held against the schemas of the open interrupts that it names.
+def responded(
+    order: wire.Respond, book: Ledger, now: datetime, *, is_checked: bool = False
+) -> events.Responded:
+    """An answer, held against the schemas of the open interrupts that it names; not again where it has
+    been already: what was taken once is taken in each replay, whatever a schema may have by then.
 
     Raises the Refusal `ambiguous_interrupt` if it names none and there is not exactly one.
     """
@@ -27,18 +30,19 @@ def responded(order: wire.Respond, book: Ledger, now: datetime) -> events.Respon
     else:
         named = order.interrupt_id
         answers = {ledger.addressee(book) if named is None else named: order.response}
+    asked = {
+        id_: (book.open[id_].response_schema, answer)
+        for id_, answer in answers.items()
+        if id_ in book.open
+        and book.open[id_].response_schema is not None
+        # What is not JSON is refused as such, and no validator could say anything of it.
+        and why_not_json(answer) is None
+    }
     return events.Responded(
         now=now,
         principal=order.principal,
         answers=answers,
-        schema_faults={
-            id_: schema.faults_of(book.open[id_].response_schema, answer)
-            for id_, answer in answers.items()
-            if id_ in book.open
-            and book.open[id_].response_schema is not None
-            # What is not JSON is refused as such, and no validator could say anything of it.
-            and why_not_json(answer) is None
-        },
+        schema_faults=dict.fromkeys(asked, ()) if is_checked else schema.faults_of_all(asked),
         digests=order.digests,
         note=order.note,
     )

@@ -140,7 +140,8 @@ class AgentRun:
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
         with closing.refusals_told():
-            event = arrivals.responded(order, self._state.ledger, workflow.now())
+            ledger_, now = self._state.ledger, workflow.now()
+            event = arrivals.responded(order, ledger_, now, is_checked=True)
             replays = ledger.judge(self._state.ledger, event)
         self._feed_update(event, order.stamp)
         accepted = {

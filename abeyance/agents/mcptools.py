@@ -20,6 +20,7 @@ from abeyance.mcp.faults import McpDown, McpToolError, McpUnusable
 from abeyance.mcp.question import Answer, Elicitation, elicitation_question
 from abeyance.mcp.server import McpServer, McpTool
 from abeyance.nodes.interrupts import Suspended, lowered
+from abeyance.values.schema import without_lookaround
 
 _logger = logging.getLogger("abeyance.agent")
 
@@ -61,12 +62,13 @@ class ServerTools:
             return tool(
                 name=name,
                 description=offered.description,
-                schema=offered.parameters,
+                schema=without_lookaround(offered.parameters),
                 approve=needs_approval if callable(server.approve) else server.approve,
+                requested_capability=server.requested_capability if server.approve else None,
                 retries=server.retries,
                 max_result=server.max_result,
             )(run)
-        except ToolDeclarationError as error:
+        except (ToolDeclarationError, ValueError) as error:
             _logger.warning("server=%s tool=%s | not offered: %s", server.title, name, error)
             return None
 
@@ -75,7 +77,9 @@ async def _called(
     server: McpServer, name: str, arguments: Mapping[str, Json], ctx: ToolContext
 ) -> Json:
     async def ask(elicitation: Elicitation) -> Answer:
-        question = elicitation_question(elicitation)
+        question = elicitation_question(
+            elicitation, requested_capability=server.requested_capability
+        )
         asked = replace(lowered(question), kind="elicitation")
         if asked.key not in ctx.targets:
             raise Suspended([asked], question.state)

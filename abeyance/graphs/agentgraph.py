@@ -159,12 +159,14 @@ def _declare_entry(graph: Graph, agent: Agent) -> None:
 
 def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
     server = agent.servers[title].server
+    own = () if server.requested_capability is None else (server.requested_capability,)
     graph.declare(
         FunctionNode(
             id=title,
             description="Tools of an MCP server.",
             retries=max(server.retries, _LEAST_ATTEMPTS),
             on_error=TellCaller(),
+            asks=tuple(dict.fromkeys([*own, *agent.asks])),
         ),
         NodeCode(function=ToolVisit(agent, title).run, takes=2),
     )

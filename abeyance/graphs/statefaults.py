@@ -10,6 +10,7 @@ from typing import Final
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from abeyance.values.kinds import Kinds, in_words, kinds
+from abeyance.values.schema import places_fault
 from abeyance.values.statemodel import StateModel, reducers_of
 
 _REDUCED: Final[dict[str, Kinds]] = {
@@ -28,7 +29,10 @@ def faults_of(states: StateModel) -> list[str]:
         return [] if states.given is None else [f"the state {states.given!r} is no pydantic model"]
     try:
         model.model_rebuild()
-        states.input_schema()
+        if (fault := places_fault(states.input_schema())) is not None:
+            return [
+                f"the state {model.__name__} has a schema of which no question can be made: {fault}"
+            ]
         return [fault for name in states.fields for fault in _field_faults(states, name)]
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         return [f"the state {model.__name__} cannot be used: {error.message}"]

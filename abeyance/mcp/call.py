@@ -159,6 +159,9 @@ class _Call:
         wanted = {str(number): _put(each) for number, each in enumerate(asked)}
         names = {key: self._record.named(each) for key, each in wanted.items()}
         for key, answer in (await self._answers(wanted, names)).items():
+            if answer.declined is not None:
+                message = f"{self._told} asks what no server may ask: {answer.declined}"
+                raise McpToolError("bad_elicitation", message)
             if answer.action != "accept":
                 message = (
                     f"{self._told} needs a person to open {wanted[key].url}, who did not want to"
@@ -289,4 +292,5 @@ def _put(params: types.ElicitRequestParams) -> Wanted:
 
 def _result(answer: Answer) -> types.ElicitResult:
     content = None if answer.action != "accept" or answer.content is None else dict(answer.content)
-    return types.ElicitResult(action=answer.action, content=content)
+    why = None if answer.declined is None else {"abeyance/reason": answer.declined}
+    return types.ElicitResult(action=answer.action, content=content, _meta=why)

@@ -4,10 +4,14 @@ A person may need days, and no call stays open for days. So the call is given up
 made again when there is an answer; what the server asks then is answered from the record. A question is
 known again by the digest of its message and of the schema of its answer, and the first of equal ones is
 the first that was asked. One that is different is a new question, under a new name.
+
+A server may ask for what the protocol allows, a form of texts, numbers, yes or no and choices, or send
+people to an address. Whatever else it asks is declined, and nobody is shown it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
@@ -15,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 from abeyance.core.canonical import Json, sha256, size, why_not_json
 from abeyance.mcp.faults import McpToolError
 from abeyance.nodes.interrupts import Interrupt
-from abeyance.values.schema import schema_of
+from abeyance.values.schema import schema_of, without_lookaround
 
 Action: TypeAlias = Literal["accept", "decline", "cancel"]
 
@@ -26,6 +30,27 @@ _LARGEST: Final = 50_000
 _LARGEST_ROUND: Final = 200_000
 _MOST: Final = 20
 """Questions that one call may ask: a server that never has enough would keep people busy for ever."""
+_LONGEST_REASON: Final = 1_000
+_CHOICES: Final[Mapping[str, str]] = {"string": "oneOf", "array": "anyOf"}
+"""Where choices stand that have titles: of one text in its field, of several in the items of a list."""
+_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "string": frozenset(
+        {"minLength", "maxLength", "format", "pattern", "enum", "enumNames", "oneOf"}
+    ),
+    "integer": frozenset(
+        {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+    ),
+    "number": frozenset(
+        {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+    ),
+    "boolean": frozenset(),
+    "array": frozenset({"items", "minItems", "maxItems", "uniqueItems"}),
+}
+"""What may be said of a field, by its type."""
+_OF_ALL: Final = frozenset({"type", "title", "description", "default", "examples"})
+_OF_FORMS: Final = frozenset({"type", "properties", "required", "title", "description", "$schema"})
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +73,14 @@ class Elicitation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a person answered. `content` is what they filled in; only who accepts fills something in."""
+    """What a person answered. `content` is what they filled in; only who accepts fills something in.
+
+    `declined` is why nobody was asked at all.
+    """
 
     action: Action
     content: Mapping[str, Any] | None = None
+    declined: str | None = None
 
     @classmethod
     def of(cls, answer: Json) -> Answer:
@@ -151,9 +180,13 @@ class Record:
         return names
 
     def named(self, wanted: Wanted) -> str:
-        """The name of a question that is asked now. Raises McpToolError if it cannot be asked."""
+        """The name of a question that is asked now. Raises McpToolError if it is one too many."""
         told = f"the tool {self._tool!r} of {self._server}"
-        _check(wanted, told)
+        if (
+            fault := why_not_json([wanted.message, wanted.requested_schema, wanted.url])
+        ) is not None:
+            message = f"{told} asks a person what is no JSON: {fault}"
+            raise McpToolError("bad_elicitation", message)
         digest = wanted.digest
         for name, known in self._asked:
             if known == digest and name not in self._used:
@@ -169,14 +202,26 @@ class Record:
         return name
 
     async def answered(self, name: str, wanted: Wanted, ask: Ask) -> Answer:
-        """The answer to a question. In one go at a call, nothing is asked twice."""
-        if name not in self._answers:
+        """The answer to a question. In one go at a call, nothing is asked twice, and what is no question
+        that a server may ask is declined.
+        """
+        if name in self._answers:
+            return self._answers[name]
+        try:
+            form = _asked_form(wanted)
+        except ValueError as error:
+            reason = str(error)[:_LONGEST_REASON]
+            _log.warning(
+                "server=%s tool=%s | declined what it asks: %r", self._server, self._tool, reason
+            )
+            self._answers[name] = Answer(action="decline", declined=reason)
+        else:
             elicitation = Elicitation(
                 name=name,
                 server=self._server,
                 tool=self._tool,
                 message=wanted.message,
-                requested_schema=wanted.requested_schema,
+                requested_schema=form,
                 url=wanted.url,
                 saved={
                     "format": _FORMAT,
@@ -225,34 +270,80 @@ _CONSENT: Final = {
 }
 
 
-def _response(schema: Mapping[str, Json]) -> Json:
-    requested = dict(schema)
-    # References in it are counted from the root of the document, which is ours from here on.
-    named = {key: requested.pop(key) for key in ("$defs", "definitions") if key in requested}
+def _response(form: Json) -> Json:
     return {
         **_CONSENT,
-        "properties": {"action": _ACTIONS, "content": requested},
+        "properties": {"action": _ACTIONS, "content": form},
         "if": {"properties": {"action": {"const": "accept"}}},
         "then": {"required": ["content"]},
-        **named,
     }
 
 
-def _check(wanted: Wanted, told: str) -> None:
-    shown = [wanted.message, wanted.requested_schema, wanted.url]
-    fault = why_not_json(shown)
-    if fault is None and size(shown) > _LARGEST:
-        fault = f"{size(shown)} bytes, and a question may have {_LARGEST}"
-    if fault is None and wanted.url is not None:
-        if not wanted.url.startswith(("https://", "http://")):
-            fault = (
-                f"the address {wanted.url[:200]!r}, which begins with neither https:// nor http://"
-            )
-    elif fault is None:
-        try:
-            schema_of(_response(wanted.requested_schema))
-        except ValueError as error:
-            fault = str(error)
-    if fault is not None:
-        message = f"{told} asks a person what cannot be asked: {fault}"
-        raise McpToolError("bad_elicitation", message[:2_000])
+def _asked_form(wanted: Wanted) -> Json:
+    """What a person who accepts has to fill in, or None where they are sent to an address.
+
+    Raises ValueError for what a server may not ask.
+    """
+    shown = size([wanted.message, wanted.requested_schema, wanted.url])
+    if shown > _LARGEST:
+        message = f"it takes {shown} bytes, and a question may take {_LARGEST}"
+        raise ValueError(message)
+    if wanted.url is None:
+        form = without_lookaround(_form(wanted.requested_schema))
+        schema_of(_response(form))
+        return form
+    if not wanted.url.startswith(("https://", "http://")):
+        message = (
+            f"the address {wanted.url[:200]!r} begins with neither https:// nor http://, so nobody is "
+            "sent there"
+        )
+        raise ValueError(message)
+    return None
+
+
+def _form(schema: Mapping[str, Json]) -> dict[str, Json]:
+    """A form as the protocol restricts it: a flat object. What else its fields say is left out, as is
+    usual there, unless it has parts of its own.
+    """
+    fields = schema.get("properties")
+    if not isinstance(fields, Mapping) or schema.get("type") != "object":
+        message = "a form is an object with properties; send people to an address for what is more"
+        raise ValueError(message)
+    found = _known("the form", schema, _OF_FORMS)
+    return {**found, "properties": {name: _field(name, each) for name, each in fields.items()}}
+
+
+def _field(name: str, given: Json) -> Json:
+    told = f"the field {name!r}"
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        message = (
+            f"{told} is of the type {kind!r}; a form has fields of {', '.join(sorted(_FIELDS))}: send "
+            "people to an address for what is more"
+        )
+        raise ValueError(message)
+    field = _known(told, given, _FIELDS[kind] | _OF_ALL)
+    if kind == "array":
+        items = given.get("items")
+        if not isinstance(items, Mapping) or not {"enum", "anyOf"} & items.keys():
+            message = f"{told} is a list, but of no choices: its items have neither enum nor anyOf"
+            raise ValueError(message)
+        field["items"] = items = _known(
+            f"{told}, items", items, frozenset({"type", "enum", "anyOf"})
+        )
+    holder = field["items"] if kind == "array" else field
+    choices = holder.get(_CHOICES.get(kind, ""))
+    for choice in choices if isinstance(choices, list) else ():
+        if not isinstance(choice, Mapping) or not isinstance(choice.get("const"), str):
+            message = f"{told} has the choice {str(choice)[:200]!r}, which is no text with a title"
+            raise ValueError(message)  # noqa: TRY004 - as all that is wrong with a form
+        _known(f"{told}, a choice", choice, frozenset({"const", "title", "description"}))
+    return field
+
+
+def _known(told: str, given: Mapping[str, Json], allowed: frozenset[str]) -> dict[str, Json]:
+    for key, value in given.items():
+        if key not in allowed and isinstance(value, Mapping | list):
+            message = f"{told} has {key!r}, which a form may not have"
+            raise ValueError(message)
+    return {key: value for key, value in given.items() if key in allowed}

@@ -23,6 +23,8 @@ from abeyance.core.canonical import Json, canonical
 from abeyance.duration import Duration, seconds
 from abeyance.mcp.faults import McpDown, McpError, McpToolError, McpUnusable
 from abeyance.mcp.question import Ask, Record
+from abeyance.nodes.intake import Intake
+from abeyance.values.statemodel import StateModel
 
 __all__ = [
     "McpDown",
@@ -82,12 +84,15 @@ class McpServer:
 
     `tools` are the only tools that are offered, by the server's names, and `exclude` those that are not;
     `prefix` is put before each name. `approve` is True if a person has to approve every call, or a
-    predicate on the tool's name (as the model knows it) and its arguments. `timeout` bounds the work of a
-    call; the time in which a person is asked does not count. `connect_timeout` bounds finding the server.
-    `retries` counts the attempts after the first at a call that has not reached the server; one that may
-    have been done is not made again. `max_result` is in bytes. `connections` bounds how many
-    calls one process makes at once (a started server is one process for each); one that nobody has used
-    for `idle` is closed. `handshake`: speak a protocol of 2025, and do not ask for a newer one.
+    predicate on the tool's name (as the model knows it) and its arguments. Who approves needs
+    `requested_capability`, and so does who answers what the server asks in the middle of a call.
+
+    `timeout` bounds the work of a call; the time in which a person is asked does not count.
+    `connect_timeout` bounds finding the server. `retries` counts the attempts after the first at a call
+    that has not reached the server; one that may have been done is not made again. `max_result` is in
+    bytes. `connections` bounds how many calls one process makes at once (a started server is one process
+    for each); one that nobody has used for `idle` is closed. `handshake`: speak a
+    protocol of 2025, and do not ask for a newer one.
 
     Raises ValueError for what cannot be meant.
     """
@@ -105,6 +110,7 @@ class McpServer:
     exclude: Sequence[str] = ()
     prefix: str = ""
     approve: Approve = False
+    requested_capability: str | None = None
     timeout: Duration = 60.0
     connect_timeout: Duration = 30.0
     idle: Duration = 300.0
@@ -131,6 +137,10 @@ class McpServer:
                     f"{what}={getattr(self, what)!r} of {self.title} has to be at least {least}"
                 )
                 raise ValueError(message)
+        intake = Intake(StateModel(None))
+        intake.capability(self.requested_capability, self.title)
+        if intake.faults:
+            raise ValueError(intake.faults[0])
         if isinstance(self.tools, str) or isinstance(self.exclude, str):
             message = f"tools= and exclude= of {self.title} are lists of names"
             raise ValueError(message)  # noqa: TRY004 - as all that is wrong with a declaration

@@ -51,7 +51,7 @@ def question_of(
                     f"{told} answers to {answer_to!r} with what is none of its values: {why}"
                 )
             # An answer that is accepted has to be one that the nodes which read it can read.
-            response_schema = narrowed(response_schema, field)
+            response_schema = intake.schema(narrowed(response_schema, field), told)
     prompt = intake.text("" if prompt is None else prompt, f"{told}, prompt=")
     reason = intake.json(reason, f"{told}, reason=")
     payload = intake.json(payload, f"{told}, payload=")

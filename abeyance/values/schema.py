@@ -1,9 +1,9 @@
 """Holding answers against JSON Schema 2020-12, in a way that no schema or answer can abuse.
 
-It runs inside a workflow's validator, where what takes long would wedge the run. So the backtracking of
-regular expressions is bounded, and an answer that exceeds the bound does not fit. Whether an answer
-fits is always asked first, which is quick; where it does not is searched for only where that is quick
-too. References to other documents are refused, so nothing is ever fetched.
+It runs inside a workflow's validator, where what takes long would wedge the run. So a schema has to have
+few places (`places.py`), an answer is measured before it is validated, and one that would take more than
+about half a second does not fit. Whether an answer fits is asked first; where it does not is searched for
+only where that is quick too. References to other documents are refused, so nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import copy
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from typing import Any, Final
 
@@ -25,8 +25,9 @@ from pydantic_core import core_schema
 
 from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.events import SchemaFault
+from abeyance.values import patterns
+from abeyance.values.places import MOST_WORK, Places
 
-_PATTERNS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=1_000, size_limit=1_000_000)
 _BOUNDS: Final = frozenset({"ge", "gt", "le", "lt", "max_digits", "multiple_of"})
 _KEYS: Final = {
     "int": "^[+-]?[0-9]+$",
@@ -38,13 +39,20 @@ _UUID: Final = "^.{{14}}{version}"
 _MOST_FAULTS: Final = 20
 _MOST_CHARS: Final = 500
 _SEARCHED_BYTES: Final = 20_000
-"""How large an answer may be for all its faults to be listed: the validator finds all of them or none."""
+_SEARCHED_WORK: Final = 50_000
+"""How large an answer may be, and how much work (`Places.work`), for all its faults to be listed: the
+validator finds all of them or none.
+"""
+_AROUND: Final = 20
+"""Places that a question of the core may put around the schema of a state."""
+_SEARCHING: Final = 40
+"""How many times as long that takes."""
 
 
 def schema_of(response: Any) -> Json:
     """The JSON Schema of what an author gave as `response`: a type, a schema, or None for anything.
 
-    Raises ValueError if it is neither.
+    Raises ValueError if it is neither, or has more places than a schema may have.
     """
     if response is None:
         return None
@@ -58,34 +66,69 @@ def schema_of(response: Any) -> Json:
             message = f"{response!r} cannot be written as a JSON Schema: {error.message}"
             raise ValueError(message) from error
     try:
-        _validator(canonical(schema))
-    except (jsonschema_rs.ValidationError, TypeError) as error:
+        _usable(canonical(schema))
+    except (ValueError, TypeError) as error:
         text = getattr(error, "message", str(error))
-        message = f"{schema!r} is not a JSON Schema that can be used: {text}"
+        message = f"{_shown(schema)} is not a JSON Schema that can be used: {text}"
         raise ValueError(message) from error
     return schema
+
+
+def without_lookaround(schema: Mapping[str, Json]) -> Json:
+    """A copy of a schema that nobody here vouches for, without the patterns of which nobody can tell how
+    long they take: those that look around or back. Raises ValueError if it cannot be used.
+    """
+    try:
+        return Places(json.loads(canonical(schema))).linear()
+    except (ValueError, TypeError) as error:
+        message = f"{_shown(schema)} is not a JSON Schema that can be used: {error}"
+        raise ValueError(message) from error
 
 
 def faults_of(schema: Json, answer: Json) -> tuple[SchemaFault, ...]:
     """Everything by which an answer misses a schema, at most twenty things; empty if it fits.
 
-    An answer that is very large, or whose schema refers to itself, gets one fault without a place.
+    An answer that is very large, or whose schema refers to itself, gets one fault without a place, and so
+    does one that it would take too long to validate.
     """
-    text = canonical(schema)
-    validator = _validator(text)
-    if validator.is_valid(answer):
-        return ()
-    if _refers_to_itself(text):
+    return faults_of_all({"": (schema, answer)})[""]
+
+
+def faults_of_all(asked: Mapping[str, tuple[Json, Json]]) -> dict[str, tuple[SchemaFault, ...]]:
+    """The same for several answers that come at once, each with its schema. All of them together take no
+    longer than one may take.
+    """
+    found: dict[str, tuple[SchemaFault, ...]] = {}
+    left = MOST_WORK
+    for name, (schema, answer) in asked.items():
+        try:
+            usable = _usable(canonical(schema))
+            work = usable.places.work(answer, left)
+        except ValueError as error:
+            together = "" if left == MOST_WORK else "; it came with others, so send it by itself"
+            found[name] = (SchemaFault(pointer="", message=f"{error}{together}"),)
+            continue
+        left -= work
+        found[name] = ()
+        if not usable.validator.is_valid(answer):
+            is_searched = work <= min(_SEARCHED_WORK, left // _SEARCHING)
+            left -= _SEARCHING * work if is_searched else 0
+            found[name] = _misses(usable, answer, is_searched=is_searched)
+    return found
+
+
+def _misses(usable: _Usable, answer: Json, *, is_searched: bool) -> tuple[SchemaFault, ...]:
+    if usable.places.is_recursive:
         return (SchemaFault(pointer="", message="it does not fit the schema, which is recursive"),)
-    if size(answer) > _SEARCHED_BYTES:
+    if size(answer) > _SEARCHED_BYTES or not is_searched:
         message = "it does not fit the schema, and is too large for the place to be searched for"
         return (SchemaFault(pointer="", message=message),)
     found: list[SchemaFault] = []
-    for error in chain.from_iterable(map(_likely, validator.iter_errors(answer))):
-        pointer = "".join(f"/{escaped(str(part))}" for part in error.instance_path)
+    for miss in chain.from_iterable(map(_likely, usable.validator.iter_errors(answer))):
+        pointer = "".join(f"/{escaped(str(part))}" for part in miss.instance_path)
         # A part that is there although its schema is `false`: what the library says of it helps nobody.
-        is_needless = error.message.startswith("False schema does not allow")
-        message = "it may not be given here" if is_needless else error.message[:_MOST_CHARS]
+        is_needless = miss.message.startswith("False schema does not allow")
+        message = "it may not be given here" if is_needless else miss.message[:_MOST_CHARS]
         found.append(SchemaFault(pointer=pointer, message=message))
         if len(found) == _MOST_FAULTS:
             break
@@ -173,42 +216,34 @@ def _with_known_formats(schema: Json) -> Json:
             return schema
 
 
-@lru_cache(maxsize=1000)
-def _validator(schema_text: str) -> jsonschema_rs.Draft202012Validator:
-    return jsonschema_rs.Draft202012Validator(
-        json.loads(schema_text),
+def places_fault(schema: Json) -> str | None:
+    """Why there are too many places in a schema for a question to be made of it, or None."""
+    try:
+        Places(json.loads(canonical(schema)), around=_AROUND)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Usable:
+    places: Places
+    validator: jsonschema_rs.Draft202012Validator
+
+
+@lru_cache(maxsize=200)
+def _usable(schema_text: str) -> _Usable:
+    places = Places(json.loads(schema_text))
+    places.prepare()
+    validator = jsonschema_rs.Draft202012Validator(
+        places.schema,
         validate_formats=True,
-        pattern_options=_PATTERNS,
+        pattern_options=patterns.options(looks_around=places.looks_around),
         offline=True,
     )
+    return _Usable(places, validator)
 
 
-@lru_cache(maxsize=1000)
-def _refers_to_itself(schema_text: str) -> bool:
-    # In such a schema the time that it takes to say why an answer misses an `anyOf` is exponential in
-    # the depth of the answer.
-    schema = json.loads(schema_text)
-    named = schema.get("$defs", {})
-    refers = {f"#/$defs/{name}": set(_references(part)) for name, part in named.items()}
-    if not set(_references(schema)) <= refers.keys():
-        # By another way than pydantic's: it may lead anywhere.
-        return True
-    try:
-        TopologicalSorter(refers).prepare()
-    except CycleError:
-        return True
-    return False
-
-
-def _references(schema: Json) -> Iterator[str]:
-    match schema:
-        case Mapping():
-            for key, value in schema.items():
-                if key in {"$ref", "$dynamicRef"} and isinstance(value, str):
-                    yield value
-                yield from _references(value)
-        case list():
-            for item in schema:
-                yield from _references(item)
-        case _:
-            pass
+def _shown(schema: Json) -> str:
+    text = repr(schema)
+    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}..."

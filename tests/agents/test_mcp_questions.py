@@ -29,6 +29,31 @@ def _asked(**changed: Any) -> Elicitation:
     return Elicitation(**{**given, **changed})
 
 
+def form_of(field: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"it": field}}
+
+
+async def shown(form: dict[str, Any]) -> Elicitation:
+    """What a person is asked where a server asks for this form."""
+    asked: list[Elicitation] = []
+
+    async def ask(elicitation: Elicitation) -> Answer:
+        asked.append(elicitation)
+        return Answer(action="cancel")
+
+    record, wanted = Record("travel", "book"), Wanted(message="?", requested_schema=form)
+    await record.answered(record.named(wanted), wanted, ask)
+    return asked[0]
+
+
+async def declined(wanted: Wanted) -> Answer:
+    async def ask(elicitation: Elicitation) -> Answer:
+        pytest.fail(f"{elicitation} was asked")
+
+    record = Record("travel", "book")
+    return await record.answered(record.named(wanted), wanted, ask)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -76,32 +101,101 @@ def test_who_is_sent_somewhere_fills_nothing_in() -> None:
     assert faults_of(question.response_schema, {"action": "accept", "content": {"card": "1"}})
 
 
-def test_references_in_a_schema_still_find_what_they_name() -> None:
-    schema = {
-        "type": "object",
-        "properties": {"size": {"$ref": "#/$defs/Size"}},
-        "$defs": {"Size": {"enum": ["s", "m"]}},
-    }
-    question = lowered(elicitation_question(_asked(requested_schema=schema))).question
-    assert not faults_of(question.response_schema, {"action": "accept", "content": {"size": "s"}})
-    assert faults_of(question.response_schema, {"action": "accept", "content": {"size": "x"}})
+@pytest.mark.parametrize(
+    ("field", "fits", "misses"),
+    [
+        ({"type": "string", "minLength": 2, "format": "email"}, "a@b.example", "a"),
+        ({"type": "string", "pattern": "^[a-z]+$"}, "a", "1"),
+        ({"type": "integer", "minimum": 1, "default": 2}, 1, 0),
+        ({"type": "number", "exclusiveMaximum": 1}, 0.5, 1),
+        ({"type": "boolean", "title": "Sure?"}, True, "yes"),
+        ({"type": "string", "enum": ["s", "m"], "enumNames": ["small", "middle"]}, "s", "x"),
+        ({"type": "string", "oneOf": [{"const": "s", "title": "small"}]}, "s", "x"),
+        (
+            {"type": "array", "items": {"type": "string", "enum": ["s", "m"]}, "maxItems": 1},
+            ["m"],
+            ["s", "m"],
+        ),
+        ({"type": "array", "items": {"anyOf": [{"const": "s", "title": "small"}]}}, ["s"], ["x"]),
+    ],
+)
+async def test_a_form_has_the_fields_that_the_protocol_knows(
+    field: dict[str, Any], fits: Any, misses: Any
+) -> None:
+    asked = await shown(form_of(field))
+    schema = lowered(elicitation_question(asked)).question.response_schema
+
+    assert not faults_of(schema, {"action": "accept", "content": {"it": fits}})
+    assert faults_of(schema, {"action": "accept", "content": {"it": misses}})
+
+
+async def test_what_a_field_says_that_no_form_has_is_left_out() -> None:
+    asked = await shown(
+        form_of({"type": "string", "pattern": "^(?=.*a)", "x-more": 5, "$ref": "#"})
+    )
+
+    assert asked.requested_schema == form_of({"type": "string"})
 
 
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        (Wanted(message="?", requested_schema={"type": "nonsense"}), "not a JSON Schema"),
-        (Wanted(message="?", requested_schema={"$ref": "https://example.org/x"}), "JSON Schema"),
-        (Wanted(message="?", url="javascript:alert(1)"), "javascript"),
-        (Wanted(message="?" * 60_000, requested_schema={}), "60"),
-        (Wanted(message="?", requested_schema={"const": float("nan")}), "JSON"),
+        (Wanted(message="?", requested_schema={}), "an object with properties"),
+        (Wanted(message="?", requested_schema={"type": "array", "properties": {}}), "an object"),
+        (
+            Wanted(message="?", requested_schema={**CITY, "$defs": {"a": {}}}),
+            "the form has '$defs', which a form may not have",
+        ),
+        (Wanted(message="?", requested_schema={**CITY, "allOf": [CITY]}), "the form has 'allOf'"),
+        (Wanted(message="?", requested_schema={**CITY, "required": [5]}), "is not of type"),
+        (Wanted(message="?", url="javascript:alert(1)"), "'javascript:alert(1)' begins with"),
+        (Wanted(message="?" * 60_000, requested_schema=CITY), "a question may take 50000"),
     ],
 )
-def test_what_cannot_be_asked_is_told_to_the_model(wanted: Wanted, told: str) -> None:
-    with pytest.raises(McpToolError, match=told) as caught:
+async def test_what_a_server_may_not_ask_is_declined_and_nobody_is_shown_it(
+    wanted: Wanted, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await declined(wanted)
+
+    assert answer.action == "decline"
+    assert told in str(answer.declined)
+    (logged,) = caplog.records
+    assert logged.getMessage() == (
+        f"server=travel tool=book | declined what it asks: {answer.declined!r}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ({"type": "object", "properties": {}}, "the field 'it' is of the type 'object'"),
+        ({"type": ["string", "null"]}, "of the type ['string', 'null']"),
+        ({"$ref": "#/properties/it"}, "of the type None"),
+        (True, "of the type None"),
+        ({"type": "string", "anyOf": [{}, {}]}, "has 'anyOf', which a form may not have"),
+        ({"type": "string", "not": {}}, "has 'not'"),
+        ({"type": "string", "oneOf": [{"const": 5}]}, "which is no text with a title"),
+        ({"type": "string", "oneOf": [{"const": "a", "allOf": [{}]}]}, "a choice has 'allOf'"),
+        ({"type": "string", "minLength": "2"}, "is not of type"),
+        ({"type": "string", "pattern": "("}, "no regular expression"),
+        ({"type": "array", "items": {"type": "string"}}, "is a list, but of no choices"),
+        ({"type": "array", "items": {"enum": ["a"], "items": {}}}, "items has 'items'"),
+        ({"type": "string", "enum": [f"{n}" for n in range(10_000)]}, "50000"),
+    ],
+)
+async def test_a_form_with_another_field_is_declined(field: Any, told: str) -> None:
+    answer = await declined(Wanted(message="?", requested_schema=form_of(field)))
+
+    assert told in str(answer.declined)
+
+
+def test_what_is_no_json_is_told_to_the_model() -> None:
+    wanted = Wanted(message="?", requested_schema={"const": float("nan")})
+    with pytest.raises(
+        McpToolError, match="the tool 'book' of travel asks a person what is no JSON"
+    ) as caught:
         Record("travel", "book").named(wanted)
     assert caught.value.code == "bad_elicitation"
-    assert "the tool 'book' of travel" in str(caught.value)
 
 
 def test_a_call_may_ask_only_so_much() -> None:
@@ -132,7 +226,7 @@ async def test_an_answer_is_asked_for_once_in_one_go() -> None:
         asked.append(elicitation.name)
         return Answer(action="decline")
 
-    wanted = Wanted(message="?", requested_schema={})
+    wanted = Wanted(message="?", requested_schema=CITY)
     for _ in range(2):
         await record.answered(record.named(wanted), wanted, ask)
         record.again()

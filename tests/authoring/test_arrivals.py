@@ -104,3 +104,13 @@ def test_an_ended_visit_becomes_the_event_of_its_outcome() -> None:
         "NodeFailed",
     )
     assert {finished.visit, stopped.visit, failed.visit} == {"v"}
+
+
+def test_an_answer_that_was_taken_once_is_not_held_against_its_schema_again() -> None:
+    run = asking("typed", "free")
+    typed, free = (run.open(name).id for name in ("typed", "free"))
+    order = wire.Respond(responses={typed: "of an earlier schema", free: 5}, principal=ADA)
+    event = arrivals.responded(order, run.state.ledger, T0, is_checked=True)
+
+    assert event.schema_faults == {typed: ()}
+    machine.check(run.state, event)

@@ -1,0 +1,428 @@
+"""Schemas that are endless work: refused where they are declared, offered or asked; and answers that make
+the most of a schema that is not: refused before they are validated.
+
+Regular expressions and references to files and addresses are tried in `tests/authoring/test_schema.py`,
+templates in `tests/core/test_template.py`, YAML in `tests/yaml/test_faults.py`, and the texts of CLIPS in
+`tests/clips`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import hostile_mcp
+import pytest
+import pytest_asyncio
+from mcp_site import started
+from pydantic import BaseModel, WithJsonSchema
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models.function import AgentInfo
+from schema_shapes import doubled, each_other, nested
+from temporal_site import ANYBODY as ADA
+from temporal_site import Site, real_server
+from temporalio.client import Client as TemporalClient
+
+from abeyance import (
+    START,
+    Agent,
+    Context,
+    Graph,
+    GraphError,
+    Interrupt,
+    McpServer,
+    Principal,
+    Refusal,
+    load,
+    testing,
+    tool,
+)
+from abeyance.agents.callerror import ToolDeclarationError
+from abeyance.errors import Code
+from abeyance.mcp.server import close_servers
+from abeyance.values.schema import faults_of, schema_of
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def temporal() -> AsyncIterator[TemporalClient]:
+    async with real_server() as client:
+        yield client
+
+
+TOO_MANY = "68,719,476,734 places with its references expanded, and may have 10,000"
+"""What is told of the schema that hung a worker: each of 34 definitions refers twice to the next."""
+A_MEGABYTE = 1_000_000
+LONG_ENOUGH = 1.5
+"""Seconds of a processor: whatever is asked and answered, a workflow's worker is held no longer. It is
+given up by Temporal after two."""
+
+IN_EACH_WAY: dict[str, Any] = {
+    "anyOf": lambda two: {"anyOf": two},
+    "allOf": lambda two: {"allOf": two},
+    "oneOf": lambda two: {"oneOf": two},
+    "not": lambda two: {"not": two[0], "allOf": two[1:]},
+    "if": lambda two: {"if": two[0], "then": two[1]},
+    "else": lambda two: {"if": False, "then": two[0], "else": two[1]},
+    "properties": lambda two: {"properties": {"a": two[0], "b": two[1]}},
+    "patternProperties": lambda two: {"patternProperties": {"^a": two[0], "a$": two[1]}},
+    "additionalProperties": lambda two: {
+        "properties": {"a": two[0]},
+        "additionalProperties": two[1],
+    },
+    "propertyNames": lambda two: {"propertyNames": two[0], "anyOf": two[1:]},
+    "items": lambda two: {"prefixItems": two[:1], "items": two[1]},
+    "contains": lambda two: {"contains": two[0], "items": two[1]},
+    "dependentSchemas": lambda two: {"dependentSchemas": {"a": two[0], "b": two[1]}},
+    "unevaluatedProperties": lambda two: {"allOf": two[:1], "unevaluatedProperties": two[1]},
+    "unevaluatedItems": lambda two: {"allOf": two[:1], "unevaluatedItems": two[1]},
+    "unevaluated alone": lambda two: {"allOf": two[:1], "unevaluatedProperties": False},
+}
+
+
+@pytest.mark.parametrize("way", IN_EACH_WAY)
+def test_references_that_double_are_refused_by_whatever_they_are_combined(way: str) -> None:
+    two = IN_EACH_WAY[way]
+    named = {f"a{n}": two([{"$ref": f"#/$defs/a{n + 1}"}] * 2) for n in range(40)}
+    began = time.thread_time()
+
+    with pytest.raises(
+        ValueError, match="places with its references expanded, and may have 10,000"
+    ):
+        schema_of({"$ref": "#/$defs/a0", "$defs": {**named, "a40": {"type": "string"}}})
+    assert time.thread_time() - began < 0.5
+
+
+def gate(response: Any) -> Graph:
+    graph = Graph("gated")
+    graph.interrupt("ask", prompt="Your name?", response=response)
+    graph.edge(START, "ask")
+    return graph
+
+
+def test_the_schema_that_hung_a_worker_is_a_fault_of_its_graph() -> None:
+    with pytest.raises(GraphError, match=f"the interrupt 'ask', response=: .* it has {TOO_MANY}"):
+        gate(doubled(34)).build()
+
+
+def test_it_is_a_fault_of_a_graph_in_yaml(tmp_path: Path) -> None:
+    config = {"prompt": "Go?", "response": doubled(34)}
+    document = {"nodes": [{"id": "ask", "kind": "interrupt", "config": config}]}
+    (tmp_path / "gated.yaml").write_text(json.dumps(document))
+
+    with pytest.raises(GraphError, match=re.escape(TOO_MANY)):
+        load(tmp_path / "gated.yaml")
+
+
+def test_it_is_a_fault_of_a_state_of_which_questions_are_made() -> None:
+    class State(BaseModel):
+        name: Annotated[Any, WithJsonSchema({"anyOf": [{"enum": [0] * 5_000}] * 3})] = None
+
+    graph = Graph("stated", state=State)
+    graph.interrupt("ask", prompt="Go?")
+    graph.edge(START, "ask")
+
+    with pytest.raises(GraphError, match=r"the state State .* it has 15,\d\d\d places"):
+        graph.build()
+
+
+def test_a_field_and_what_is_answered_to_it_are_counted_together() -> None:
+    class State(BaseModel):
+        name: Annotated[Any, WithJsonSchema({"enum": list(range(6_000))})] = None
+
+    graph = Graph("stated", state=State)
+    graph.interrupt("ask", prompt="?", response={"enum": list(range(5_000))}, answer_to="name")
+    graph.edge(START, "ask")
+
+    with pytest.raises(
+        GraphError, match=r"the interrupt 'ask', response=: .* it has 11,\d\d\d places"
+    ):
+        graph.build()
+
+
+def test_it_cannot_be_the_schema_of_a_tool() -> None:
+    with pytest.raises(ToolDeclarationError, match=re.escape(TOO_MANY)):
+
+        @tool(schema={"type": "object", **doubled(34)})
+        def send(ctx: object, arguments: Mapping[str, Any]) -> None:
+            """Send something."""
+
+
+def asking(response: Any) -> Graph:
+    graph = Graph("asking")
+
+    @graph.node
+    async def ask(state: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+        return {"name": await ctx.interrupt("name", prompt="Your name?", response=response)}
+
+    graph.edge(START, "ask")
+    return graph
+
+
+async def test_a_visit_whose_code_asks_with_it_fails_and_says_how_many_places() -> None:
+    run = await testing.run(asking(doubled(34)))
+
+    assert run.status == "failed"
+    ending = run.state.ending
+    assert ending is not None
+    assert ending.error is not None
+    assert TOO_MANY in ending.error.message
+
+
+def lists(depth: int, leaf: Any) -> Any:
+    return json.loads("[" * depth + json.dumps(leaf) + "]" * depth)
+
+
+def texts(letters: str, length: int) -> str:
+    drawn = random.Random(7)
+    return "".join(drawn.choice(letters) for _ in range(length))
+
+
+def chained(levels: int, **more: Any) -> dict[str, Any]:
+    named = {f"u{n}": {"allOf": [{"$ref": f"#/$defs/u{n + 1}"}], **more} for n in range(levels)}
+    return {"$ref": "#/$defs/u0", "$defs": {**named, f"u{levels}": {"properties": {"a": True}}}}
+
+
+AT_ONCE = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}, {"type": "null"}]} for n in range(48)}
+"""Definitions that lead to each other at one place of an answer, as far as they may."""
+HEAVY = r"(?:x{1,100}){1,100}y"
+"""A pattern of ten thousand states: a megabyte of x takes it four minutes."""
+WORST: dict[str, tuple[Any, Any]] = {
+    "few places, a megabyte": ({"items": {"type": "string"}}, [1] * 330_000),
+    "all places, few values": ({"items": {"enum": [f"c{n}" for n in range(9_900)]}}, ["x"] * 2_000),
+    "all places, a megabyte": (
+        {"items": {"enum": [f"c{n}" for n in range(9_900)]}},
+        ["x"] * 240_000,
+    ),
+    "combinations": ({"items": doubled(10, False), **doubled(10, False)}, ["x"] * 2_400),
+    "alternatives": ({"items": {"anyOf": [{"const": n} for n in range(3_300)]}}, ["x"] * 2_000),
+    "misses to list": ({"items": {"required": [f"a{n}" for n in range(150)]}}, [{}] * 320),
+    "alternatives to list": ({"items": {"anyOf": [{"const": n} for n in range(50)]}}, ["x"] * 480),
+    "equal lists": ({"items": {"enum": [[0] * 60 + [n] for n in range(150)]}}, [[0] * 61] * 5_000),
+    "unique items": ({"uniqueItems": True}, [[n] for n in range(150_000)]),
+    "unique items, nested": (
+        {"uniqueItems": True, "items": {"$ref": "#"}},
+        lists(90, list(range(140_000))),
+    ),
+    "unique items, in each other": ({"uniqueItems": True, "items": {"$ref": "#"}}, [[[]]] * 2_000),
+    "contains": ({"items": {"contains": {"contains": {"const": 5}}}}, [[[1] * 30] * 30] * 350),
+    "many names": (
+        {"patternProperties": {f"^a{n}[0-9]+$": {"type": "integer"} for n in range(3_000)}},
+        {f"b{n}": 1 for n in range(500)},
+    ),
+    "names, again and again": (
+        doubled(10, {"patternProperties": {"^x": True}}, "allOf"),
+        {str(n): 1 for n in range(90_000)},
+    ),
+    "a text, again and again": (doubled(10, {"maxLength": 5}), "é" * 490_000),
+    "many names, a text": (doubled(10, {"pattern": "^é"}, "allOf"), ["é" * 100_000] * 4),
+    "heavy names": (
+        {"patternProperties": {HEAVY: True}},
+        {"x" * 90 + str(n): 1 for n in range(9_000)},
+    ),
+    "heavy texts": ({"items": {"pattern": HEAVY}}, ["x" * 1_000] * 990),
+    "one heavy text": ({"pattern": HEAVY}, "x" * 990_000),
+    "as heavy as may be": ({"pattern": HEAVY}, "x" * 1_990),
+    "many heavy patterns": (doubled(9, {"pattern": HEAVY}, "allOf"), "x" * 900),
+    "states without end": ({"pattern": "(?:[01]*1[01]{200})y"}, texts("01", 30_000) + "y"),
+    "looking around": ({"pattern": "(?=.*y)(?=.*z).*"}, "x" * 990_000),
+    "looking around, in few texts": ({"pattern": "(?:(?=.*z).)*y"}, "x" * 19_000 + "z"),
+    "unevaluated": (chained(3, unevaluatedProperties=False), {f"b{n}": 1 for n in range(90_000)}),
+    "of many kinds": (each_other(30), nested(60, "x")),
+    "of few kinds": (each_other(2), nested(48, "x")),
+    "of kinds that are told": (
+        each_other(12, tagged=True),
+        [nested(40, {"kind": "k0"}, kind="k0")] * 600,
+    ),
+    "as deep as a stack may be": (
+        {"$ref": "#/$defs/a0", "$defs": AT_ONCE | {"a48": {"items": {"$ref": "#/$defs/a0"}}}},
+        lists(99, "x"),
+    ),
+    "deep": ({"type": "array", "items": {"$ref": "#"}}, [lists(95, 1)] * 4_000),
+}
+
+
+@pytest.mark.parametrize("case", WORST)
+def test_no_answer_holds_a_worker(case: str) -> None:
+    asked, answer = WORST[case]
+    schema = schema_of(asked)
+    assert len(json.dumps(answer, ensure_ascii=False).encode()) < 1.5 * A_MEGABYTE
+    began = time.thread_time()
+
+    faults_of(schema, answer)
+    assert time.thread_time() - began < LONG_ENOUGH
+
+
+def test_an_answer_that_is_too_much_is_told_so() -> None:
+    (told,) = faults_of(schema_of({"items": {"enum": list(range(9_000))}}), [-1] * 3_000)
+
+    assert told.pointer == ""
+    assert told.message == (
+        "it is too large to be held against its schema: it has 3,001 values and 0 bytes of text, and "
+        "the schema 9,003 places"
+    )
+
+
+def test_a_schema_that_was_pinned_before_there_was_a_bound_takes_no_answer() -> None:
+    began = time.thread_time()
+    (told,) = faults_of(doubled(34), "Ada")
+
+    assert TOO_MANY in told.message
+    assert time.thread_time() - began < 0.5
+
+
+async def test_answers_that_come_together_take_no_longer_than_one() -> None:
+    graph = Graph("asking")
+
+    @graph.node
+    async def ask(state: Mapping[str, Any], ctx: Context) -> None:
+        await ctx.interrupts([Interrupt(f"q{n}", response={"pattern": HEAVY}) for n in range(20)])
+
+    graph.edge(START, "ask")
+    run = testing.InMemoryRun(graph)
+    await run.start()
+    began = time.thread_time()
+
+    with pytest.raises(Refusal) as refused:
+        await run.respond_all({f"q{n}": "x" * 1_500 + "y" for n in range(20)})
+    assert time.thread_time() - began < LONG_ENOUGH
+    assert refused.value.code is Code.INVALID_ANSWER
+    assert "the schema 1 places; it came with others, so send it by itself" in refused.value.message
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
+    temporal: TemporalClient,
+) -> None:
+    schema = each_other(30)
+    site = Site(temporal, asking({"anyOf": [schema, {"type": "string"}], "$defs": schema["$defs"]}))
+    async with site.worker():
+        run_id = await site.start()
+        await site.until(run_id, "awaiting-input")
+        # Without a bound, it is validated for longer than the universe is old.
+        with pytest.raises(Refusal) as refused:
+            await site.client.respond(run_id, response=nested(40, "x"), principal=ADA)
+        other = await site.start()
+        await site.until(other, "awaiting-input")
+        await site.client.respond(run_id, response="Ada", principal=ADA)
+        ended = await site.ended(run_id)
+
+    assert refused.value.code is Code.INVALID_ANSWER
+    assert "it is too large or too deep to be held against its schema" in refused.value.message
+    assert ended.values["name"] == "Ada"
+    await site.replays(run_id)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_question_with_an_endless_schema_fails_its_visit_on_a_real_server(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, asking(doubled(34)))
+    async with site.worker():
+        ended = await site.ended(await site.start())
+
+    assert ended.status == "failed"
+    assert ended.error is not None
+    assert TOO_MANY in ended.error.message
+
+
+class Model:
+    """A model that makes one call, and then says what came of it."""
+
+    def __init__(self, tool: str, arguments: dict[str, Any]) -> None:
+        self.call = ToolCallPart(tool, arguments, "c0")
+        self.offered: list[str] = []
+
+    def __call__(self, messages: Sequence[ModelMessage], info: AgentInfo) -> ModelResponse:
+        self.offered = [each.name for each in info.function_tools]
+        last = messages[-1]
+        assert isinstance(last, ModelRequest)
+        said = [str(part.content) for part in last.parts if isinstance(part, ToolReturnPart)]
+        return ModelResponse(parts=[TextPart(said[0]) if said else self.call])
+
+
+def clerk(model: Model, server: McpServer) -> Graph:
+    graph = Graph("errand")
+    graph.agent("do", Agent("clerk", model=model, tools=[server]), input="task", output="said")
+    graph.edge(START, "do")
+    return graph
+
+
+def hostile(**options: Any) -> McpServer:
+    script = Path(hostile_mcp.__file__)
+    return McpServer(name="hostile", command=[sys.executable, str(script)], **options)
+
+
+@pytest.fixture
+async def servers_closed() -> AsyncIterator[None]:
+    yield
+    await close_servers()
+
+
+@pytest.mark.usefixtures("servers_closed")
+async def test_a_servers_tool_with_an_endless_schema_is_left_out_and_the_others_stay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = Model("honest", {"to": "ada"})
+    run = await testing.run(clerk(model, hostile()), {"task": "send"})
+
+    assert model.offered == ["honest", "email", "ask"]
+    assert run.values["said"] == "honest was called"
+    (told,) = {each.getMessage() for each in caplog.records if "not offered" in each.getMessage()}
+    assert told.startswith("server=hostile tool=endless | not offered: ")
+    assert re.search(r"it has [0-9,]+ places with its references expanded", told)
+
+
+@pytest.mark.usefixtures("servers_closed")
+@pytest.mark.parametrize("to", ["ada@example.com", "no address"])
+async def test_a_pattern_of_a_server_that_looks_around_is_left_to_the_server(to: str) -> None:
+    run = await testing.run(clerk(Model("email", {"to": to}), hostile()), {"task": "send"})
+
+    assert run.values["said"] == "email was called"
+
+
+@pytest.mark.usefixtures("servers_closed")
+@pytest.mark.parametrize("handshake", [True, False])
+async def test_what_a_server_may_not_ask_is_declined_with_a_reason_and_the_call_goes_on(
+    caplog: pytest.LogCaptureFixture, *, handshake: bool
+) -> None:
+    graph = clerk(Model("ask", {}), hostile(handshake=handshake))
+    run = await testing.run(graph, {"task": "ask"})
+
+    assert run.status == "completed"
+    assert re.match("decline: the (form|field 'name') (has '\\$defs'|is of)", run.values["said"])
+    assert any(
+        each.getMessage().startswith("server=hostile tool=ask | declined what it asks")
+        for each in caplog.records
+    )
+
+
+@pytest.mark.usefixtures("servers_closed")
+async def test_who_answers_a_servers_question_needs_the_servers_capability(tmp_path: Path) -> None:
+    server = started(tmp_path, handshake=True, requested_capability="payments:approve")
+    run = testing.InMemoryRun(clerk(Model("transfer", {"amount": 9}), server), {"task": "pay"})
+    await run.start()
+
+    (asked,) = run.interrupts
+    assert (asked.kind, asked.requested_capability) == ("elicitation", "payments:approve")
+    answer = {"action": "accept", "content": {"sure": True}}
+    with pytest.raises(Refusal) as refused:
+        await run.respond("elicit", answer, principal=Principal(subject="intern"))
+    await run.respond(
+        "elicit", answer, principal=Principal(subject="ada", capabilities=("payments:approve",))
+    )
+
+    assert refused.value.code is Code.CAPABILITY_REQUIRED
+    assert run.values["said"] == "transferred"

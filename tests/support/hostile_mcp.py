@@ -1,0 +1,74 @@
+"""A server of tools that means ill, on standard input and output: its schemas are endless work.
+
+    python hostile_mcp.py
+
+Its tool `ask` tells what its question was answered with.
+"""
+
+from __future__ import annotations
+
+import anyio
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from schema_shapes import doubling
+
+FORM = {"type": "object", "properties": {"name": {"$ref": "#/$defs/a0"}}, **doubling(34)}
+EMAIL = {"type": "string", "pattern": r"^(?!\.)(?!.*\.\.)[a-z.]+@example\.com$"}
+TOOLS = {
+    "honest": {"type": "object", "properties": {"to": {"type": "string"}}},
+    "email": {"type": "object", "properties": {"to": EMAIL}, "required": ["to"]},
+    "endless": {"type": "object", "properties": {"to": {"$ref": "#/$defs/a0"}}, **doubling(34)},
+    "ask": {"type": "object"},
+}
+
+
+async def listed(
+    _ctx: ServerRequestContext, _params: PaginatedRequestParams | None
+) -> ListToolsResult:
+    return ListToolsResult(
+        tools=[Tool(name=name, input_schema=schema) for name, schema in TOOLS.items()]
+    )
+
+
+async def called(
+    ctx: ServerRequestContext, params: CallToolRequestParams
+) -> CallToolResult | InputRequiredResult:
+    if params.name != "ask":
+        return _said(f"{params.name} was called")
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if params.input_responses is None:
+            form = ElicitRequestFormParams(message="Your name?", requested_schema=FORM)
+            return InputRequiredResult(input_requests={"name": ElicitRequest(params=form)})
+        answer = params.input_responses["name"]
+        assert isinstance(answer, ElicitResult)
+    else:
+        answer = await ctx.session.elicit_form("Your name?", FORM, ctx.request_id)
+    return _said(f"{answer.action}: {(answer.meta or {}).get('abeyance/reason')}")
+
+
+def _said(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)])
+
+
+async def main() -> None:
+    server = Server("hostile", on_list_tools=listed, on_call_tool=called)
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+if __name__ == "__main__":
+    anyio.run(main)
