@@ -24,6 +24,7 @@ from core_strategies import (
     VALUES,
     asked_by,
     fitting,
+    gated_graphs,
     graphs,
     limits,
 )
@@ -101,7 +102,7 @@ class Runs(RuleBasedStateMachine):
         self.now = T0
         self.is_sound = False
 
-    @initialize(spec=graphs(), limits=limits(), values=VALUES)
+    @initialize(spec=graphs() | gated_graphs(), limits=limits(), values=VALUES)
     def a_run_begins(self, spec: GraphSpec, limits: Limits, values: dict[str, Json]) -> None:
         self.watch = Watch()
         self.standing = Standing()
@@ -111,7 +112,7 @@ class Runs(RuleBasedStateMachine):
         self.feed(events.Started)
 
     @precondition(lambda self: self.state.finished)
-    @rule(spec=graphs(), limits=limits(), values=VALUES)
+    @rule(spec=graphs() | gated_graphs(), limits=limits(), values=VALUES)
     def another_run_begins(self, spec: GraphSpec, limits: Limits, values: dict[str, Json]) -> None:
         self.a_run_begins(spec=spec, limits=limits, values=values)
 
@@ -259,6 +260,24 @@ class Runs(RuleBasedStateMachine):
         assert refusal is not None or set(chosen) <= set(self.watch.settled)
 
     @precondition(lambda self: self.state.ledger.open)
+    @rule(data=st.data(), value=ANSWERS, principal=st.sampled_from([BOSS, *PEOPLE]))
+    def somebody_answers(self, data: st.DataObject, value: Json, principal: Principal) -> None:
+        self.notice_what_is_due()
+        known = self.state.ledger.open
+        if known:
+            id_ = data.draw(st.sampled_from(list(known)))
+            capability = known[id_].requested_capability
+            refusal = self.feed(
+                events.Responded,
+                principal=principal,
+                answers={id_: fitting(self.state, data, id_, value)},
+                schema_faults={id_: ()},
+            )
+            if capability is not None and capability not in principal.capabilities:
+                assert refusal is not None
+                assert refusal.code == "capability_required"
+
+    @precondition(lambda self: self.state.ledger.open)
     @rule(value=st.sampled_from([None, True, ["x"]]))
     def people_answer_all_that_is_asked(self, value: Json) -> None:
         self.notice_what_is_due()
@@ -307,6 +326,7 @@ class Runs(RuleBasedStateMachine):
         on_timeout = data.draw(
             st.sampled_from([ResumeRun(), Halt()]) | nodes.map(lambda node: GoTo(node=node))
         )
+        self.notice_what_is_due()
         refusal = self.feed(
             events.Paused,
             actor=principal.subject,
@@ -366,6 +386,7 @@ class Runs(RuleBasedStateMachine):
             target=for_,
             params={"steps": steps, "patch": {"flag": True}},
         )
+        self.notice_what_is_due()
         refusal = self.feed(events.MessageSent, message=message)
         if action in COURSE:
             self.only_who_may(principal, refusal)
