@@ -102,7 +102,7 @@ def handed_out(
         for path, hash_ in each.shown.items():
             name = _field(path)
             source = inputs.get(name)
-            if source is not None and name in scope.given:
+            if source is not None:
                 shown[_renamed(path, source)] = _hash(scope.given, path)
             for target, origin in outputs.items():
                 known = graph.fields.get(target)

@@ -55,7 +55,12 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
             given=given,
         )
     )
-    handed = {target: inputs[target] for target in given if target not in remembered}
+    # What begins as something of its own is not what was shown.
+    handed = {
+        target: source
+        for target, source in inputs.items()
+        if target not in initial or (target in given and target not in remembered)
+    }
     leaving.start_scope(draft, address, START, approvals.handed_in(visit.approvals, handed))
 
 

@@ -57,6 +57,24 @@ def test_what_was_not_there_may_have_a_default_in_a_nested_graph() -> None:
     assert (run.reopened, run.ran_with("pay", "note")) == ([], [("none",)])
 
 
+def test_what_was_not_there_was_not_shown_in_a_nested_graph_either() -> None:
+    inner = refund(remark(field="note"), "pay", name="inner")
+    run = Gated(refund(approving(prompt="Refund {amount}? {note}"), nested("sub", inner)))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", "to somebody else")
+
+    assert (run.reopened, run.orders("pay")) == (["ask"], [])
+
+
+def test_what_was_not_there_in_a_nested_graph_may_not_come_before_what_follows_it() -> None:
+    sub = inside(approving(prompt="Refund {sum}?"), output={}, source="note")
+    run = Gated(forked((sub, "pay"), ("other",)))
+    run.finish("other", {"note": "to somebody else"})
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.orders("pay")) == (["sub"], [])
+
+
 def test_what_changes_around_a_nested_graph_before_it_has_begun() -> None:
     sub = nested("sub", refund(remark(field="note"), "check", name="inner"))
     run = Gated(forked((approving(), sub, "pay"), ("other",)))

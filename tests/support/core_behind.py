@@ -42,8 +42,10 @@ def graph_at(spec: GraphSpec, path: Iterable[str]) -> GraphSpec:
 
 def passed_by(spec: GraphSpec, path: tuple[str, ...], name: str) -> frozenset[Gate]:
     """The gates that were answered when a node has finished in its own way."""
+    if name in _sent_to(spec):
+        return frozenset()
     match spec.nodes.get(name):
-        case InterruptNode() as node if _counts(spec, node):
+        case InterruptNode() as node if _shows(node):
             return frozenset({(path, name)})
         case SubgraphNode(graph=inner):
             firsts = [
@@ -57,28 +59,28 @@ def passed_by(spec: GraphSpec, path: tuple[str, ...], name: str) -> frozenset[Ga
                 ((*path, name), node.id)
                 for node in firsts
                 if isinstance(node, InterruptNode)
-                and _counts(inner, node)
+                and _shows(node)
+                and node.id not in _sent_to(inner)
                 and not isinstance(node.question.on_timeout, GoTo)
             )
         case _:
             return frozenset()
 
 
-def _counts(spec: GraphSpec, node: InterruptNode) -> bool:
-    if node.question.requested_capability is None or not fields_of(node):
-        return False
-    sent_to = {
-        target
-        for each in spec.nodes.values()
-        if isinstance(each, FunctionNode)
-        for target in each.to
-    }
-    waiting, reached = list(sent_to), set(sent_to)
+def _shows(node: InterruptNode) -> bool:
+    return node.question.requested_capability is not None and bool(fields_of(node))
+
+
+def _sent_to(spec: GraphSpec) -> set[str]:
+    """The nodes that may be within an item of a fan-out."""
+    nodes = [node for node in spec.nodes.values() if isinstance(node, FunctionNode)]
+    reached = {target for node in nodes for target in node.to}
+    waiting = list(reached)
     while waiting:
         found = spec.successors(waiting.pop()) - reached
         reached |= found
         waiting += found
-    return node.id not in reached
+    return reached
 
 
 def behind(spec: GraphSpec, path: tuple[str, ...]) -> dict[str, frozenset[Gate]]:

@@ -99,7 +99,7 @@ class Standing:
         visits = {**before.visits, **after.visits}
         beginning = {gate for order in orders for gate in self._gates(after, visits[order.visit])}
         self._follows(before, event, after, facts, beginning)
-        self._goes_in_and_out(before, event, after)
+        self._goes_out_and_in(before, event, after)
         for order in orders:
             self._begins(after, visits[order.visit], order, was)
         self.begun |= beginning
@@ -246,14 +246,7 @@ class Standing:
 
     # Where it goes
 
-    def _goes_in_and_out(self, before: RunState, event: events.Event, after: RunState) -> None:
-        for address, scope in after.scopes.items():
-            if address not in before.scopes and scope.visit is not None:
-                outer = after.visits[scope.visit].scope
-                for (held, gate), texts in list(self.approved.items()):
-                    if held == outer:
-                        self.approved[address, gate] = dict(texts)
-                        self.asked_by[address, gate] = self.asked_by[held, gate]
+    def _goes_out_and_in(self, before: RunState, event: events.Event, after: RunState) -> None:
         for address, scope in before.scopes.items():
             if address in after.scopes or scope.visit is None:
                 continue
@@ -274,6 +267,14 @@ class Standing:
                     self._approve((visit.scope, gate), shown, visit.address)
                     if is_begun:
                         self.begun.add(gate)
+        for address, scope in after.scopes.items():
+            # Where the run has ended in the same step the scope is there, and its visit is not.
+            if address not in before.scopes and str(scope.visit) in after.visits:
+                outer = after.visits[str(scope.visit)].scope
+                for (held, gate), texts in list(self.approved.items()):
+                    if held == outer:
+                        self.approved[address, gate] = dict(texts)
+                        self.asked_by[address, gate] = self.asked_by[held, gate]
 
     def _begins(
         self,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
 from core_drive import edge, graph
 from hypothesis import strategies as st
 
@@ -133,6 +137,81 @@ def graphs(draw: st.DrawFn, *, is_nested: bool = False) -> GraphSpec:
         name="inner" if is_nested else "g",
         before=draw(looked_at),
         after=draw(looked_at),
+    )
+
+
+@st.composite
+def gated_graphs(draw: st.DrawFn) -> GraphSpec:
+    """A graph of two branches with gates in one, and what may change what they show in both. They may
+    meet, where one of them may be a graph of its own.
+    """
+    main = draw(st.lists(st.sampled_from(_PARTS), min_size=1, max_size=4))
+    side = draw(st.lists(st.sampled_from(_BESIDE), min_size=1, max_size=2))
+    first = [
+        draw(_parts(f"m{number}", kind)) for number, kind in enumerate(["gate", *main, "work"])
+    ]
+    second = [draw(_parts(f"s{number}", kind)) for number, kind in enumerate(side)]
+    if draw(RARE):
+        cut = draw(st.integers(1, len(first) - 1))
+        inner = _chained("inner", [first[:cut]])
+        first = [SubgraphNode(id="sub", graph=inner), *first[cut:]]
+    looked_at = [node.id for node in first if draw(RARE) and draw(RARE)]
+    rules = []
+    if draw(RARE):
+        names = [node.id for node in (*first[:-1], *second)]
+        asks = Ask(
+            question=draw(_questions("r", st.just(END), SHOWING)), answer_to=draw(_ANSWER_FIELDS)
+        )
+        condition = Matches(node=draw(st.sampled_from(names)))
+        rules.append(Rule(id="r", condition=condition, actions=(asks,)))
+    met = [FunctionNode(id="met")] if draw(st.booleans()) else []
+    return _chained("g", [first, second], met=met, before=looked_at, rules=rules)
+
+
+_PARTS = ["gate", "gate", "remark", "remark", "work", "work", "nested"]
+_BESIDE = ["remark", "work", "work", "gate"]
+
+
+@st.composite
+def _parts(draw: st.DrawFn, name: str, kind: str) -> Node:
+    match kind:
+        case "work":
+            error: OnError = AskOperator() if draw(RARE) else Fail()
+            asks = ("approve", "audit") if draw(RARE) else ()
+            return FunctionNode(id=name, on_error=error, asks=asks, reads_inbox=draw(RARE))
+        case "nested":
+            kinds = draw(st.lists(st.sampled_from(["work", "remark", "gate"]), max_size=2))
+            nodes = [draw(_parts(f"i{at}", each)) for at, each in enumerate([*kinds, "work"])]
+            return SubgraphNode(id=name, graph=_chained("inner", [nodes]))
+        case _:
+            capability = draw(st.sampled_from(["approve", "audit"])) if kind == "gate" else None
+            question = Question(name=name, prompt=draw(SHOWING), requested_capability=capability)
+            if draw(RARE):
+                default = Default(answer=draw(st.booleans()))
+                question = replace(question, timeout=20.0, on_timeout=default)
+            return InterruptNode(id=name, question=question, answer_to=draw(_ANSWER_FIELDS))
+
+
+def _chained(
+    name: str,
+    branches: list[list[Node]],
+    *,
+    met: Sequence[Node] = (),
+    before: Sequence[str] = (),
+    rules: Sequence[Rule] = (),
+) -> GraphSpec:
+    """The branches, beside each other, and what they meet at."""
+    ways = [(START, branch[0].id) for branch in branches]
+    ways += [(one.id, two.id) for branch in branches for one, two in pairwise(branch)]
+    last = tuple(branch[-1].id for branch in branches)
+    return graph(
+        *(node for branch in branches for node in branch),
+        *met,
+        ways=[*ways, *((last, node.id) for node in met)],
+        fields={"flag": "last", "count": "add", "log": "append"},
+        name=name,
+        before=before,
+        rules=rules,
     )
 
 

@@ -1,0 +1,263 @@
+"""A run of a random graph, and what may happen to it but for what people do: the part of code and of time.
+
+At every step the run is also written down, read again and taken on from there: it has to be equal,
+and to want the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from core_drive import SNAPSHOT, T0, restored
+from core_standing import EVERYTHING, Standing
+from core_strategies import (
+    ITEMS,
+    JOURNALS,
+    PATCHES,
+    RARELY,
+    SECONDS,
+    asked_by,
+)
+from core_watch import Watch, senders
+from core_ways import advanced, checked, has_a_loop, most_steps, targets_of
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from abeyance.core import events, machine
+from abeyance.core.canonical import Json
+from abeyance.core.effects import RunNode
+from abeyance.core.messages import for_visit
+from abeyance.core.model import (
+    END,
+    Fail,
+    GraphSpec,
+    InterruptNode,
+)
+from abeyance.core.policy import Principal
+from abeyance.core.snapshot import joined, parted
+from abeyance.core.state import Limits, Phase
+from abeyance.errors import Refusal
+
+BOSS = Principal(subject="boss", capabilities=EVERYTHING)
+"""Who may do everything."""
+
+
+class Watched(RuleBasedStateMachine):
+    """A run, its clock, and somebody who watches it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = T0
+        self.is_sound = False
+
+    def begin(self, spec: GraphSpec, limits: Limits, values: dict[str, Json]) -> None:
+        self.watch = Watch()
+        self.standing = Standing()
+        self.state = machine.new_run(
+            run_id="r", spec=spec, limits=limits, values=values, now=self.now
+        )
+        self.feed(events.Started)
+
+    # One step
+
+    def feed(self, kind: type[events.Event], **fields: Any) -> Refusal | None:
+        """Let something happen, here and to a copy that was read from a snapshot."""
+        event = kind(now=self.now, **fields)
+        before = self.state
+        self.is_sound = False
+        written = SNAPSHOT.dump_json(before)
+        copy = SNAPSHOT.validate_json(written)
+        assert copy == before
+
+        after, effects, refusal = advanced(before, event)
+        assert (after, effects, refusal) == advanced(copy, event)
+        assert checked(before, event) == refusal
+        assert SNAPSHOT.dump_json(before) == written
+        assert after is before or refusal is None
+        noted = replace(before, mailbox=after.mailbox, facts=after.facts)
+        assert not before.finished or after == noted
+        self.watch.saw(before, event, after, effects)
+        self.standing.saw(before, event, after, effects)
+        self.state = after
+        self.is_sound = True
+        return refusal
+
+    @invariant()
+    def every_promise_is_kept(self) -> None:
+        self.watch.check(self.state)
+
+    # What code does
+
+    @precondition(lambda self: self.watch.orders)
+    @rule(data=st.data(), patch=PATCHES, goes=st.booleans(), is_lost=RARELY)
+    def code_returns(
+        self, data: st.DataObject, patch: dict[str, Json], *, goes: bool, is_lost: bool
+    ) -> None:
+        order = self.watch.orders[data.draw(st.sampled_from(sorted(self.watch.orders)))]
+        goto = "nowhere" if is_lost else None
+        if isinstance(order, RunNode) and order.node.to and goes:
+            goto = data.draw(st.sampled_from([*order.node.to, END]))
+        routed = None
+        if targets := targets_of(order):
+            routed = tuple(data.draw(st.lists(st.sampled_from(targets), max_size=2)))
+        self.feed(events.NodeFinished, visit=order.visit, patch=patch, goto=goto, routed=routed)
+
+    @precondition(lambda self: bool(senders(self.watch)))
+    @rule(data=st.data(), patch=PATCHES, is_lost=RARELY)
+    def code_fans_out(self, data: st.DataObject, patch: dict[str, Json], *, is_lost: bool) -> None:
+        visit, nodes = data.draw(st.sampled_from(senders(self.watch)))
+        targets = [*nodes, END] if is_lost else nodes
+        sends = st.builds(events.Send, node=st.sampled_from(targets), item=ITEMS)
+        count = data.draw(st.sampled_from([3, 2, 1, 0]))
+        items = tuple(data.draw(st.lists(sends, min_size=count, max_size=count)))
+        self.feed(events.NodeFinished, visit=visit, patch=patch, sends=items)
+
+    @precondition(lambda self: any(isinstance(o, RunNode) for o in self.watch.orders.values()))
+    @rule(data=st.data(), journal=JOURNALS, composite=st.booleans(), again=RARELY)
+    def code_asks(
+        self, data: st.DataObject, journal: Json, *, composite: bool, again: bool
+    ) -> None:
+        orders = [each for each in self.watch.orders.values() if isinstance(each, RunNode)]
+        order = data.draw(st.sampled_from(orders))
+        asked = data.draw(asked_by(order.graph))
+        self.feed(
+            events.NodeInterrupted,
+            visit=order.visit,
+            asked=tuple(each for each in asked if again or each.key not in order.own),
+            journal=journal,
+            saved=[1],
+            composite=composite,
+        )
+
+    @precondition(lambda self: self.watch.orders)
+    @rule(data=st.data(), for_good=RARELY)
+    def code_fails(self, data: st.DataObject, *, for_good: bool) -> None:
+        order = self.watch.orders[data.draw(st.sampled_from(sorted(self.watch.orders)))]
+        is_caught = not isinstance(order.node, InterruptNode) and not isinstance(
+            order.node.on_error, Fail
+        )
+        if is_caught or for_good:
+            self.feed(events.NodeFailed, visit=order.visit, code="node_failed", message="it broke")
+
+    @precondition(lambda self: self.watch.stops)
+    @rule(data=st.data(), journal=JOURNALS)
+    def code_stops(self, data: st.DataObject, journal: Json) -> None:
+        visit = data.draw(st.sampled_from(sorted(self.watch.stops)))
+        self.feed(events.NodeStopped, visit=visit, journal=journal)
+
+    @precondition(lambda self: not self.state.finished)
+    @rule(data=st.data(), most=st.integers(0, 3))
+    def code_takes_messages(self, data: st.DataObject, most: int) -> None:
+        self.notice_what_is_due()
+        visit = data.draw(st.sampled_from([*sorted(self.state.visits), "graph:g;node:never"]))
+        before = len(self.watch.delivered)
+        taken: list[str] = []
+        upto = most
+        if (found := self.state.visits.get(visit)) is not None and found.phase is Phase.RUNNING:
+            upto += len(found.taken)
+            taken = [message.message_id for message in for_visit(self.state, found)][:most]
+        self.feed(events.MessagesTaken, visit=visit, upto=upto)
+        assert taken == self.watch.delivered[before:][: len(taken)]
+
+    # What time and Temporal do
+
+    @rule(seconds=SECONDS)
+    def time_passes(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.notice_what_is_due()
+
+    @precondition(lambda self: self.state.next_deadline())
+    @rule()
+    def the_next_deadline_comes(self) -> None:
+        due = self.state.next_deadline()
+        assert due is not None
+        self.now = max(self.now, due)
+        self.notice_what_is_due()
+
+    @precondition(lambda self: self.state.task_bytes)
+    @rule()
+    def a_task_begins(self) -> None:
+        self.feed(events.TaskBegan)
+
+    @precondition(lambda self: self.state.rotation != "hard" and not self.state.finished)
+    @rule(hard=st.booleans())
+    def the_history_grows(self, *, hard: bool) -> None:
+        self.feed(events.RotationDue, hard=hard)
+
+    @precondition(lambda self: machine.may_rotate(self.state))
+    @rule()
+    def the_run_is_handed_over(self) -> None:
+        snapshot, spec, values = parted(self.state)
+        self.state = joined(restored(snapshot), spec, values)
+        self.feed(events.Restored)
+
+    def notice_what_is_due(self) -> None:
+        # Twice: what ends a run without any grace leaves something to notice at once.
+        self.feed(events.Ticked)
+        self.feed(events.Ticked)
+        due = self.state.next_deadline()
+        assert due is None or due > self.now
+
+    # How every run comes to its end
+
+    @precondition(lambda self: not self.state.finished)
+    @rule()
+    def everybody_does_their_part(self) -> None:
+        if machine.may_rotate(self.state):
+            self.the_run_is_handed_over()
+        if self.state.yielding:
+            self.feed(events.TaskBegan)
+        sending = dict(senders(self.watch))
+        for visit, order in list(self.watch.orders.items()):
+            if visit in self.watch.stops:
+                self.feed(events.NodeStopped, visit=visit)
+            elif visit in self.watch.orders and visit in sending:
+                each = events.Send(node=sending[visit][0])
+                self.feed(events.NodeFinished, visit=visit, sends=(each, each))
+            elif visit in self.watch.orders:
+                routed = tuple(targets_of(order)[:1])
+                self.feed(events.NodeFinished, visit=visit, routed=routed)
+        if self.state.ledger.open:
+            self.people_answer_all_that_is_asked(True)
+        self.feed(events.Resumed, actor="ada")
+
+    @precondition(lambda self: self.state.ledger.open)
+    @rule(value=st.sampled_from([None, True, ["x"]]))
+    def people_answer_all_that_is_asked(self, value: Json) -> None:
+        self.notice_what_is_due()
+        others = {"static": None, "error": {"action": "fail"}}
+        answers = {
+            id_: others.get(entry.kind, value) for id_, entry in self.state.ledger.open.items()
+        }
+        refusal = self.feed(
+            events.Responded,
+            principal=BOSS,
+            answers=answers,
+            schema_faults=dict.fromkeys(answers, ()),
+        )
+        assert refusal is None
+
+    def teardown(self) -> None:
+        if not self.is_sound:
+            return  # A step has failed, and is what should be told.
+        self.now += timedelta(days=1)
+        self.feed(events.Ticked)
+        if has_a_loop(self.state.spec):
+            self.feed(events.CancelRequested, actor="ada")
+        self.let_everybody_do_their_part()
+        if not self.state.finished:
+            # In a nested graph, or an item, somebody says every time something else than was approved
+            # around it, and that is gone again when the gate is asked again.
+            assert self.standing.reopened
+            self.feed(events.CancelRequested, actor="ada")
+            self.let_everybody_do_their_part()
+        assert self.state.finished
+
+    def let_everybody_do_their_part(self) -> None:
+        for _ in range(most_steps(self.state)):
+            if self.state.finished:
+                break
+            self.everybody_does_their_part()
+            self.every_promise_is_kept()
