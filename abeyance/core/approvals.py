@@ -274,32 +274,35 @@ def spoiled(visit: Visit) -> Visit:
 def void(state: RunState, visit: Visit) -> Approval | None:
     """The first gate that has to be asked again before the code of a visit may run; None if it may."""
     values = items.values_of(state, visit)
-    for each in of_others(visit):
-        if each.broken:
-            return each
-        if not each.begun and any(
-            _hash(values, path) != hash_ for path, hash_ in each.shown.items()
-        ):
-            return each
-    return None
+    return next((each for each in of_others(visit) if _is_void(each, values)), None)
+
+
+def _is_void(approval: Approval, values: Mapping[str, Json]) -> bool:
+    differs = any(_hash(values, path) != hash_ for path, hash_ in approval.shown.items())
+    return approval.broken or (differs and not approval.begun)
 
 
 def begin(draft: Draft, visit: Visit) -> Visit:
-    """The visit, as what its approvals allowed. It is also what those of the visits around it allowed."""
+    """The visit, as what its approvals allowed. It is also what those of the visits around it allowed,
+    but for what has changed there meanwhile: that is seen when what follows them is to begin.
+    """
     for outer in _around(draft.state, visit):
-        begun = _begun(outer)
+        begun = _begun(draft.state, outer)
         draft.put_visit(begun)
         keep(draft, begun)
-    visit = _begun(visit)
+    visit = _begun(draft.state, visit)
     keep(draft, visit)
     return visit
 
 
-def _begun(visit: Visit) -> Visit:
+def _begun(state: RunState, visit: Visit) -> Visit:
+    values = items.values_of(state, visit)
     return replace(
         visit,
         approvals=tuple(
-            each if each.gate == visit.address else replace(each, begun=True)
+            each
+            if each.gate == visit.address or _is_void(each, values)
+            else replace(each, begun=True)
             for each in visit.approvals
         ),
     )
