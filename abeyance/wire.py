@@ -152,7 +152,7 @@ class VisitOrder(Record):
     route functions that the run's own graph has for the node; None leaves it to the graph of the
     worker. `answers` are those of the graph, `own` those to the visit's own questions, by their keys, and
     `bound` the hashes of what was shown with those of them that count only if it is the same. `asks` are
-    the capabilities that the run's own graph lets the visit ask for.
+    the capabilities that the run's own graph lets the visit ask for; None where it says nothing of them.
     `interrupted`: the visit has asked before. `rules` are those with CLIPS text, to be looked at after
     the visit.
     """
@@ -175,7 +175,7 @@ class VisitOrder(Record):
     path: tuple[str, ...] = ()
     own: dict[str, Any] = Field(default_factory=dict)
     bound: dict[str, str] = Field(default_factory=dict)
-    asks: tuple[str, ...] = ()
+    asks: tuple[str, ...] | None = None
     saved: Any = None
     interrupted: bool = False
     item: Any = None

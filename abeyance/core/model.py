@@ -54,7 +54,8 @@ class FunctionNode:
     `retries` counts the attempts after the first. `to` names the targets that a returned `Goto` or
     `Send` may have. `reads_inbox`: it is handed the messages that are there when it starts. `guarded`: it
     is run again, rather than left, while messages for it are unread. `asks` are the capabilities that
-    its code may ask for, as names or as patterns such as `tenant:*:approve`.
+    its code may ask for, as names or as patterns such as `tenant:*:approve`; None in the graph of a run
+    that was started before graphs said so.
     """
 
     kind: Literal["function"] = "function"
@@ -68,7 +69,7 @@ class FunctionNode:
     to: tuple[str, ...] = ()
     reads_inbox: bool = False
     guarded: bool = False
-    asks: tuple[str, ...] = ()
+    asks: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +341,7 @@ class GraphSpec:
             case InterruptNode(question=Question(requested_capability=str() as capability)):
                 return (capability,)
             case FunctionNode(asks=asks) | SubgraphNode(asks=asks):
-                return asks
+                return asks or ()
             case _:
                 return ()
 

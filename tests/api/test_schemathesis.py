@@ -31,7 +31,8 @@ from abeyance.settings import Settings
 from abeyance.worker import make_worker
 
 _RUN = examples.START["run_id"]
-_INTERRUPT = examples.INTERRUPT["id"]
+_ASKED = {"id": examples.INTERRUPT["id"]}
+"""What the run asks: each that takes its id asks under an id of its own."""
 _LONGEST_WAIT = 1.0
 """In seconds: nobody here waits for what a long poll waits for."""
 
@@ -54,7 +55,7 @@ def map_path_parameters(
     """Let every other id that chance finds be one that there is."""
     there_are = {
         "run_id": _RUN,
-        "interrupt_id": _INTERRUPT,
+        "interrupt_id": _ASKED["id"],
         "name": examples.START["graph"],
         "conversation_id": "chat-17",
     }
@@ -150,7 +151,9 @@ def url(stack: Background) -> str:
         def asks() -> bool:
             wait = {"wait": "PT1S", "until": "awaiting-input"}
             listed = http.get(f"/runs/{_RUN}", params=wait).json()["interrupts"]
-            return [entry["id"] for entry in listed] == [_INTERRUPT]
+            for entry in listed:
+                _ASKED["id"] = entry["id"]
+            return bool(listed)
 
         http.post(f"/runs/{_RUN}/cancel", json={"mode": "now"})
         until(is_over, "the run of the test before to end")

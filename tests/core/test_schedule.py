@@ -76,7 +76,7 @@ def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> N
         visit="graph:g;node:one",
         graph=spec,
         path=(),
-        node=FunctionNode(id="one"),
+        node=FunctionNode(id="one", asks=()),
         start=2,
         values={"x": 1},
         answers={},

@@ -31,7 +31,7 @@ FIELDS: dict[str, Reducer] = {
 
 
 def tool(id_: str) -> FunctionNode:
-    return FunctionNode(id=id_, on_error=TellCaller())
+    return FunctionNode(id=id_, on_error=TellCaller(), asks=())
 
 
 def agent(*more: Node, name: str = "clerk") -> GraphSpec:

@@ -121,8 +121,10 @@ def graph(
 
     `before` and `after` are the nodes with a static interrupt there.
     """
-    named = [FunctionNode(id=node) if isinstance(node, str) else node for node in nodes]
-    named += [FunctionNode(id=node) for node in finally_ if node not in {n.id for n in named}]
+    named = [FunctionNode(id=node, asks=()) if isinstance(node, str) else node for node in nodes]
+    named += [
+        FunctionNode(id=node, asks=()) for node in finally_ if node not in {n.id for n in named}
+    ]
     reducers: Mapping[str, Reducer] = {"x": "last", "log": "append"} if fields is None else fields
     spec = GraphSpec(
         name=name,

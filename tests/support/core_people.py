@@ -66,7 +66,7 @@ def guards_of(spec: GraphSpec) -> set[str]:
             case SubgraphNode(graph=inner):
                 found |= guards_of(inner)
             case FunctionNode(asks=asks):
-                found |= {*asks}
+                found |= {*(asks or ())}
     return found | {each.requested_capability for each in questions if each.requested_capability}
 
 
