@@ -99,17 +99,20 @@ def handed_out(
     found = []
     for each in scope.approvals:
         shown = {}
+        begun = each.begun
         for path, hash_ in each.shown.items():
             name = _field(path)
             source = inputs.get(name)
             if source is not None:
+                begun &= {*scope.heard.get(source, ())} <= {each.capability}
                 shown[_renamed(path, source)] = _hash(scope.given, path)
             for target, origin in outputs.items():
                 known = graph.fields.get(target)
                 is_last = known is None or known.reducer == "last"
                 if origin == name and target != source and is_last:
                     shown[_renamed(path, target)] = hash_
-        found.append(_outside(each, visit.address, visit.scope, members=visit.members, shown=shown))
+        again = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
+        found.append(replace(again, begun=begun))
     return replace(visit, approvals=(*_before_loop(visit), *found))
 
 
@@ -223,10 +226,18 @@ def changed(
     What code made of its own and of what was approved stands approved. What somebody without the
     capability said is held against what was shown: also on every other branch.
     """
-    if not own and not _is_covered(draft.state, scope):
+    nested = [
+        each
+        for each in draft.state.scopes.values()
+        if heard and each.visit is not None and _is_around(draft.state, scope, members, each.visit)
+    ]
+    if not own and not nested and not _is_covered(draft.state, scope):
         return own
     after = items.values_at(draft.state, scope, members)
     moved = {name for name in {*before, *after} if _hash(before, name) != _hash(after, name)}
+    for each in nested:
+        said = {name: _joined(each.heard.get(name, ()), heard) for name in sorted(moved)}
+        draft.put_scope(replace(each, heard={**each.heard, **said}))
 
     def seen(approval: Approval, *, is_own: bool) -> Approval:
         touched = [path for path in approval.shown if _field(path) in moved]
@@ -245,6 +256,11 @@ def changed(
 
     _put_all(draft, scope, members, lambda all_: tuple(seen(each, is_own=False) for each in all_))
     return tuple(seen(approval, is_own=True) for approval in own)
+
+
+def _is_around(state: RunState, scope: str, members: tuple[Member, ...], visit: str) -> bool:
+    inner = state.visits[visit]
+    return inner.scope == scope and _are_in(members, inner.members)
 
 
 def edited(draft: Draft, scope: str) -> None:
@@ -270,14 +286,15 @@ def spoiled(visit: Visit) -> Visit:
 
 def void(state: RunState, visit: Visit) -> Approval | None:
     """The first gate that has to be asked again before the code of a visit may run; None if it may."""
-    values = items.values_of(state, visit)
-    for each in of_others(visit):
-        if each.broken:
-            return each
-        if not each.begun and any(
-            _hash(values, path) != hash_ for path, hash_ in each.shown.items()
-        ):
-            return each
+    for unit in (visit, *_around(state, visit)):
+        values = items.values_of(state, unit)
+        for each in of_others(unit):
+            if each.broken:
+                return each
+            if not each.begun and any(
+                _hash(values, path) != hash_ for path, hash_ in each.shown.items()
+            ):
+                return each
     return None
 
 

@@ -1,4 +1,4 @@
-"""A run of a random graph, and what may happen to it but for what people do: the part of code and of time.
+"""A run of a random graph, and what may happen to it but for what people do: what code and time do.
 
 At every step the run is also written down, read again and taken on from there: it has to be equal,
 and to want the same.
