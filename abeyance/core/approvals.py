@@ -99,17 +99,20 @@ def handed_out(
     found = []
     for each in scope.approvals:
         shown = {}
+        begun = each.begun
         for path, hash_ in each.shown.items():
             name = _field(path)
             source = inputs.get(name)
             if source is not None:
+                begun &= {*scope.heard.get(source, ())} <= {each.capability}
                 shown[_renamed(path, source)] = _hash(scope.given, path)
             for target, origin in outputs.items():
                 known = graph.fields.get(target)
                 is_last = known is None or known.reducer == "last"
                 if origin == name and target != source and is_last:
                     shown[_renamed(path, target)] = hash_
-        found.append(_outside(each, visit.address, visit.scope, members=visit.members, shown=shown))
+        again = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
+        found.append(replace(again, begun=begun))
     return replace(visit, approvals=(*_before_loop(visit), *found))
 
 
@@ -223,10 +226,18 @@ def changed(
     What code made of its own and of what was approved stands approved. What somebody without the
     capability said is held against what was shown: also on every other branch.
     """
-    if not own and not _is_covered(draft.state, scope):
+    nested = [
+        each
+        for each in draft.state.scopes.values()
+        if heard and each.visit is not None and _is_around(draft.state, scope, members, each.visit)
+    ]
+    if not own and not nested and not _is_covered(draft.state, scope):
         return own
     after = items.values_at(draft.state, scope, members)
     moved = {name for name in {*before, *after} if _hash(before, name) != _hash(after, name)}
+    for each in nested:
+        said = {name: _joined(each.heard.get(name, ()), heard) for name in sorted(moved)}
+        draft.put_scope(replace(each, heard={**each.heard, **said}))
 
     def seen(approval: Approval, *, is_own: bool) -> Approval:
         if not (approval.shown or approval.begun or is_own) and moved and None in heard:
@@ -248,6 +259,12 @@ def changed(
 
     _put_all(draft, scope, members, lambda all_: tuple(seen(each, is_own=False) for each in all_))
     return tuple(seen(approval, is_own=True) for approval in own)
+
+
+def _is_around(state: RunState, scope: str, members: tuple[Member, ...], visit: str) -> bool:
+    # Of a graph that is being left the visit goes first.
+    inner = state.visits.get(visit)
+    return inner is not None and inner.scope == scope and _are_in(members, inner.members)
 
 
 def edited(draft: Draft, scope: str) -> None:
@@ -273,36 +290,31 @@ def spoiled(visit: Visit) -> Visit:
 
 def void(state: RunState, visit: Visit) -> Approval | None:
     """The first gate that has to be asked again before the code of a visit may run; None if it may."""
-    values = items.values_of(state, visit)
-    return next((each for each in of_others(visit) if _is_void(each, values)), None)
-
-
-def _is_void(approval: Approval, values: Mapping[str, Json]) -> bool:
-    differs = any(_hash(values, path) != hash_ for path, hash_ in approval.shown.items())
-    return approval.broken or (differs and not approval.begun)
+    for unit in (visit, *_around(state, visit)):
+        values = items.values_of(state, unit)
+        for each in of_others(unit):
+            differs = any(_hash(values, path) != hash_ for path, hash_ in each.shown.items())
+            if each.broken or (differs and not each.begun):
+                return each
+    return None
 
 
 def begin(draft: Draft, visit: Visit) -> Visit:
-    """The visit, as what its approvals allowed. It is also what those of the visits around it allowed,
-    but for what has changed there meanwhile: that is seen when what follows them is to begin.
-    """
+    """The visit, as what its approvals allowed. It is also what those of the visits around it allowed."""
     for outer in _around(draft.state, visit):
-        begun = _begun(draft.state, outer)
+        begun = _begun(outer)
         draft.put_visit(begun)
         keep(draft, begun)
-    visit = _begun(draft.state, visit)
+    visit = _begun(visit)
     keep(draft, visit)
     return visit
 
 
-def _begun(state: RunState, visit: Visit) -> Visit:
-    values = items.values_of(state, visit)
+def _begun(visit: Visit) -> Visit:
     return replace(
         visit,
         approvals=tuple(
-            each
-            if each.gate == visit.address or _is_void(each, values)
-            else replace(each, begun=True)
+            each if each.gate == visit.address else replace(each, begun=True)
             for each in visit.approvals
         ),
     )

@@ -297,7 +297,8 @@ class Scope:
     walked for, the `path` of nodes that leads to it from the root, and the values that it was `given`.
     `fans` are the fan-outs under way, by the address of who sent them. `trail` are its last visits,
     oldest first, for as long as it has had one branch. `guards` counts the visits that were made because
-    messages were unread. `approvals` are those that were given in it.
+    messages were unread. `approvals` are those that were given in it; `heard` are, by the fields of the
+    values around it, the capabilities under which people have had them changed since it began.
     """
 
     address: str
@@ -316,6 +317,7 @@ class Scope:
     trail: tuple[Step, ...] = ()
     guards: int = 0
     approvals: tuple[Approval, ...] = ()
+    heard: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

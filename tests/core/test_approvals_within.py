@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from core_drive import chain, graph, nested
@@ -75,14 +76,27 @@ def test_what_was_not_there_in_a_nested_graph_may_not_come_before_what_follows_i
     assert (run.reopened, run.orders("pay")) == (["sub"], [])
 
 
-def test_what_changes_around_a_nested_graph_before_it_has_begun() -> None:
+def test_what_changes_around_a_nested_graph_before_anything_has_begun_in_it() -> None:
     sub = nested("sub", refund(remark(field="note"), "check", name="inner"))
     run = Gated(forked((approving(), sub, "pay"), ("other",)))
     run.says(APPROVER, "ask")
     run.finish("other", {"amount": 999})
     run.says(CLERK, "remark", "fine")
-    # It was handed what was shown, and that is what runs in it.
-    assert run.ran_with("check") == [(250, "A-7")]
+
+    assert (run.reopened, run.orders("check")) == (["ask"], [])
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", "fine")
+    assert run.ran_with("check") == [(999, "A-7")]
+
+
+def test_what_somebody_says_around_a_nested_graph_stops_it_where_it_is() -> None:
+    sub = nested("sub", refund("check", "book", name="inner"))
+    run = Gated(forked((approving(), sub, "pay"), (remark(),)))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+    run.finish("check")
+
+    assert (run.reopened, run.orders("book")) == (["ask"], [])
 
 
 def test_a_nested_graph_that_only_asks_begins_nothing() -> None:
@@ -157,6 +171,25 @@ def test_after_a_nested_graph_an_answer_of_somebody_else_counts_as_after_a_gate(
     run.says(CLERK, "remark", 999)
     run.finish("wait")
     assert (run.reopened, run.orders("book")) == (["sub"], [])
+
+
+def test_what_somebody_says_around_a_gated_nested_graph_counts_when_it_is_over() -> None:
+    run = Gated(forked((inside(INSIDE, "check", output={}), "pay"), (remark(),)))
+    run.says(APPROVER, "ask")
+    run.says(CLERK, "remark", 999)
+    run.finish("check")
+
+    assert (run.reopened, run.orders("pay")) == (["sub"], [])
+
+
+@pytest.mark.parametrize("about", [{"field": "note"}, {"capability": "approve"}])
+def test_what_is_no_matter_to_a_gated_nested_graph_changes_nothing(about: Any) -> None:
+    run = Gated(forked((inside(INSIDE, "check", output={}), "pay"), (remark(**about),)))
+    run.says(APPROVER, "ask")
+    run.says(APPROVER, "remark", 999)
+    run.finish("check")
+
+    assert (run.reopened, run.running) == ([], ["pay"])
 
 
 def test_a_gate_deep_inside_counts_outside() -> None:

@@ -75,6 +75,7 @@ class Standing:
     told: dict[str, set[str | None]] = field(default_factory=dict)
     reopened: set[str] = field(default_factory=set)
     asked_by: dict[tuple[str, Gate], str] = field(default_factory=dict)
+    around: dict[tuple[str, str], set[str | None]] = field(default_factory=dict)
     is_led: bool = False
     checks: int = 0
     _known: dict[tuple[str, ...], dict[str, frozenset[Gate]]] = field(default_factory=dict)
@@ -167,6 +168,10 @@ class Standing:
             if address not in before.scopes or scope.values == before.scopes[address].values:
                 continue
             writers = list(self._writers(before, event, after, facts, address))
+            for name in {*scope.values}:
+                old = before.scopes[address].values
+                if text_of(old, name) != text_of(scope.values, name):
+                    self._is_around(before, address, name, writers)
             for (held, gate), texts in self.approved.items():
                 for name, text in texts.items() if held == address else ():
                     then = text_of(before.scopes[address].values, name)
@@ -183,6 +188,15 @@ class Standing:
                         texts[name] = rest | {now} if then in text else text
                     elif found != {False}:
                         texts[name] = None
+
+    def _is_around(self, state: RunState, scope: str, name: str, writers: list[Writer]) -> None:
+        """A field has changed around the nested graphs that are walked now."""
+        for each in state.scopes.values():
+            if each.visit is not None and state.visits[each.visit].scope == scope:
+                said = self.around.setdefault((each.address, name), set())
+                for writer in writers:
+                    if writer.fields is None or name in writer.fields:
+                        said |= writer.told
 
     def _may(
         self, state: RunState, scope: str, writer: Writer, gate: Gate, beginning: set[Gate]
@@ -257,13 +271,21 @@ class Standing:
                     writer = self._writer(before, event, after, inner)
                     fields = None if writer is None else writer.fields
                     unknown |= fields or set()
+            around = after.scopes.get(visit.scope)
             for held, gate in [key for key in self.approved if key[0] == address]:
                 texts = self.approved.pop((held, gate))
-                if len(gate[0]) > len(before.scopes[visit.scope].path) and not visit.members:
+                inside = len(gate[0]) > len(before.scopes[visit.scope].path)
+                if inside and not visit.members and around is not None:
                     shown = {
                         name: None if name in unknown else text for name, text in texts.items()
                     }
                     is_begun = gate in self.begun
+                    own = capability_of(before.spec, gate)
+                    for name, text in shown.items() if is_begun else ():
+                        said = self.around.get((address, name), set())
+                        if text is not None and not said - {own}:
+                            # Others may change it since then.
+                            shown[name] = frozenset({text_of(around.values, name)})
                     self._approve((visit.scope, gate), shown, visit.address)
                     if is_begun:
                         self.begun.add(gate)
