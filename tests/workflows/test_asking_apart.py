@@ -64,7 +64,7 @@ async def test_what_is_asked_in_nested_graphs_is_listed_at_the_root(
             return view if len(view.interrupts) == 2 else None
 
         waiting = await eventually(both)
-        left, right = waiting.interrupts
+        left, right = sorted(waiting.interrupts, key=lambda each: each.address)
         assert left.address == "graph:outer;node:left;graph:middle;node:inner;graph:deep;node:gate"
         assert [parent.address for parent in left.parents] == [
             "graph:outer;node:left;graph:middle;node:inner",
