@@ -184,17 +184,16 @@ async def _asking(
 
 
 def _demand_pinned(graph: Graph, order: wire.VisitOrder, asked: wire.Interrupted) -> None:
-    """Raise Blocked for a capability that today's code declares, and the graph of the run does not; and
-    for any, if that graph is from before graphs said so. What neither declares is the author's fault,
-    which the core finds.
+    """Raise Blocked for a capability that today's code declares, and the graph of the run does not.
+    What neither declares is the author's fault, which the core finds.
     """
     today = graph.build()
     for each in asked.asked:
         capability = each.question.requested_capability
         if (
             capability is not None
-            and not authority.declares(order.asks or (), capability)
-            and (order.asks is None or authority.declares(today.asks_of(order.node), capability))
+            and not authority.declares(order.asks, capability)
+            and authority.declares(today.asks_of(order.node), capability)
         ):
             message = (
                 f"the node {order.node!r} asks for the capability {capability!r}, and the graph that the "

@@ -109,10 +109,6 @@ EMPTY = "queue_empty"
 STILL_ACTIVE = "still_active"
 """The type of the error by which `evict` is turned away from a run that stays."""
 
-SHELL = 1
-"""The version of the rules that a history begins with today. From 1 on a hand-over owes Temporal a word,
-timers are taken back with patience, and signals that are refused are told."""
-
 RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
 
 
@@ -124,8 +120,8 @@ class StartRun(Record, Stamped):
     earlier run of its id has asked.
 
     `generation` grows from each history of the run to the next, so that events of later ones can be told
-    from earlier ones. `shell` is the version of the workflow's own rules that this history began with.
-    `used` are the nonces of the last orders. With a stamp, the run takes only what was sealed for it.
+    from earlier ones. `used` are the nonces of the last orders. With a stamp, the run takes only what was
+    sealed for it.
     """
 
     run_id: str
@@ -139,7 +135,6 @@ class StartRun(Record, Stamped):
     request: str | None = None
     claim: str | None = None
     generation: int = 0
-    shell: int = 0
     used: tuple[str, ...] = ()
     salt: str = ""
 
@@ -152,7 +147,7 @@ class VisitOrder(Record):
     route functions that the run's own graph has for the node; None leaves it to the graph of the
     worker. `answers` are those of the graph, `own` those to the visit's own questions, by their keys, and
     `bound` the hashes of what was shown with those of them that count only if it is the same. `asks` are
-    the capabilities that the run's own graph lets the visit ask for; None where it says nothing of them.
+    the capabilities that the run's own graph lets the visit ask for.
     `interrupted`: the visit has asked before. `rules` are those with CLIPS text, to be looked at after
     the visit.
     """
@@ -175,7 +170,7 @@ class VisitOrder(Record):
     path: tuple[str, ...] = ()
     own: dict[str, Any] = Field(default_factory=dict)
     bound: dict[str, str] = Field(default_factory=dict)
-    asks: tuple[str, ...] | None = None
+    asks: tuple[str, ...] = ()
     saved: Any = None
     interrupted: bool = False
     item: Any = None

@@ -50,7 +50,6 @@ class AgentRun:
         # Signals and updates may be handled before the first line of `run`, so all is ready here.
         now = workflow.now()
         self._start = start
-        self._tells_refusals = start.shell >= 1
         self._orders = orders.Orders(start)
         self._signals = signals.Signals(self._orders)
         self._running: dict[str, visits.VisitHandle] = {}
@@ -58,7 +57,7 @@ class AgentRun:
         self._facts: list[effects.Publish] = []
         self._is_dirty = True
         self._crash: BaseException | None = None
-        self._alarm = Alarm(self._start_timer, is_patient=start.shell >= 1)
+        self._alarm = Alarm(self._start_timer)
         # Whether only results of local activities have come since the last look.
         self._is_local = False
         self._tasks_begun = 0
@@ -80,7 +79,7 @@ class AgentRun:
             event = events.Started(now=now)
         else:
             self._state = snapshot.joined(carried, spec, values)
-            self._notice = Notice(self._state, now, owes_word=start.shell >= 1)
+            self._notice = Notice(self._state, now)
             event = events.Restored(now=now)
         self._advance(event)
 
@@ -134,8 +133,7 @@ class AgentRun:
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
     def steer(self, message: RawValue = signals.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
-        if (event := self._signals.message(message, is_told=self._tells_refusals)) is not None:
-            self._feed(event)
+        self._feed(self._signals.message(message))
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
@@ -331,8 +329,7 @@ class AgentRun:
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
-            if self._tells_refusals:
-                self._feed(signals.refused(name, refusal))
+            self._feed(signals.refused(name, refusal))
 
     def _native_cancel(self) -> None:
         reason = workflow.cancellation_reason() or "cancelled through Temporal"

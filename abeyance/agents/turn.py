@@ -82,7 +82,7 @@ class Turn:
         known = await aftermath.of_gathered(state)
         waiting = [Called(**each) for each in state.waiting]
         if waiting:
-            gate = self._gate(aftermath.memory, ctx)
+            gate = Gate(self._agent, aftermath.memory)
             following = await self._follow(waiting, known, gate, ctx)
             if following.sends is not None:
                 heard = [*state.heard, *inbox]
@@ -126,10 +126,6 @@ class Turn:
             left=lambda: self._left(state, ctx, [*said, response]),
         )
         return await self._read(state, ctx, said, response, asked.event.agent_state)
-
-    def _gate(self, memory: AgentState, ctx: Context) -> Gate:
-        # Of the values as they are: a graph that was built before there was that node has no such field.
-        return Gate(self._agent, memory, has_entry=bool(ctx.values.get("entry")))
 
     async def _before_node(self, state: AgentValues, ctx: Context) -> Returned | None:
         around = Address.parse(ctx.address).parent
@@ -285,7 +281,7 @@ class Turn:
                 known = beyond | {
                     each.tool_call_id: callresults.error(str(each.content)) for each in early
                 }
-                following = await self._follow(called, known, self._gate(memory, ctx), ctx)
+                following = await self._follow(called, known, Gate(self._agent, memory), ctx)
                 return replace(following, patch={**patch, **following.patch}, turn=about)
 
     async def _follow(

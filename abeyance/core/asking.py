@@ -16,7 +16,7 @@ from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked, Call, NodeInterrupted, key_of
 from abeyance.core.ledger import Parent
-from abeyance.core.model import Default, FunctionNode, GoTo, GraphSpec
+from abeyance.core.model import Default, GoTo, GraphSpec
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Failure, Phase, RunState, Visit
 from abeyance.errors import FailureCode
@@ -135,11 +135,6 @@ def _is_the_authors(failure: Failure) -> bool:
 
 
 def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
-    node = graph.nodes[visit.node]
-    if isinstance(node, FunctionNode) and node.asks is None:
-        # The run is older than the rule: a worker of today does not let it ask (`abeyance.visit`), and
-        # what it has asked before stays asked.
-        return None
     name, capability = asked.question.name, asked.question.requested_capability
     declared = graph.asks_of(visit.node)
     if capability is None and declared:

@@ -13,7 +13,7 @@ from abeyance.core import approvals, authority, items, ledger, recall, template
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json, rfc3339
 from abeyance.core.draft import Draft
-from abeyance.core.events import Asked, key_of
+from abeyance.core.events import Asked
 from abeyance.core.ledger import Interrupt, Parent, Settled, SettledStatus
 from abeyance.core.model import (
     END,
@@ -227,9 +227,8 @@ def answer(
     if by != TIMEOUT:
         # A loop that a person steers is no runaway loop.
         items.forget_counts(draft, visit)
-    # A snapshot that was written before questions had keys has none.
-    key = interrupt.key or key_of(interrupt.kind, interrupt.name)
-    visit = approvals.grant(replace(visit, answers={**visit.answers, key: value}), interrupt)
+    answers = {**visit.answers, interrupt.key: value}
+    visit = approvals.grant(replace(visit, answers=answers), interrupt)
     if by != TIMEOUT and interrupt.kind not in {"static", "error"}:
         visit = approvals.hear(draft, visit, interrupt.requested_capability)
     waits = any(entry.visit == visit.address for entry in draft.state.ledger.open.values())

@@ -61,9 +61,7 @@ def _is_held(state: RunState, visit: Visit, running: int) -> bool:
 
 
 def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
-    # A snapshot that was written before visits had stages tells by the way that they are over.
-    stage = "rules" if visit.way is not None and visit.stage == "entered" else visit.stage
-    match stage:
+    match visit.stage:
         case "entered":
             visit = replace(visit, stage="body")
             if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
@@ -83,7 +81,7 @@ def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
         case "body":
             pass
         case _:
-            assert_never(stage)
+            assert_never(visit.stage)
     return _run_body(draft, visit, has_place=has_place)
 
 
