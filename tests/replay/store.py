@@ -84,6 +84,12 @@ def add(packs: dict[Path, bytes], file: Path = MANIFEST) -> None:
     file.write_text("".join(f"{listed[name]}  {name}\n" for name in sorted(listed)))
 
 
+def clear() -> None:
+    """Delete all that is stored."""
+    for path in [*stored(), MANIFEST]:
+        path.unlink(missing_ok=True)
+
+
 def edited(file: Path = MANIFEST) -> list[str]:
     """What is not as the list says: histories that are missing, were changed, or are not listed."""
     listed = manifest(file)
