@@ -203,17 +203,9 @@ class AgentRun:
 
     @workflow.update(description="Not for people: a visit takes the messages that are for it.")
     async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
-        order = self._counted(order)
         self._feed_update(arrivals.messages_taken(order, workflow.now()), order.stamp)
         visit = self._state.visits.get(order.visit)
         return [] if visit is None else list(visit.taken[order.start : order.upto])
-
-    def _counted(self, order: wire.TakeMessages) -> wire.TakeMessages:
-        visit = self._state.visits.get(order.visit)
-        if order.most is None or visit is None:
-            return order
-        had = len(visit.taken)
-        return order.model_copy(update={"start": had, "upto": had + order.most})
 
     @take_messages.validator
     def _check_take_messages(self, order: wire.TakeMessages) -> None:

@@ -6,8 +6,8 @@ tests/replay/histories, with their checksums in MANIFEST: NAME.json.gz, or NAME.
 NAME.2.json.gz and so on where the run was handed over.
 
 What is stored is never edited and never overwritten. --again records a scenario that is stored once
-more, with today's code, beside what is there: as NAME-2. --anew deletes all that is stored and records
-every scenario once; that is for as long as nothing was released.
+more, with today's code, beside what is there: as NAME-2. --anew deletes what is stored of
+the named scenarios, or everything, and records it; that is for as long as nothing was released.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="a scenario")
     parser.add_argument("--again", action="store_true", help="record what is stored once more")
-    parser.add_argument("--anew", action="store_true", help="delete all, and record everything")
+    parser.add_argument("--anew", action="store_true", help="delete what is stored, and record it")
     parser.add_argument("--list", action="store_true", help="list the scenarios, and stop")
     options = parser.parse_args(arguments)
     stored = {store.scenario_of(path) for path in store.stored()}
@@ -42,10 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := sorted(set(options.names) - SCENARIOS.keys()):
         parser.error(f"no such scenario: {', '.join(unknown)}; --list lists them")
     if options.anew:
-        if options.names or options.again:
-            parser.error("--anew goes alone: it records every scenario")
-        store.clear()
-        stored = set()
+        store.delete(options.names or stored)
+        stored -= set(options.names or stored)
     if options.again and not options.names:
         parser.error("--again needs the names of scenarios")
     if not options.again and (taken := sorted(stored.intersection(options.names))):
