@@ -21,10 +21,9 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from abeyance import arrivals, views, wire
     from abeyance.core import effects, events, eviction, ledger, machine, messages, recall, snapshot
-    from abeyance.core.model import FunctionNode, GraphSpec
+    from abeyance.core.model import GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
-    from abeyance.nodes.outcome import visit_ended
     from abeyance.workflows import closing, handover, orders, signals, surface, visits
     from abeyance.workflows.alarm import Alarm
     from abeyance.workflows.history import History
@@ -336,15 +335,12 @@ class AgentRun:
             self._perform(effect, event.now)
 
     def _perform(self, effect: effects.Effect, now: datetime) -> None:
-        root = self._state.spec.name
         match effect:
-            case effects.RunNode():
-                handle = visits.start_node(effect, self._start.run_id, root)
-                self._running[effect.visit] = handle
-                self._spawn(self._follow(effect.visit, handle, now, effect.node))
-            case effects.DecideRoutes():
-                handle = visits.start_routes(effect, self._start.run_id, root)
-                self._spawn(self._follow(effect.visit, handle, now, None))
+            case effects.RunNode(input=given):
+                handle = visits.start(effect)
+                if given.kind == "visit":
+                    self._running[given.address] = handle
+                self._spawn(self._follow(given, handle, now))
             case effects.StopNode():
                 if (running := self._running.get(effect.visit)) is not None:
                     running.cancel()
@@ -370,14 +366,15 @@ class AgentRun:
             self._crash = error
 
     async def _follow(
-        self, visit: str, handle: visits.VisitHandle, ordered: datetime, node: FunctionNode | None
+        self, given: effects.VisitInput, handle: visits.VisitHandle, ordered: datetime
     ) -> None:
-        report = await visits.report_of(handle, visit, self._orders, node)
+        report = await visits.report_of(handle, given, self._orders)
+        visit = given.address
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = visits.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
-        is_local = node is None or node.local
-        self._feed(visit_ended(visit, report.outcome, now), is_local=is_local)
+        ended = events.VisitEnded(now=now, visit=visit, outcome=report.outcome)
+        self._feed(ended, is_local=given.local)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)

@@ -20,7 +20,7 @@ from abeyance.agents.hooks import AfterToolCall, BeforeToolCall, listens
 from abeyance.agents.state import AgentState
 from abeyance.agents.tool import Tool
 from abeyance.core.canonical import Json
-from abeyance.core.events import Asked, Call, Send
+from abeyance.core.outcome import Asked, Call, Send
 
 MOST_CALLS: Final = 64
 MOST_BYTES: Final = 500_000

@@ -13,7 +13,6 @@ from abeyance.core import approvals, authority, items, ledger, recall, template
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json, rfc3339
 from abeyance.core.draft import Draft
-from abeyance.core.events import Asked
 from abeyance.core.ledger import Interrupt, Parent, Settled, SettledStatus
 from abeyance.core.model import (
     END,
@@ -23,6 +22,7 @@ from abeyance.core.model import (
     Kind,
     Question,
 )
+from abeyance.core.outcome import Asked
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Phase, Visit
 
