@@ -192,7 +192,9 @@ class Standing:
     def _is_around(self, state: RunState, scope: str, name: str, writers: list[Writer]) -> None:
         """A field has changed around the nested graphs that are walked now."""
         for each in state.scopes.values():
-            if each.visit is not None and state.visits[each.visit].scope == scope:
+            # Of a graph that is being left the visit goes first.
+            around = None if each.visit is None else state.visits.get(each.visit)
+            if around is not None and around.scope == scope:
                 said = self.around.setdefault((each.address, name), set())
                 for writer in writers:
                     if writer.fields is None or name in writer.fields:
