@@ -197,7 +197,8 @@ class Peopled(Watched):
     def only_who_may(self, principal: Principal, refusal: Refusal | None) -> None:
         """A change of course is refused, with all that is missing, to who may not approve everything."""
         if self.state.ending is None:
-            wanted = {"runs:control", *guards_of(self.state.spec)}
+            asked = {each.requested_capability for each in self.state.ledger.open.values()}
+            wanted = {"runs:control", *guards_of(self.state.spec), *asked} - {None}
             lacking = sorted(wanted - {*principal.capabilities})
             if lacking:
                 assert refusal is not None
