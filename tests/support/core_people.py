@@ -198,7 +198,7 @@ class Peopled(Watched):
         """A change of course is refused, with all that is missing, to who may not approve everything."""
         if self.state.ending is None:
             asked = {each.requested_capability for each in self.state.ledger.open.values()}
-            wanted = {"runs:control", *guards_of(self.state.spec), *asked} - {None}
+            wanted = {"runs:control", *guards_of(self.state.spec), *filter(None, asked)}
             lacking = sorted(wanted - {*principal.capabilities})
             if lacking:
                 assert refusal is not None

@@ -89,7 +89,12 @@ class Standing:
     ) -> None:
         """One step of the run; AssertionError if something began in it that nobody has approved."""
         facts = [effect for effect in effects if isinstance(effect, Publish)]
-        orders = [effect for effect in effects if isinstance(effect, RunNode)]
+        # What is stopped in the event that orders it, with the graph around it, does not begin.
+        orders = [
+            effect
+            for effect in effects
+            if isinstance(effect, RunNode) and effect.visit in after.visits
+        ]
         if _is_led(before, event, facts):
             self.is_led = True
             self.approved.clear()
