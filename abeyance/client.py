@@ -10,23 +10,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from temporalio.exceptions import ApplicationError
 
 from abeyance import arrivals, wire
 from abeyance.core import keys, ledger, mailbox
-from abeyance.core.events import Control, Message
+from abeyance.core.events import Control, Keyed, Message
 from abeyance.core.policy import Principal
+from abeyance.core.state import Called
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graphs.graph import Graph
-from abeyance.histories.accepted import earlier_receipts
 from abeyance.histories.closed import edit_after_the_end, respond_after_the_end
-from abeyance.runs.line import RPC, RunEnded
+from abeyance.runs.line import RunEnded
 from abeyance.runs.sessions import Sessions
 from abeyance.storage.converter import is_all_sealed
-from abeyance.temporal.patience import patiently
 from abeyance.temporal.turnstile import Turn
 from abeyance.values.answers import respond_order
 from abeyance.values.statemodel import ValuesError
@@ -53,19 +51,17 @@ class Client(Sessions):
         refusals of the respond table; nothing of a refused call is applied.
         """
         order = respond_order(
-            answers, response=response, principal=principal, note=note, digests=digests
+            answers, response=response, principal=principal, note=note, digests=digests, key=key
         )
-        return await self.respond_to(run_id, order, key=key)
+        return await self.respond_to(run_id, order)
 
-    async def respond_to(
-        self, run_id: str, order: wire.Respond, *, key: str | None = None
-    ) -> list[ledger.Receipt]:
+    async def respond_to(self, run_id: str, order: wire.Respond) -> list[ledger.Receipt]:
         """Answer as an order says."""
         if is_all_sealed(self.temporal.data_converter):
             order = await self._bound(run_id, order)
         try:
             receipts = await self._line.update(
-                run_id, "respond", order, wire.Receipts, Turn.RESPOND, key=key
+                run_id, "respond", order, wire.Receipts, Turn.RESPOND
             )
         except ApplicationError as error:
             if error.type != wire.REPLAYED:
@@ -83,19 +79,6 @@ class Client(Sessions):
             answered = set(asked)
         shown = {id_: order.digests.get(id_, asked[id_]) for id_ in answered if id_ in asked}
         return order.stamped(wire.Stamp(order="respond", shown=shown))
-
-    async def earlier_receipts(self, run_id: str, key: str) -> list[ledger.Receipt] | None:
-        """What an accepted `respond` with this key got; None if there was none. Raises `unknown_run`."""
-        await self._line.admit(run_id)
-        ask = partial(earlier_receipts, self.temporal, run_id, key, RPC)
-        if (found := await patiently(run_id, ask, seconds=self.patience)) is not None:
-            return found
-        before = await self._line.accepted_before(run_id, "respond", key=key)
-        return None if before is None else wire.Receipts.model_validate(before.result).receipts
-
-    async def refuse_natively_paused(self, run_id: str) -> None:
-        """Raise the refusal `natively_paused` if the run is paused through Temporal itself."""
-        await self._line.refuse_natively_paused(run_id)
 
     async def pause(self, run_id: str, order: wire.Pause | None = None) -> None:
         """Start no new work. Raises `unknown_run` and `not_running`.
@@ -136,39 +119,38 @@ class Client(Sessions):
             if not described.is_running:
                 raise described.not_running() from error
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
-        order = wire.EditValues(patch=checked, version=version, principal=principal)
-        await self._edit(run_id, "edit_values", order, key)
+        order = wire.EditValues(patch=checked, version=version, principal=principal, key=key)
+        event = arrivals.values_edited(order, datetime.now(UTC))
+        await self._edit(run_id, "edit_values", order, event)
         return await self.view(run_id)
 
-    async def edit_deadline(
-        self, run_id: str, order: wire.EditDeadline, *, key: str | None = None
-    ) -> wire.InterruptView:
+    async def edit_deadline(self, run_id: str, order: wire.EditDeadline) -> wire.InterruptView:
         """Move the deadline of an open interrupt, or change what happens then.
 
         Raises `unknown_interrupt`, `already_answered`, `withdrawn`, `capability_required`,
         `unknown_node`, `invalid_body`, `unknown_run`. Of an ended run the interrupt's own state decides.
         """
-        await self._edit(run_id, "edit_deadline", order, key)
+        event = arrivals.deadline_edited(order, datetime.now(UTC))
+        await self._edit(run_id, "edit_deadline", order, event)
         if (edited := await self.interrupt(run_id, order.interrupt_id)) is not None:
             return edited
         raise Unavailable(f"the run {run_id!r} cannot be read now; the deadline was moved")
 
-    async def _edit(self, run_id: str, name: str, order: wire.Request, key: str | None) -> None:
-        if key is not None and await self._line.repeats(run_id, name, order, key=key):
-            return
+    async def _edit(self, run_id: str, name: str, order: wire.Request, event: Keyed) -> None:
         try:
-            await self._line.update(run_id, name, order, None, Turn.RESPOND, key=key)
+            await self._line.update(run_id, name, order, None, Turn.RESPOND)
+        except ApplicationError as error:
+            if error.type != wire.REPLAYED:
+                raise
         except RunEnded as ended:
+            record = await self._line.record(ended.described)
+            if keys.earlier(record.keys, event) is not None:
+                return
             if isinstance(order, wire.EditDeadline):
-                record = await self._line.record(ended.described)
                 raise edit_after_the_end(record, order) from ended
             raise ended.described.not_running() from ended
-        if key is not None:
-            await self._line.check_same(run_id, name, order, key=key)
 
-    async def send_message(
-        self, run_id: str, message: wire.SteerMessage, *, key: str | None = None
-    ) -> wire.MessageReceipt:
+    async def send_message(self, run_id: str, message: wire.SteerMessage) -> wire.MessageReceipt:
         """Put a message into the run's mailbox, in one round trip.
 
         The same message again (by its id) is a duplicate and changes nothing. Raises the refusals
@@ -182,8 +164,6 @@ class Client(Sessions):
                 _named(message),
                 wire.MessageReceipt,
                 Turn.SEND_MESSAGE,
-                # Not the message's own id: the mailbox knows that one, and says so.
-                key=key,
             )
         except ApplicationError as error:
             if error.type != wire.REPLAYED:
@@ -221,7 +201,7 @@ class Client(Sessions):
         """What a visit takes; none if there is none for it. Not for people."""
         try:
             return await self._line.update(
-                run_id, "take_messages", order, list[Message], Turn.TAKE_MESSAGES, key=None
+                run_id, "take_messages", order, list[Message], Turn.TAKE_MESSAGES
             )
         except ApplicationError as error:
             if error.type != wire.EMPTY:
@@ -237,16 +217,20 @@ class Client(Sessions):
 
         With the same `key` again, what came since stays.
         """
-        order = wire.ClearMessages(actor=actor)
-        before = key and await self._line.repeats(run_id, "clear_messages", order, key=key)
-        if before:
-            return wire.Cleared.model_validate(before.result).cleared
+        order = wire.ClearMessages(actor=actor, key=key)
         try:
             cleared = await self._line.update(
-                run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE, key=key
+                run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE
             )
+        except ApplicationError as error:
+            if error.type != wire.REPLAYED:
+                raise
+            cleared = wire.Cleared.model_validate(error.details[0])
         except RunEnded as ended:
-            raise ended.described.not_running() from ended
+            called = await self._earlier(ended, arrivals.messages_cleared(order, datetime.now(UTC)))
+            if called is None:
+                raise ended.described.not_running() from ended
+            return int(called.receipt)
         return cleared.cleared
 
     async def pause_and_send(
@@ -275,11 +259,14 @@ class Client(Sessions):
         try:
             await self._line.signal(run_id, signal, order, key=order.key, digest=keys.digest(event))
         except RunEnded as ended:
-            if order.key is not None:
-                record = await self._line.record(ended.described)
-                if keys.is_repeat(record.controls, event):
-                    return
-            raise ended.described.not_running() from ended
+            if await self._earlier(ended, event) is None:
+                raise ended.described.not_running() from ended
+
+    async def _earlier(self, ended: RunEnded, event: Keyed) -> Called | None:
+        """The same call under its key, if the run took it before it ended."""
+        if event.key is None:
+            return None
+        return keys.earlier((await self._line.record(ended.described)).keys, event)
 
 
 def _named(message: wire.SteerMessage) -> wire.SteerMessage:

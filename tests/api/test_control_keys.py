@@ -104,7 +104,7 @@ async def test_a_key_of_a_run_that_has_ended_is_known_without_a_worker(
 
     assert again.status_code == 202
     problem(other, 409, "idempotency_conflict")
-    assert "controls" not in result
+    assert "keys" not in result
 
 
 @pytest.mark.parametrize("change", ["body", "operation", "principal"])
