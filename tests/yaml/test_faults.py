@@ -120,7 +120,7 @@ ONE_FAULT = {
     "line 1: 'on_timeout' should be halt, goto:<node> or {default: <answer>}, not 5": (
         GATE % "on_timeout: 5"
     ),
-    "line 1: 'config': payload and interrupt_payload are one thing": (
+    "line 1: 'interrupt_payload' and 'payload' are one thing: write one of them": (
         GATE % "payload: 1, interrupt_payload: 2"
     ),
     "line 1: 'response' should be module:name, not 'Decision'": GATE % "response: Decision",
@@ -134,6 +134,15 @@ ONE_FAULT = {
     "line 5: the kind 'stop' is none; there are assert, goto, halt, interrupt, parallel, retract and "
     "retry": (RULE % "when: {node: a}, then: [{kind: stop}]"),
     "line 5: 'node' is missing": RULE % "when: {node: a}, then: [{kind: goto}]",
+    "line 5: 'strategy' should be 'all', not 'race'": (
+        RULE % "when: {node: a}, then: [{kind: parallel, targets: [a, b], strategy: race}]"
+    ),
+    "line 5: the edge from 'a', 'b' to 'c' leads to an unknown node 'c'": (
+        RULE % "when: {node: a}, then: [{kind: parallel, targets: [a, b], join: c}]"
+    ),
+    "line 5: the rule 'r', goto, leads to an unknown node 'd'": (
+        RULE % "when: {node: a}, then: [{kind: retry, target: d}]"
+    ),
     "line 5: 'when' should be a mapping, or CLIPS text, not 5": RULE % "when: 5, then: []",
     "line 5: 'slots' should be a valid dictionary, not 5": (
         RULE % "when: (a), then: [{kind: assert, fact: b, slots: 5}]"
