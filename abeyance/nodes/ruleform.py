@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from abeyance.clips import firing, source
-from abeyance.clips.tokens import TextError
+from abeyance.clips.source import TextError
 from abeyance.core.canonical import Json
 from abeyance.core.model import (
     Ask,

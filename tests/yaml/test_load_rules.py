@@ -68,7 +68,9 @@ async def test_actions_load_in_the_words_of_stargraph(loaded: Load) -> None:
 
     run = await testing.run(graph, {"record_id": "R-7"})
     visited = [
-        each.address.rpartition("node:")[2] for each in run.events if each.type == "node.started"
+        str(each.address).rpartition("node:")[2]
+        for each in run.events
+        if each.type == "node.started"
     ]
     assert visited == ["classify", "a", "b", "act", "last"]
     assert run.status == "completed"
