@@ -180,7 +180,7 @@ class Declaration:
         place = (*place, "kind")
         function = self._imported(form.kind, place)
         if function is not None and not callable(function):
-            self._faults.note(place, f"{form.kind!r} is no function, but {function!r}")
+            self._faults.note(place, f"{form.kind!r} is not a function, but {function!r}")
         options = {
             name: value for name, value in form.config if name in form.config.model_fields_set
         }
@@ -202,7 +202,7 @@ class Declaration:
             if isinstance(found, Graph):
                 return found
             if found is not None:
-                self._faults.note(place, f"{given!r} is no graph, but {found!r}")
+                self._faults.note(place, f"{given!r} is not a graph, but {found!r}")
             return None
         try:
             return self._opener(given)

@@ -156,14 +156,14 @@ ONE_FAULT = {
     "line 1: the module 'triage_nodes' has no attribute 'missing'": (
         'nodes: [{id: a, kind: "triage_nodes:missing"}]'
     ),
-    "line 1: 'triage_nodes:number' is no function, but 5": (
+    "line 1: 'triage_nodes:number' is not a function, but 5": (
         'nodes: [{id: a, kind: "triage_nodes:number"}]'
     ),
     "line 1: the module 'triage_nodes' has no attribute 'Missing'": (
         GATE % 'response: "triage_nodes:Missing"'
     ),
     "line 2: the state 5 is no pydantic model": NODE + 'state: "triage_nodes:number"',
-    "line 1: 'triage_nodes:number' is no graph, but 5": NESTED % "graph: 'triage_nodes:number'",
+    "line 1: 'triage_nodes:number' is not a graph, but 5": NESTED % "graph: 'triage_nodes:number'",
     "line 1: the file 'gone.yaml' cannot be read: No such file or directory": (
         NESTED % "graph: gone.yaml"
     ),
@@ -369,5 +369,5 @@ def test_the_error_names_the_file_and_counts(loaded: Load) -> None:
         loaded("nodes: 5\nid: 6")
 
     first, *listed = str(caught.value).splitlines()
-    assert first.endswith("triage.yaml' has 2 faults:")
+    assert first.endswith("triage.yaml' has 2 errors:")
     assert [line.split(": ")[0] for line in listed] == ["  1. line 1", "  2. line 2"]
