@@ -26,7 +26,7 @@ from abeyance.runs.controlled import Order, was_done
 from abeyance.runs.line import RPC, RunEnded
 from abeyance.runs.sessions import Sessions
 from abeyance.storage.converter import is_all_sealed
-from abeyance.temporal.patience import patiently
+from abeyance.temporal.retry import patiently
 from abeyance.temporal.turnstile import Turn
 from abeyance.values.answers import respond_order
 from abeyance.values.statemodel import ValuesError

@@ -49,7 +49,7 @@ def well(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
             401,
             {"error": {"message": "Incorrect API key provided."}},
             ModelUnusable,
-            r"rejected the key in OPENAI_API_KEY \(it says: Incorrect API key provided\.\)\. Fix this and ",
+            r"rejected the key in OPENAI_API_KEY \(it says: Incorrect API key provided\.\)\. Fix this",
         ),
         (403, {}, ModelUnusable, "OPENAI_API_KEY"),
         (404, {"error": {"code": "model_not_found"}}, ModelUnusable, "does not know it"),
