@@ -17,6 +17,7 @@ from temporalio.testing import WorkflowEnvironment
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("wide", settings.get_profile("any machine"), max_examples=400)
 settings.load_profile("any machine")
 
 _BEFORE_THE_HARD_END = 10.0

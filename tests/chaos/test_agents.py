@@ -16,7 +16,7 @@ from abeyance import wire
 from abeyance.client import Client
 
 pytestmark = [
-    pytest.mark.chaos,
+    pytest.mark.slow,
     pytest.mark.timeout(300),
 ]
 

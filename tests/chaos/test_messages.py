@@ -15,7 +15,7 @@ from killed_graphs import reading
 from abeyance import wire
 
 pytestmark = [
-    pytest.mark.chaos,
+    pytest.mark.slow,
     pytest.mark.timeout(300),
 ]
 

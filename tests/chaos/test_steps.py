@@ -14,7 +14,7 @@ from killed_graphs import stepping
 from temporal_site import ANYBODY
 
 pytestmark = [
-    pytest.mark.chaos,
+    pytest.mark.slow,
     pytest.mark.timeout(300),
 ]
 

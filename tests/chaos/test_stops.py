@@ -17,7 +17,7 @@ from temporalio.api.enums.v1 import EventType
 from abeyance import wire
 
 pytestmark = [
-    pytest.mark.chaos,
+    pytest.mark.slow,
     pytest.mark.timeout(300),
 ]
 
