@@ -13,6 +13,8 @@ import httpx
 import pytest
 from dev_stack import ANY_PORTS, Place, Stack, until
 
+pytestmark = pytest.mark.slow
+
 IN_MEMORY = "--in-memory"
 FAULTY = """\
 from pydantic import BaseModel
