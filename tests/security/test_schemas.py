@@ -350,9 +350,8 @@ def clerk(model: Model, server: McpServer) -> Graph:
     return graph
 
 
-def hostile(**options: Any) -> McpServer:
-    script = Path(hostile_mcp.__file__)
-    return McpServer(name="hostile", command=[sys.executable, str(script)], **options)
+def hostile(*arguments: str) -> McpServer:
+    return McpServer(name="hostile", command=[sys.executable, hostile_mcp.__file__, *arguments])
 
 
 @pytest.fixture
@@ -384,11 +383,11 @@ async def test_a_pattern_of_a_server_that_looks_around_is_left_to_the_server(to:
 
 
 @pytest.mark.usefixtures("servers_closed")
-@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize("older", [True, False])
 async def test_what_a_server_may_not_ask_is_declined_with_a_reason_and_the_call_goes_on(
-    caplog: pytest.LogCaptureFixture, *, handshake: bool
+    caplog: pytest.LogCaptureFixture, *, older: bool
 ) -> None:
-    graph = clerk(Model("ask", {}), hostile(handshake=handshake))
+    graph = clerk(Model("ask", {}), hostile(*["--older"] * older))
     run = await testing.run(graph, {"task": "ask"})
 
     assert run.status == "completed"
@@ -401,7 +400,7 @@ async def test_what_a_server_may_not_ask_is_declined_with_a_reason_and_the_call_
 
 @pytest.mark.usefixtures("servers_closed")
 async def test_who_answers_a_servers_question_needs_the_servers_capability(tmp_path: Path) -> None:
-    server = started(tmp_path, handshake=True, requested_capability="payments:approve")
+    server = started(tmp_path, requested_capability="payments:approve")
     run = testing.InMemoryRun(clerk(Model("transfer", {"amount": 9}), server), {"task": "pay"})
     await run.start()
 
