@@ -29,6 +29,7 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
     if draft.state.ending is not None and not visit.is_finally:
         draft.drop_visit(visit.address)
         return
+    visit = draft.visit(visit.address)
     graph = draft.graph(visit.scope)
     event = replace(event, asked=_with_capabilities(graph, visit, event.asked))
     if (failure := _fault(graph, visit, event)) is not None:
@@ -36,22 +37,14 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
         return
     # What was answered, and shows something else by now, is asked again.
     again = {each.key for each in event.asked if _shows_another(visit, each)}
-    visit = replace(
-        visit,
-        answers={key: value for key, value in visit.answers.items() if key not in again},
-        approvals=tuple(
-            each for each in visit.approvals if each.gate != visit.address or each.key not in again
-        ),
-        phase=Phase.WAITING,
-        journal=event.journal,
-        saved=visit.saved if event.saved is None else event.saved,
-        interrupted=True,
-        composite=event.composite,
-        patch=event.patch,
-        read=max(visit.read, len(visit.taken) if event.read is None else event.read),
-        stopping=False,
+    visit.answers = {key: value for key, value in visit.answers.items() if key not in again}
+    visit.approvals = tuple(
+        each for each in visit.approvals if each.gate != visit.address or each.key not in again
     )
-    draft.put_visit(visit)
+    visit.phase, visit.interrupted, visit.stopping = Phase.WAITING, True, False
+    visit.journal, visit.patch, visit.composite = event.journal, event.patch, event.composite
+    visit.saved = visit.saved if event.saved is None else event.saved
+    visit.read = max(visit.read, len(visit.taken) if event.read is None else event.read)
     still = {entry.key: entry for entry in gate.of_visit(draft, visit.address)}
     wanted = {asked.key for asked in event.asked}
     gate.withdraw(
@@ -66,28 +59,27 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
     for asked in event.asked:
         if (known := still.get(asked.key)) is not None:
             gate.ask_anew(draft, known, asked.question)
-            gate.rebind(draft, visit.address, asked)
+            gate.rebind(visit, asked)
         elif asked.key not in visit.answers:
-            gate.ask(draft, draft.state.visits[visit.address], asked, parents=parents)
+            gate.ask(draft, visit, asked, parents=parents)
     waits = gate.of_visit(draft, visit.address)
     has_news = any(key not in visit.given for key in visit.answers)
     if not waits or (event.composite and has_news):
-        draft.put_visit(replace(draft.state.visits[visit.address], phase=Phase.READY))
+        visit.phase = Phase.READY
 
 
 def before(draft: Draft, visit: Visit, call: Call) -> None:
     """Ask what has to be answered before the code of a tool call runs for the first time."""
-    asked = call.asked
-    visit = replace(visit, call=replace(call, asked=()))
+    visit.call = replace(call, asked=())
     graph = draft.graph(visit.scope)
-    asked = _with_capabilities(graph, visit, asked)
+    asked = _with_capabilities(graph, visit, call.asked)
     event = NodeInterrupted(now=draft.now, visit=visit.address, asked=asked)
     if (failure := _fault(graph, visit, event)) is not None:
         flow.fail(draft, visit, failure, fatal=_is_the_authors(failure))
         return
-    draft.put_visit(replace(visit, phase=Phase.WAITING, started_at=draft.now))
+    visit.phase, visit.started_at = Phase.WAITING, draft.now
     for each in asked:
-        gate.ask(draft, draft.state.visits[visit.address], each)
+        gate.ask(draft, visit, each)
 
 
 def refusal(state: RunState, visit: Visit) -> Json:

@@ -21,9 +21,10 @@ def proceed(draft: Draft, ending: Ending) -> bool:
         return False
     if ending.finally_left:
         node, *left = ending.finally_left
-        draft.change(ending=replace(ending, finally_left=tuple(left), grace_until=None))
+        draft.state.ending = replace(ending, finally_left=tuple(left), grace_until=None)
         flow.enter(draft, draft.state.root.address, node, is_finally=True)
         return True
-    draft.change(ending=replace(ending, grace_until=None), finished=True)
+    draft.state.ending = replace(ending, grace_until=None)
+    draft.state.finished = True
     draft.want(Finish())
     return True

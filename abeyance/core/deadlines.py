@@ -37,7 +37,8 @@ def apply_due(draft: Draft) -> None:
 
 
 def _first_due(draft: Draft) -> Interrupt | Pause | Ending | None:
-    due = [(moment, what) for moment, what in draft.state.deadlines() if moment <= draft.now]
+    now = draft.now
+    due = [(moment, what) for moment, what in draft.state.deadlines() if moment <= now]
     return min(due, key=itemgetter(0))[1] if due else None
 
 
@@ -48,7 +49,7 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
             ending.begin(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
         case GoTo(node=node):
             gate.expire(draft, interrupt)
-            visit = draft.state.visits[interrupt.visit]
+            visit = draft.visit(interrupt.visit)
             reason = f"the deadline of {interrupt.name!r} left this visit"
             if visit.call is not None:
                 # It has no other way than out of its call, and that has a result all the same.
@@ -78,7 +79,7 @@ def _pause_is_due(draft: Draft, pause: Pause) -> None:
 
 def _grace_is_over(draft: Draft, under_way: Ending) -> None:
     """Whatever still runs is left to itself."""
-    draft.change(ending=replace(under_way, grace_until=None))
+    draft.state.ending = replace(under_way, grace_until=None)
     ending.stop_running(draft, abandon=True)
 
 
@@ -91,8 +92,10 @@ def _withdraw_everything(draft: Draft) -> None:
     )
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
         draft.want(StopNode(visit=visit.address, reason="ending", abandon=True))
-    root = draft.state.root
+    root = draft.scope(draft.state.root.address)
+    root.tokens, root.fans = {}, {}
     for scope in reversed(list(draft.state.scopes.values())):
         if scope.visit is not None:
             recall.keep(draft, draft.state.visits[scope.visit], scope)
-    draft.change(visits={}, scopes={root.address: replace(root, tokens={}, fans={})})
+            draft.drop_scope(scope.address)
+    draft.visits.clear()

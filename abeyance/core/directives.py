@@ -10,7 +10,6 @@ some take the capabilities of all gates (`authority`), and that nothing vanishes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from abeyance.core import (
     approvals,
@@ -53,7 +52,7 @@ def carry_out(draft: Draft) -> bool:
             continue
         if visit is None and _may_still_come(state, message.target):
             continue
-        draft.change(mailbox=state.mailbox.without([message]))
+        state.mailbox = state.mailbox.without([message])
         try:
             authority.refuse_directive(state, message)
             _obey(draft, message, visit)
@@ -63,7 +62,7 @@ def carry_out(draft: Draft) -> bool:
             messages.reject(draft, message, why.code, str(why))
         else:
             address = None if visit is None else visit.address
-            draft.count(messages_delivered=1)
+            draft.counters.messages_delivered += 1
             draft.tell(
                 "message.delivered",
                 address,
@@ -151,7 +150,8 @@ def _defer(draft: Draft, message: Message) -> None:
         sender=message.sender,
         deferred_at=draft.now,
     )
-    draft.change(todos=(*draft.state.todos, todo)[-draft.state.limits.max_queue_size :])
+    state = draft.state
+    state.todos = (*state.todos, todo)[-state.limits.max_queue_size :]
 
 
 def _pause(draft: Draft, message: Message) -> None:
@@ -189,7 +189,8 @@ def _skip(draft: Draft, visit: Visit) -> None:
             "not_skippable",
             f"{visit.call.tool!r} is called only with somebody's approval, and cannot be skipped",
         )
-    draft.put_visit(replace(visit, stage="body", returned={}, starts=0))
+    visit = draft.visit(visit.address)
+    visit.stage, visit.returned, visit.starts = "body", {}, 0
 
 
 def _go_back(draft: Draft, message: Message, visit: Visit | None, steps: int) -> None:

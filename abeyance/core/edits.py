@@ -61,7 +61,7 @@ def edit_values(draft: Draft, event: events.ValuesEdited) -> None:
     root = draft.state.root
     items.put_values(draft, root.address, {**root.values, **event.patch})
     looks.tell_edited(draft, root.address)
-    draft.change(last_activity_at=draft.now)
+    draft.state.last_activity_at = draft.now
     draft.tell(
         "run.values_edited",
         root.address,
@@ -95,16 +95,13 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
 
 def edit_deadline(draft: Draft, event: events.DeadlineEdited) -> None:
     """Move the deadline of an open interrupt, or change what happens then."""
-    book = draft.state.ledger
-    interrupt = book.open[event.interrupt_id]
-    edited = replace(
+    interrupt = draft.state.ledger.open[event.interrupt_id]
+    edited = draft.open[interrupt.id] = replace(
         interrupt,
         deadline=event.deadline if event.moves else interrupt.deadline,
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
-    draft.change(
-        ledger=replace(book, open={**book.open, interrupt.id: edited}), last_activity_at=draft.now
-    )
+    draft.state.last_activity_at = draft.now
     draft.tell(
         "interrupt.deadline_edited",
         interrupt.address,

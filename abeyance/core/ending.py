@@ -31,31 +31,29 @@ def begin(
     native: bool = False,
 ) -> None:
     """End the run, or record beside the ending under way that there was another reason."""
-    under_way = draft.state.ending
+    state, under_way = draft.state, draft.state.ending
     if under_way is not None:
         later = error or Failure(code=outcome, message=reason or outcome)
-        draft.change(ending=replace(under_way, beside=(*under_way.beside, later)))
+        state.ending = replace(under_way, beside=(*under_way.beside, later))
         return
-    seconds = draft.state.limits.grace if grace is None else grace
-    draft.change(
-        pause=None,
+    state.pause = None
+    if native:
         # Temporal knows of its own cancel in this history only, and only here it can be confirmed.
-        rotation=None if native else draft.state.rotation,
-        ending=Ending(
-            outcome=outcome,
-            reason=reason,
-            since=draft.now,
-            actor=actor,
-            error=error,
-            mode=mode,
-            grace_until=draft.after(seconds),
-            native=native,
-            finally_left=draft.state.spec.finally_nodes,
-        ),
+        state.rotation = None
+    state.ending = Ending(
+        outcome=outcome,
+        reason=reason,
+        since=draft.now,
+        actor=actor,
+        error=error,
+        mode=mode,
+        grace_until=draft.after(state.limits.grace if grace is None else grace),
+        native=native,
+        finally_left=state.spec.finally_nodes,
     )
-    gate.withdraw(draft, draft.state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
-    messages.report(draft, draft.state.mailbox.queue, outcome)
-    for visit in list(draft.state.visits.values()):
+    gate.withdraw(draft, state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
+    messages.report(draft, state.mailbox.queue, outcome)
+    for visit in list(state.visits.values()):
         if visit.phase is not Phase.RUNNING:
             _bring(draft, visit)
             draft.drop_visit(visit.address)
@@ -80,13 +78,13 @@ def stop_running(draft: Draft, *, abandon: bool) -> None:
         if abandon:
             draft.drop_visit(visit.address)
         else:
-            draft.put_visit(replace(visit, stopping=True))
+            draft.visit(visit.address).stopping = True
 
 
 def cancel_requested(draft: Draft, event: CancelRequested) -> None:
     """Somebody cancels the run."""
-    draft.count(cancel_count=1)
-    draft.change(last_activity_at=event.now)
+    draft.counters.cancel_count += 1
+    draft.state.last_activity_at = event.now
     under_way = draft.state.ending
     if under_way is not None:
         _cancel_again(draft, under_way, event.reason, event.mode)
@@ -116,4 +114,4 @@ def _cancel_again(draft: Draft, under_way: Ending, reason: str | None, mode: Can
         left = () if is_last else under_way.finally_left
         under_way = replace(under_way, mode="now", finally_left=left)
         stop_running(draft, abandon=True)
-    draft.change(ending=under_way)
+    draft.state.ending = under_way

@@ -47,9 +47,7 @@ def open_question(
     question = replace(question, requested_capability=capability)
     fields = approvals.shown_by(question, values)
     ask(draft, visit, Asked(question=_filled(question, values), kind=kind), fields=fields)
-    draft.put_visit(
-        replace(draft.state.visits[visit.address], phase=Phase.WAITING, started_at=draft.now)
-    )
+    visit.phase, visit.started_at = Phase.WAITING, draft.now
 
 
 def _filled(question: Question, values: Mapping[str, Json]) -> Question:
@@ -85,14 +83,8 @@ def ask(
         deadline = draft.after(question.timeout)
     ordinal = visit.asked.get(asked.key, 0) + 1
     id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind, salt=state.salt)
-    draft.put_visit(
-        replace(
-            visit,
-            asked={**visit.asked, asked.key: ordinal},
-            bound={**visit.bound, asked.key: bound},
-            bound_at={**visit.bound_at, asked.key: visit.moment},
-        )
-    )
+    visit.asked = {**visit.asked, asked.key: ordinal}
+    _bind(visit, asked.key, bound)
     number = draft.tell(
         "interrupt.opened",
         address,
@@ -102,7 +94,7 @@ def ask(
         capability=question.requested_capability,
         deadline=deadline and rfc3339(deadline),
     )
-    opened = Interrupt(
+    draft.open[id_] = Interrupt(
         id=id_,
         visit=visit.address,
         scope=visit.scope,
@@ -123,7 +115,12 @@ def ask(
         parents=(*parents, *_units_around(draft, visit.scope)),
         fields=fields or {},
     )
-    draft.change(ledger=draft.state.ledger.with_opened(opened))
+
+
+def _bind(visit: Visit, key: str, content: str) -> None:
+    """Remember what a question of a visit shows, and when."""
+    visit.bound = {**visit.bound, key: content}
+    visit.bound_at = {**visit.bound_at, key: visit.moment}
 
 
 def ask_anew(
@@ -136,7 +133,7 @@ def ask_anew(
     digest = ledger.digest_of(interrupt.address, question)
     if digest == interrupt.digest:
         return
-    shown = replace(
+    draft.open[interrupt.id] = replace(
         interrupt,
         prompt=question.prompt,
         reason=question.reason,
@@ -146,17 +143,12 @@ def ask_anew(
         digest=digest,
         fields=fields or {},
     )
-    book = draft.state.ledger
-    draft.change(ledger=replace(book, open={**book.open, interrupt.id: shown}))
-    draft.tell("interrupt.changed", shown.address, id=shown.id, name=shown.name)
+    draft.tell("interrupt.changed", interrupt.address, id=interrupt.id, name=interrupt.name)
 
 
-def rebind(draft: Draft, visit: str, asked: Asked) -> None:
+def rebind(visit: Visit, asked: Asked) -> None:
     """Remember what a question of code shows that was open already when it was asked again."""
-    known = draft.state.visits[visit]
-    bound = {**known.bound, asked.key: ledger.content_of(asked.question)}
-    at = {**known.bound_at, asked.key: known.moment}
-    draft.put_visit(replace(known, bound=bound, bound_at=at))
+    _bind(visit, asked.key, ledger.content_of(asked.question))
 
 
 def show_edited(draft: Draft, scope: str) -> None:
@@ -176,7 +168,7 @@ def show_edited(draft: Draft, scope: str) -> None:
             fields = approvals.shown_by(declared, values)
             ask_anew(draft, entry, _filled(declared, values), fields)
         elif visit.call is None and visit.phase is Phase.WAITING:
-            draft.put_visit(replace(visit, phase=Phase.READY))
+            draft.visit(visit.address).phase = Phase.READY
 
 
 def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> Question | None:
@@ -210,6 +202,7 @@ def answer(
     """Settle an interrupt by an answer, and let its unit go on if it waits for nothing else."""
     settled = ledger.settle_answered(interrupt, value, by, draft.now)
     _record(draft, settled)
+    visit = draft.visit(interrupt.visit)
     draft.tell(
         "interrupt.answered",
         interrupt.address,
@@ -219,23 +212,21 @@ def answer(
         answer_sha256=settled.answer_sha256,
         **({} if note is None else {"note": note}),
     )
-    visit = draft.state.visits[interrupt.visit]
     # What a person says about a visit that failed, or before it runs, is no answer of the graph's; and
     # what they say about one call of an agent is none to the next.
     if interrupt.kind not in {"static", "error", "outcome"} and not recall.is_agent(visit.scope):
-        items.put_answer(draft, visit, interrupt.name, value)
+        items.put_answers(draft, visit.scope, visit.members, {interrupt.name: value})
     if by != TIMEOUT:
         # A loop that a person steers is no runaway loop.
         items.forget_counts(draft, visit)
     # A snapshot that was written before questions had keys has none.
     key = interrupt.key or key_of(interrupt.kind, interrupt.name)
-    visit = approvals.grant(replace(visit, answers={**visit.answers, key: value}), interrupt)
+    visit.answers = {**visit.answers, key: value}
+    approvals.grant(visit, interrupt)
     if by != TIMEOUT and interrupt.kind not in {"static", "error"}:
-        visit = approvals.hear(draft, visit, interrupt.requested_capability)
-    waits = any(entry.visit == visit.address for entry in draft.state.ledger.open.values())
-    if visit.phase is Phase.WAITING and (visit.composite or not waits):
-        visit = replace(visit, phase=Phase.READY)
-    draft.put_visit(visit)
+        approvals.hear(draft, visit, interrupt.requested_capability)
+    if visit.phase is Phase.WAITING and (visit.composite or not of_visit(draft, visit.address)):
+        visit.phase = Phase.READY
 
 
 def expire(draft: Draft, interrupt: Interrupt) -> None:
@@ -270,8 +261,11 @@ def withdraw(
 
 
 def _record(draft: Draft, settled: Settled) -> None:
-    kept = draft.state.limits.settled_kept
-    draft.change(ledger=draft.state.ledger.with_settled(settled, keep=kept))
+    draft.open.pop(settled.id, None)
+    book = draft.settled
+    book[settled.id] = settled
+    while len(book) > draft.state.limits.settled_kept:
+        del book[next(iter(book))]
 
 
 def ways_out(graph: GraphSpec, scope: str) -> tuple[str, ...]:

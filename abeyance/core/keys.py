@@ -45,7 +45,7 @@ def remember(draft: Draft, event: events.Event) -> None:
     known = {**draft.state.controls, _hash(event.key): _order(event)}
     if len(known) > _REMEMBERED:
         del known[next(iter(known))]
-    draft.change(controls=known)
+    draft.state.controls = known
 
 
 def _order(event: events.Paused | events.Resumed | events.CancelRequested) -> str:

@@ -27,8 +27,8 @@ _NAMES: Final[dict[str, Literal["interrupt_before", "interrupt_after"]]] = {
 
 def ask(draft: Draft, visit: Visit) -> None:
     """Show the values before or after a visit's node, as its stage says, and wait."""
-    waiting = replace(visit, phase=Phase.WAITING, started_at=draft.now)
-    gate.ask(draft, waiting, Asked(question=_question(draft, visit), kind="static"))
+    visit.phase, visit.started_at = Phase.WAITING, draft.now
+    gate.ask(draft, visit, Asked(question=_question(draft, visit), kind="static"))
 
 
 def _question(draft: Draft, visit: Visit) -> Question:
@@ -49,7 +49,7 @@ def take(draft: Draft, interrupt: ledger.Interrupt, answer: Json, by: str) -> No
     """Edit the values as an answer says: at once, so that what others do next is held against them."""
     if interrupt.kind != "static" or answer is None:
         return
-    visit = draft.state.visits[interrupt.visit]
+    visit = draft.visit(interrupt.visit)
     before = items.values_of(draft.state, visit)
     fields = {
         name: value
@@ -60,12 +60,11 @@ def take(draft: Draft, interrupt: ledger.Interrupt, answer: Json, by: str) -> No
         return
     items.set_fields(draft, visit, fields)
     # After a gate it is asked again, whatever was edited.
-    visit = approvals.spoiled(visit)
+    approvals.spoil(visit)
     draft.tell("run.values_edited", visit.address, by, fields=sorted(fields))
-    visit = trail.changing(visit, before, fields)
+    trail.changing(visit, before, fields)
     if visit.way is not None:
-        visit = replace(visit, way=replace(visit.way, is_stale=True))
-    draft.put_visit(visit)
+        visit.way = replace(visit.way, is_stale=True)
     tell_edited(draft, visit.scope, besides=interrupt.id)
 
 
@@ -78,11 +77,10 @@ def tell_edited(draft: Draft, scope: str, *, besides: str | None = None) -> None
             gate.ask_anew(draft, entry, _question(draft, draft.state.visits[entry.visit]))
 
 
-def passed(visit: Visit) -> Visit:
-    """The visit after somebody has looked: how they let it go on is no answer of the graph's."""
+def let_pass(visit: Visit) -> None:
+    """Somebody has looked at a visit, and how they let it go on is no answer of the graph's."""
     key = events.key_of("static", _NAMES[visit.stage])
-    rest = {name: answer for name, answer in visit.answers.items() if name != key}
-    return replace(visit, answers=rest)
+    visit.answers = {name: answer for name, answer in visit.answers.items() if name != key}
 
 
 def refuse(state: RunState, event: events.Responded) -> None:

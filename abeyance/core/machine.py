@@ -102,23 +102,17 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     draft = Draft(state, event.now)
     deadlines.apply_due(draft)
     _refuse(draft.state, event)
-    if state.finished:
-        return _too_late(draft, event)
-    _apply(draft, event)
-    _settle(draft)
-    if draft.state.status is Status.AWAITING_INPUT is not state.status:
-        draft.tell("run.awaiting_input", open=len(draft.state.ledger.open))
-    if draft.state is not state:
-        draft.change(updated_at=event.now)
-    return draft.state, tuple(draft.effects)
-
-
-def _too_late(draft: Draft, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
-    """Nothing changes a run that is over. What a signal brought in its last moment is still noted."""
-    state = draft.state
-    if isinstance(event, events.MessageSent) and event.signalled:
+    if not state.finished:
+        _apply(draft, event)
+        _settle(draft)
+        if draft.state.status is Status.AWAITING_INPUT is not state.status:
+            draft.tell("run.awaiting_input", open=len(draft.state.ledger.open))
+        if draft.is_changed:
+            draft.state.updated_at = event.now
+    elif isinstance(event, events.MessageSent) and event.signalled:
+        # Nothing else changes a run that is over. What a signal brought in its last moment is noted.
         messages.sent(draft, event)
-    return draft.state, () if draft.state is state else tuple(draft.effects)
+    return draft.frozen(), tuple(draft.effects)
 
 
 def may_rotate(state: RunState) -> bool:
@@ -171,12 +165,11 @@ def _apply(draft: Draft, event: events.Event) -> None:
             if not draft.state.counters.visits and draft.state.ending is None:
                 leaving.start_scope(draft, draft.state.root.address, START)
         case events.Restored():
-            draft.change(rotation=None, task_bytes=0, yielding=False)
+            draft.state.rotation, draft.state.task_bytes, draft.state.yielding = None, 0, False
         case events.Ticked():
             pass
         case events.TaskBegan():
-            if draft.state.task_bytes or draft.state.yielding:
-                draft.change(task_bytes=0, yielding=False)
+            draft.state.task_bytes, draft.state.yielding = 0, False
         case events.RotationDue():
             _rotation_due(draft, "hard" if event.hard else "soft")
         case (
@@ -219,7 +212,8 @@ def _visit_ended(
     visit = draft.state.visits.get(event.visit)
     if visit is None or visit.phase is not Phase.RUNNING:
         return
-    draft.change(last_activity_at=event.now)
+    visit = draft.visit(event.visit)
+    draft.state.last_activity_at = event.now
     match event:
         case events.NodeFinished() if visit.way is not None:
             leaving.decided(draft, visit, visit.way, event)
@@ -237,35 +231,34 @@ def _visit_ended(
                     messages.report_unread(draft, visit, under_way.outcome)
                 # What it had done by then is a part of what the run leaves.
                 done = (visit.patch, changes)
-                if all(leaving.merge(draft, visit, each) is not None for each in done):
+                if all(leaving.merge(draft, visit, each) for each in done):
                     draft.drop_visit(visit.address)
                 return
             # Code that was stopped before it began brings no journal, and must not erase the last.
-            kept = visit.journal if journal is None else journal
-            draft.put_visit(replace(visit, phase=Phase.READY, journal=kept, stopping=False))
+            visit.journal = visit.journal if journal is None else journal
+            visit.phase, visit.stopping = Phase.READY, False
         case events.NodeFailed(code=code, message=message, journal=journal):
-            kept = visit.journal if journal is None else journal
-            failed = replace(visit, journal=kept, patch=event.patch or visit.patch)
-            flow.fail(draft, failed, Failure(code=code, message=message), fatal=event.fatal)
+            visit.journal = visit.journal if journal is None else journal
+            visit.patch = event.patch or visit.patch
+            flow.fail(draft, visit, Failure(code=code, message=message), fatal=event.fatal)
         case _:
             assert_never(event)
 
 
 def _responded(draft: Draft, event: events.Responded) -> None:
-    replays = ledger.judge(draft.state.ledger, event)
     for id_, value in event.answers.items():
-        if id_ not in replays:
-            interrupt = draft.state.ledger.open[id_]
+        # What is not open was answered so before, or the response would have been refused.
+        if (interrupt := draft.state.ledger.open.get(id_)) is not None:
             looks.take(draft, interrupt, value, event.principal.subject)
             gate.answer(draft, interrupt, value, event.principal.subject, event.note)
-            draft.change(last_activity_at=event.now)
+            draft.state.last_activity_at = event.now
 
 
 def _rotation_due(draft: Draft, rotation: Rotation) -> None:
     under_way = draft.state.ending
     if draft.state.rotation in {rotation, "hard"} or (under_way and under_way.native):
         return
-    draft.change(rotation=rotation)
+    draft.state.rotation = rotation
     if rotation == "hard":
         pausing.stop_for_now(draft, "rotation")
 

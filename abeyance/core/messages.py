@@ -69,12 +69,12 @@ def sent(draft: Draft, event: MessageSent) -> None:
         return
     if is_known:
         return
-    box = draft.state.mailbox.with_message(message)
-    draft.change(mailbox=box, last_activity_at=event.now)
+    box = draft.state.mailbox = draft.state.mailbox.with_message(message)
+    draft.state.last_activity_at = event.now
     items.forget_all_counts(draft)
-    counters = draft.state.counters
-    deepest = max(counters.max_queue_depth, len(box.queue))
-    draft.count(messages_queued=1, max_queue_depth=deepest - counters.max_queue_depth)
+    counters = draft.counters
+    counters.messages_queued += 1
+    counters.max_queue_depth = max(counters.max_queue_depth, len(box.queue))
     draft.tell(
         "message.queued",
         actor=message.sender,
@@ -85,7 +85,7 @@ def sent(draft: Draft, event: MessageSent) -> None:
 
 def reject(draft: Draft, message: Message, code: str, reason: str) -> None:
     """Record that a message came to nothing."""
-    draft.change(mailbox=draft.state.mailbox.with_rejected(message, code))
+    draft.state.mailbox = draft.state.mailbox.with_rejected(message, code)
     draft.tell(
         "message.rejected",
         actor=message.sender,
@@ -122,10 +122,10 @@ def _names(state: RunState, visit: Visit) -> set[str]:
     return names
 
 
-def read_at_start(draft: Draft, visit: Visit) -> Visit:
-    """What a function with an inbox is handed when its visit starts for the first time."""
-    found = tuple(for_visit(draft.state, visit))
-    return replace(_deliver(draft, visit, found), inbox=found)
+def read_at_start(draft: Draft, visit: Visit) -> None:
+    """Hand a visit, which starts for the first time and has an inbox, what is for it."""
+    visit.inbox = tuple(for_visit(draft.state, visit))
+    _deliver(draft, visit, visit.inbox)
 
 
 def taken(draft: Draft, event: MessagesTaken) -> None:
@@ -136,8 +136,9 @@ def taken(draft: Draft, event: MessagesTaken) -> None:
     wanted = max(0, event.upto - len(visit.taken))
     found = tuple(for_visit(draft.state, visit))[:wanted]
     if found:
-        visit = _deliver(draft, visit, found)
-        draft.put_visit(replace(visit, taken=(*visit.taken, *found)))
+        visit = draft.visit(visit.address)
+        visit.taken = (*visit.taken, *found)
+        _deliver(draft, visit, found)
 
 
 def give_back(draft: Draft, visit: Visit, event: NodeFinished) -> None:
@@ -149,8 +150,8 @@ def give_back(draft: Draft, visit: Visit, event: NodeFinished) -> None:
     known = len(visit.taken) if event.read is None else max(event.read, visit.read)
     unread = (*(visit.inbox if event.unread else ()), *visit.taken[known:])
     if unread:
-        draft.change(mailbox=draft.state.mailbox.with_returned(unread))
-        draft.count(messages_delivered=-len(unread))
+        draft.state.mailbox = draft.state.mailbox.with_returned(unread)
+        draft.counters.messages_delivered -= len(unread)
         for message in unread:
             draft.tell("message.returned", visit.address, message_id=message.message_id)
 
@@ -160,35 +161,35 @@ def cleared(draft: Draft, event: MessagesCleared) -> None:
     unread = draft.state.mailbox.queue
     if unread:
         report(draft, unread, "cleared")
-        draft.change(last_activity_at=event.now)
+        draft.state.last_activity_at = event.now
         draft.tell("messages.cleared", actor=event.actor, count=len(unread))
 
 
-def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> Visit:
-    """The visit, that has been told these messages."""
+def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> None:
+    """A visit is told these messages."""
     if not messages:
-        return visit
-    draft.change(mailbox=draft.state.mailbox.without(messages), last_activity_at=draft.now)
-    draft.count(messages_delivered=len(messages))
+        return
+    draft.state.mailbox = draft.state.mailbox.without(messages)
+    draft.state.last_activity_at = draft.now
+    draft.counters.messages_delivered += len(messages)
     for message in messages:
         draft.tell("message.delivered", visit.address, message_id=message.message_id)
     senders = [Principal(subject=m.sender, capabilities=m.capabilities) for m in messages]
-    if all(not authority.missing(draft.state, sender) for sender in senders):
-        return visit
-    return approvals.hear(draft, visit, None)
+    if any(authority.missing(draft.state, sender) for sender in senders):
+        approvals.hear(draft, visit, None)
 
 
 def report(draft: Draft, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:
     """List messages as undelivered."""
     for message in messages:
         draft.tell("message.undelivered", message_id=message.message_id, reason=reason)
-    draft.change(mailbox=draft.state.mailbox.reporting(messages, reason))
+    draft.state.mailbox = draft.state.mailbox.reporting(messages, reason)
 
 
 def report_unread(draft: Draft, visit: Visit, reason: UndeliveredReason) -> None:
     """Report what a visit was handed at its start whose code has not begun, and never will."""
     if visit.inbox and visit.starts == 1:
-        draft.count(messages_delivered=-len(visit.inbox))
+        draft.counters.messages_delivered -= len(visit.inbox)
         for message in visit.inbox:
             draft.tell("message.returned", visit.address, message_id=message.message_id)
         report(draft, tuple(visit.inbox), reason)

@@ -6,7 +6,6 @@ deadline is told in `deadlines`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from abeyance.core import events
@@ -18,22 +17,21 @@ from abeyance.core.state import Pause, Phase
 
 def paused(draft: Draft, event: events.Paused) -> None:
     """Somebody pauses the run."""
+    state = draft.state
     # Also a repeat, which does nothing else, is counted.
-    draft.count(pause_count=1)
-    draft.change(last_activity_at=event.now)
-    if draft.state.pause is not None or draft.state.ending is not None:
+    draft.counters.pause_count += 1
+    state.last_activity_at = event.now
+    if state.pause is not None or state.ending is not None:
         return
-    timeout = draft.state.limits.pause_timeout if event.timeout is None else event.timeout
+    timeout = state.limits.pause_timeout if event.timeout is None else event.timeout
     deadline = None if timeout is None else draft.after(timeout)
-    draft.change(
-        pause=Pause(
-            since=event.now,
-            actor=event.actor,
-            reason=event.reason,
-            mode=event.mode,
-            deadline=deadline,
-            on_timeout=event.on_timeout,
-        ),
+    state.pause = Pause(
+        since=event.now,
+        actor=event.actor,
+        reason=event.reason,
+        mode=event.mode,
+        deadline=deadline,
+        on_timeout=event.on_timeout,
     )
     draft.tell(
         "run.paused",
@@ -48,17 +46,17 @@ def paused(draft: Draft, event: events.Paused) -> None:
 
 def resumed(draft: Draft, event: events.Resumed) -> None:
     """Somebody says: go on."""
-    draft.change(last_activity_at=event.now)
+    draft.state.last_activity_at = event.now
     if draft.state.pause is None:
-        draft.count(resume_count=1)
+        draft.counters.resume_count += 1
     else:
         resume(draft, event.actor, event.reason)
 
 
 def resume(draft: Draft, actor: str, reason: str | None) -> None:
     """The run is paused no longer."""
-    draft.change(pause=None)
-    draft.count(resume_count=1)
+    draft.state.pause = None
+    draft.counters.resume_count += 1
     draft.tell("run.resumed", actor=actor, reason=reason)
 
 
@@ -70,4 +68,4 @@ def stop_for_now(draft: Draft, reason: Literal["pause", "rotation"]) -> None:
         is_once = visit.call is not None and visit.call.once
         if not visit.stopping and not visit.is_finally and not is_once:
             draft.want(StopNode(visit=visit.address, reason=reason))
-            draft.put_visit(replace(visit, stopping=True))
+            draft.visit(visit.address).stopping = True

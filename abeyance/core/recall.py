@@ -38,13 +38,13 @@ def keep(draft: Draft, visit: Visit, scope: Scope) -> None:
             name: scope.values[name] for name in node.remembers if name in scope.values
         }
     if kept != draft.state.remembered:
-        draft.change(remembered=kept)
+        draft.state.remembered = kept
     head = scope.values.get(FIELD)
     if is_agent(scope.address) and isinstance(head, str):
         known = {**draft.state.transcripts, scope.address: head}
         while len(known) > _MOST:
             del known[next(iter(known))]
-        draft.change(transcripts=known)
+        draft.state.transcripts = known
 
 
 def remembered(state: RunState, visit: Visit) -> Mapping[str, Json]:

@@ -6,7 +6,6 @@ trying again runs no finished step twice.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from abeyance.core import gate
@@ -21,15 +20,10 @@ NAME: Final = "error"
 
 
 def ask(draft: Draft, visit: Visit, failure: Failure) -> None:
-    """Ask what to do about a visit that failed, which stays and waits."""
-    visit = replace(
-        visit,
-        phase=Phase.WAITING,
-        started_at=draft.now,
-        stage="error",
-        stopping=False,
-        failure=failure,
-    )
+    """Ask what to do about a visit that failed, which was dropped and comes back to wait."""
+    draft.put_back(visit)
+    visit.phase, visit.stage, visit.started_at = Phase.WAITING, "error", draft.now
+    visit.stopping, visit.failure = False, failure
     question = Question(
         name=NAME,
         prompt=(

@@ -1,9 +1,10 @@
 """What is true of a run: one frozen value, and questions about it that change nothing.
 
-`RunState` is all that there is. Written down as JSON and read again it is equal, and goes on as if
-it had never stopped: that is what continue-as-new, tests in memory and, one day, a fork rest on.
-Everything in it is bounded by `Limits`. Addresses are held as text, which is also how they key the
-maps: `scopes` by the address of the graph, `visits` by their own.
+`RunState` is all that there is. It is frozen: an `advance` changes a copy of its own (`draft`). Written
+down as JSON and read again it is equal, and goes on as if it had never stopped: that is what
+continue-as-new, tests in memory and, one day, a fork rest on. Everything in it is bounded by `Limits`.
+Addresses are held as text, which is also how they key the maps: `scopes` by the address of the graph,
+`visits` by their own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from abeyance.core.events import Call, CancelMode, Message, PauseMode, Send
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
 from abeyance.core.model import Decision, GraphSpec, Node, OnPauseTimeout, SubgraphNode
+from abeyance.core.working import changeable
 
 FORMAT = 1
 """The version of a snapshot's form. A change that old code could not read raises it."""
@@ -164,7 +166,7 @@ class Met:
     token: Token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class Item:
     """One item of a fan-out: what its visits changed, said and reached so far.
 
@@ -186,7 +188,7 @@ class Item:
     approvals: tuple[Approval, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class Fan:
     """A fan-out that is under way. `joins` are where the graph gathers it, by the keys of the edges;
     `outer` is the membership of the visit that sent it, and `approvals` are what covered that.
@@ -194,7 +196,7 @@ class Fan:
 
     outer: tuple[Member, ...]
     joins: tuple[str, ...]
-    items: tuple[Item, ...]
+    items: list[Item]
     approvals: tuple[Approval, ...] = ()
 
 
@@ -206,7 +208,7 @@ class Undo:
     absent: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class Visit:
     """One execution of a node. `starts` counts how often its code was started (stops, re-entries).
 
@@ -287,7 +289,7 @@ class Step:
     approvals: tuple[Approval, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class Scope:
     """A graph that is being walked. `tokens` are, by join and source, the visits that have come.
 
@@ -348,7 +350,7 @@ class Ending:
     beside: tuple[Failure, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class Counters:
     """What is counted over a run's life."""
 
@@ -364,7 +366,7 @@ class Counters:
 Rotation: TypeAlias = Literal["soft", "hard"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class RunState:
     """A run. `facts` counts what was published; `task_bytes` what this workflow task has sent.
 
