@@ -233,7 +233,12 @@ def changed(
     if not own and not nested and not _is_covered(draft.state, scope):
         return own
     after = items.values_at(draft.state, scope, members)
-    moved = {name for name in {*before, *after} if _hash(before, name) != _hash(after, name)}
+    moved = {
+        name
+        for name in {*before, *after}
+        if before.get(name, _ABSENT) is not after.get(name, _ABSENT)
+        and _hash(before, name) != _hash(after, name)
+    }
     for each in nested:
         said = {name: _joined(each.heard.get(name, ()), heard) for name in sorted(moved)}
         draft.scope(each.address).heard = {**each.heard, **said}
@@ -344,7 +349,9 @@ def _by_question(found: Iterable[Approval]) -> dict[tuple[str, str], Approval]:
     """One for each question: what has begun, or is broken, on one branch has or is so on all."""
     by_question: dict[tuple[str, str], Approval] = {}
     for each in found:
-        known = by_question.get((each.gate, each.key), each)
+        known = by_question.setdefault((each.gate, each.key), each)
+        if known is each:
+            continue
         met = {(m.edge, m.source, m.token.visit): m for m in (*known.met, *each.met)}
         is_more = (each.broken, each.begun) >= (known.broken, known.begun)
         by_question[each.gate, each.key] = replace(

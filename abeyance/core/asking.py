@@ -32,7 +32,7 @@ def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
     visit = draft.visit(visit.address)
     graph = draft.graph(visit.scope)
     event = replace(event, asked=_with_capabilities(graph, visit, event.asked))
-    if (failure := _fault(graph, visit, event)) is not None:
+    if (failure := _fault(draft.state, visit, event)) is not None:
         flow.fail(draft, visit, failure, fatal=_is_the_authors(failure))
         return
     # What was answered, and shows something else by now, is asked again.
@@ -74,7 +74,7 @@ def before(draft: Draft, visit: Visit, call: Call) -> None:
     graph = draft.graph(visit.scope)
     asked = _with_capabilities(graph, visit, call.asked)
     event = NodeInterrupted(now=draft.now, visit=visit.address, asked=asked)
-    if (failure := _fault(graph, visit, event)) is not None:
+    if (failure := _fault(draft.state, visit, event)) is not None:
         flow.fail(draft, visit, failure, fatal=_is_the_authors(failure))
         return
     visit.phase, visit.started_at = Phase.WAITING, draft.now
@@ -149,8 +149,8 @@ def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
     return None
 
 
-def _fault(graph: GraphSpec, visit: Visit, event: NodeInterrupted) -> Failure | None:
-    asked = event.asked
+def _fault(state: RunState, visit: Visit, event: NodeInterrupted) -> Failure | None:
+    graph, asked = state.graph_of(visit.scope), event.asked
     if visit.is_finally:
         message = f"the finally node {visit.node!r} may not ask a person: the run is over by then"
         return Failure(code=FailureCode.NODE_FAILED, message=message)
@@ -185,7 +185,7 @@ def _fault(graph: GraphSpec, visit: Visit, event: NodeInterrupted) -> Failure | 
             )
             return Failure(code=FailureCode.NODE_FAILED, message=message)
         match each.question.on_timeout:
-            case GoTo(node=node) if node not in gate.ways_out(graph, visit.scope):
+            case GoTo(node=node) if node not in gate.ways_out(state, visit.scope):
                 message = (
                     f"the interrupt {name!r} of {visit.node!r} would go to {node!r} at its deadline, "
                     f"which is no node of {graph.name!r} that can be gone to"

@@ -9,7 +9,6 @@ yet because a worker was away. Deadlines are absolute; a pause does not stretch 
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import itemgetter
 from typing import assert_never
 
 from abeyance.core import ending, flow, gate, messages, pausing, recall
@@ -37,9 +36,8 @@ def apply_due(draft: Draft) -> None:
 
 
 def _first_due(draft: Draft) -> Interrupt | Pause | Ending | None:
-    now = draft.now
-    due = [(moment, what) for moment, what in draft.state.deadlines() if moment <= now]
-    return min(due, key=itemgetter(0))[1] if due else None
+    first = draft.state.first_deadline()
+    return None if first is None or first[0] > draft.now else first[1]
 
 
 def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:

@@ -21,7 +21,6 @@ from abeyance.core import (
     looks,
     messages,
     patch,
-    recall,
     trail,
 )
 from abeyance.core.draft import Draft
@@ -168,7 +167,7 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
     scope = _scope(draft.state, message, visit)
     members = () if visit is None else visit.members
     # What an agent remembers, such as whom somebody trusts, and what it waits for, is its own.
-    while recall.is_agent(scope):
+    while draft.state.scopes[scope].is_agent:
         around = draft.state.visits[str(draft.state.scopes[scope].visit)]
         scope, members = around.scope, around.members
     try:

@@ -11,7 +11,8 @@ after a refusal, and nothing is copied that does not change.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, is_not
 from typing import Final, TypeVar
 
 from abeyance.core.canonical import Json
@@ -26,7 +27,8 @@ _T = TypeVar("_T")
 
 _FARTHEST: Final = 100 * 365 * 24 * 3600.0
 """In seconds. No timer can be set much farther, and no calendar goes on for ever."""
-_fields_of: Final = attrgetter(*RunState.__dataclass_fields__)
+_FIELDS: Final = tuple(RunState.__dataclass_fields__)
+_fields_of: Final = attrgetter(*_FIELDS)
 
 
 class Draft:
@@ -57,19 +59,20 @@ class Draft:
         self._open: dict[str, Interrupt] | None = None
         self._settled: dict[str, Settled] | None = None
 
-    @property
-    def is_changed(self) -> bool:
-        """Whether the run is another than before."""
-        pairs = zip(_fields_of(self._before), _fields_of(self.state), strict=True)
-        return any(before is not after for before, after in pairs)
+    def frozen(self, *, is_touched: bool = True) -> RunState:
+        """The run after this, which nobody changes any more; the very run before, if it is equal.
 
-    def frozen(self) -> RunState:
-        """The run after this, which nobody changes any more. The draft is then of no more use."""
-        if not self.is_changed:
-            return self._before
+        `is_touched`: what is another than before was updated now. The draft is of no more use.
+        """
+        before, state = self._before, self.state
+        changed = set(compress(_FIELDS, map(is_not, _fields_of(before), _fields_of(state))))
+        if changed and is_touched:
+            state.updated_at = self.now
         for each in self._copies:
             freeze(each)
-        return self.state
+        # A visit that waits for its place was looked at, and is as it was.
+        is_same = changed <= {"visits"} and before.visits == state.visits
+        return before if is_same else state
 
     def after(self, seconds: float) -> datetime:
         """The moment in so many seconds: not before now, and at the latest in a hundred years."""

@@ -81,7 +81,7 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
     match event.on_timeout:
         case Default():
             raise _invalid("An answer by default can only be declared in the graph.")
-        case GoTo(node=node) if node not in (ways := gate.ways_out(graph, interrupt.scope)):
+        case GoTo(node=node) if node not in (ways := gate.ways_out(state, interrupt.scope)):
             raise Refusal(
                 Code.UNKNOWN_NODE,
                 f"{node!r} is no node of {graph.name!r} that can be gone to; there are "

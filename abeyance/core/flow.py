@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from abeyance.core import approvals, ending, gate, items, recall, recourse
-from abeyance.core.address import Address
+from abeyance.core.address import below
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
@@ -80,13 +80,12 @@ def enter(
 
 
 def _address(draft: Draft, scope: str, node: str, ordinal: int, call: Call | None) -> str:
-    around = Address.parse(scope)
     if call is None:
-        return str(around.child("node", node, ordinal))
-    address = str(around.call(call.tool, call.id))
+        return below(scope, "node", node, ordinal)
+    address = below(scope, "tool", call.tool, call.id)
     number = ordinal
     while _is_taken(draft, address):
-        address = str(around.call(call.tool, f"{call.id}~{number}"))
+        address = below(scope, "tool", call.tool, f"{call.id}~{number}")
         number += 1
     return address
 

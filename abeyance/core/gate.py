@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from abeyance.core import approvals, authority, items, ledger, recall, template
-from abeyance.core.address import Address
+from abeyance.core import approvals, authority, items, ledger, template
+from abeyance.core.address import below
 from abeyance.core.canonical import Json, rfc3339
 from abeyance.core.draft import Draft
 from abeyance.core.events import Asked, key_of
@@ -24,7 +24,7 @@ from abeyance.core.model import (
     Question,
 )
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.state import Phase, Visit
+from abeyance.core.state import Phase, RunState, Visit
 
 _LONGEST_PROMPT = 10_000
 """In characters: a template may show a field that holds a whole document."""
@@ -75,7 +75,7 @@ def ask(
     question, kind = asked.question, asked.kind
     address = visit.address
     if asked.process is not None:
-        address = str(Address.parse(address).child("process", asked.process))
+        address = below(address, "process", asked.process)
     bound = ledger.content_of(question)
     question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
     deadline = asked.deadline
@@ -214,7 +214,8 @@ def answer(
     )
     # What a person says about a visit that failed, or before it runs, is no answer of the graph's; and
     # what they say about one call of an agent is none to the next.
-    if interrupt.kind not in {"static", "error", "outcome"} and not recall.is_agent(visit.scope):
+    is_agents = draft.state.scopes[visit.scope].is_agent
+    if interrupt.kind not in {"static", "error", "outcome"} and not is_agents:
         items.put_answers(draft, visit.scope, visit.members, {interrupt.name: value})
     if by != TIMEOUT:
         # A loop that a person steers is no runaway loop.
@@ -268,11 +269,12 @@ def _record(draft: Draft, settled: Settled) -> None:
         del book[next(iter(book))]
 
 
-def ways_out(graph: GraphSpec, scope: str) -> tuple[str, ...]:
+def ways_out(state: RunState, scope: str) -> tuple[str, ...]:
     """Where a question's deadline may lead. An agent has no such node: its model would take a turn beside
     the calls that are under way, or a tool be run that nobody called.
     """
-    nodes = () if recall.is_agent(scope) else graph.nodes
+    graph = state.graph_of(scope)
+    nodes = () if state.scopes[scope].is_agent else graph.nodes
     return (*(name for name in nodes if name not in graph.finally_nodes), END)
 
 

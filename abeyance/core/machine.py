@@ -107,12 +107,10 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
         _settle(draft)
         if draft.state.status is Status.AWAITING_INPUT is not state.status:
             draft.tell("run.awaiting_input", open=len(draft.state.ledger.open))
-        if draft.is_changed:
-            draft.state.updated_at = event.now
     elif isinstance(event, events.MessageSent) and event.signalled:
         # Nothing else changes a run that is over. What a signal brought in its last moment is noted.
         messages.sent(draft, event)
-    return draft.frozen(), tuple(draft.effects)
+    return draft.frozen(is_touched=not state.finished), tuple(draft.effects)
 
 
 def may_rotate(state: RunState) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import approvals, authority, items, media, recall
+from abeyance.core import approvals, authority, items, media
 from abeyance.core.address import Address
 from abeyance.core.canonical import size, why_not_json
 from abeyance.core.draft import Draft
@@ -101,13 +101,17 @@ def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
     for message in state.mailbox.queue:
         if message.action in DIRECTIVES:
             continue
-        if message.target is None or message.target in names or _is_turn(message.target, visit):
+        if (
+            message.target is None
+            or message.target in names
+            or _is_turn(state, message.target, visit)
+        ):
             yield message
 
 
-def _is_turn(target: str, visit: Visit) -> bool:
+def _is_turn(state: RunState, target: str, visit: Visit) -> bool:
     """Whether a target is another turn of the same agent: who writes to one means any later one."""
-    if not recall.is_agent(visit.scope):
+    if not state.scopes[visit.scope].is_agent:
         return False
     first = f"{visit.scope};node:{visit.node}"
     return target == first or target.startswith(f"{first}:")
@@ -115,8 +119,9 @@ def _is_turn(target: str, visit: Visit) -> bool:
 
 def _names(state: RunState, visit: Visit) -> set[str]:
     names = {visit.address, visit.node, visit.scope}
-    around = state.scopes[visit.scope].visit
-    if around is not None and recall.is_agent(visit.scope):
+    scope = state.scopes[visit.scope]
+    around = scope.visit
+    if around is not None and scope.is_agent:
         # Who writes to an agent names it, or the node that it is.
         names |= {around, state.visits[around].node, state.graph_of(visit.scope).name}
     return names

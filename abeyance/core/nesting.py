@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from abeyance.core import approvals, flow, items, leaving, patch, recall
-from abeyance.core.address import Address
+from abeyance.core.address import below
 from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.draft import Draft
 from abeyance.core.model import START, GraphSpec, SubgraphNode
@@ -25,7 +25,7 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
     inputs = _inputs(draft.graph(visit.scope), node, values)
     given = {target: values[source] for target, source in inputs.items() if source in values}
     kind = "agent" if node.agent else "graph"
-    address = str(Address.parse(visit.address).child(kind, node.graph.name))
+    address = below(visit.address, kind, node.graph.name)
     remembered = recall.remembered(draft.state, visit)
     initial = {**node.defaults, **given, **remembered}
     if node.agent:
@@ -46,6 +46,7 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
     draft.add_scope(
         Scope(
             address=address,
+            is_agent=node.agent,
             values=initial,
             size=size(initial),
             visit=visit.address,

@@ -297,10 +297,11 @@ class Scope:
     start anew when a person answers; `uncounted` are, by node, the visits in a row that were no round of
     a loop. `size` is that of the values, in bytes. A nested graph's scope has the `visit` that it is
     walked for, the `path` of nodes that leads to it from the root, and the values that it was `given`.
-    `fans` are the fan-outs under way, by the address of who sent them. `trail` are its last visits,
-    oldest first, for as long as it has had one branch. `guards` counts the visits that were made because
-    messages were unread. `approvals` are those that were given in it; `heard` are, by the fields of the
-    values around it, the capabilities under which people have had them changed since it began.
+    `is_agent`: it is the graph of an agent. `fans` are the fan-outs under way, by the address of who
+    sent them. `trail` are its last visits, oldest first, for as long as it has had one branch. `guards`
+    counts the visits that were made because messages were unread. `approvals` are those that were given
+    in it; `heard` are, by the fields of the values around it, the capabilities under which people have
+    had them changed since it began.
     """
 
     address: str
@@ -313,6 +314,7 @@ class Scope:
     uncounted: Mapping[str, int] = field(default_factory=dict)
     answers: Mapping[str, Json] = field(default_factory=dict)
     visit: str | None = None
+    is_agent: bool = False
     path: tuple[str, ...] = ()
     given: Mapping[str, Json] = field(default_factory=dict)
     fans: Mapping[str, Fan] = field(default_factory=dict)
@@ -348,6 +350,11 @@ class Ending:
     native: bool = False
     finally_left: tuple[str, ...] = ()
     beside: tuple[Failure, ...] = ()
+
+    @property
+    def deadline(self) -> datetime | None:
+        """Until when what still runs is waited for."""
+        return self.grace_until
 
 
 @changeable(slots=True, kw_only=True)
@@ -433,19 +440,19 @@ class RunState:
         """The visits in one phase, oldest first."""
         return (visit for visit in self.visits.values() if visit.phase is phase)
 
-    def deadlines(self) -> Iterator[tuple[datetime, Interrupt | Pause | Ending]]:
-        """Each moment that the run waits for, and what will be due then; of equals the older first."""
-        for entry in self.ledger.open.values():
-            if entry.deadline is not None:
-                yield entry.deadline, entry
-        if self.pause is not None and self.pause.deadline is not None:
-            yield self.pause.deadline, self.pause
-        if self.ending is not None and self.ending.grace_until is not None:
-            yield self.ending.grace_until, self.ending
+    def first_deadline(self) -> tuple[datetime, Interrupt | Pause | Ending] | None:
+        """The first moment that the run waits for, and what will be due then; of equals the older."""
+        first: tuple[datetime, Interrupt | Pause | Ending] | None = None
+        for each in (*self.ledger.open.values(), self.pause, self.ending):
+            deadline = None if each is None else each.deadline
+            if each is not None and deadline is not None and (not first or deadline < first[0]):
+                first = deadline, each
+        return first
 
     def next_deadline(self) -> datetime | None:
         """When the run has to be ticked, if nothing else happens before."""
-        moments = [moment for moment, _ in self.deadlines()]
+        first = self.first_deadline()
+        moments = [] if first is None else [first[0]]
         if (expiry := self.mailbox.next_expiry()) is not None:
             moments.append(expiry)
         return min(moments, default=None)

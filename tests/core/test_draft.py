@@ -11,7 +11,7 @@ from core_fans import fan, sent
 
 from abeyance.core.draft import Draft
 from abeyance.core.model import START
-from abeyance.core.state import Member, Phase
+from abeyance.core.state import Limits, Member, Phase
 
 
 def test_a_draft_in_which_nothing_is_changed_is_the_run_before() -> None:
@@ -81,3 +81,13 @@ def test_a_refusal_leaves_nothing_behind() -> None:
     draft.open.clear()
 
     assert [entry.name for entry in run.state.ledger.open.values()] == ["ask"]
+
+
+def test_a_visit_that_waits_for_its_place_is_looked_at_and_stays_as_it_was() -> None:
+    run = Drive(
+        graph("a", "b", ways=[(START, "a"), (START, "b")]), limits=Limits(max_parallel_visits=1)
+    )
+    before = run.state
+    run.tick(1)
+
+    assert (run.ready, run.state is before) == (["b"], True)
