@@ -34,10 +34,6 @@ class CancelBody(ControlBody):
     grace: OptionalSeconds = Field(default=None, ge=0)
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class Control(ControlBody):
     """A control operation as the run gets it: also by whom, as its sender claims.
 
@@ -45,8 +41,7 @@ class Control(ControlBody):
     """
 
     actor: str = Field(default="temporal", max_length=256)
-    # Left out where there is none: a worker from before there were keys takes nothing unknown.
-    key: str | None = Field(default=None, min_length=1, max_length=256, exclude_if=_is_none)
+    key: str | None = Field(default=None, min_length=1, max_length=256)
 
 
 class Pause(PauseBody, Control):

@@ -13,9 +13,9 @@ from __future__ import annotations
 from abeyance.core import approvals, flow, items, patch
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
-from abeyance.core.events import Send
 from abeyance.core.gathering import gathering
 from abeyance.core.model import Edge, FunctionNode
+from abeyance.core.outcome import Send
 from abeyance.core.state import Approval, Failure, Fan, Item, Member, Visit
 from abeyance.errors import FailureCode
 

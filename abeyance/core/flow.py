@@ -20,9 +20,9 @@ from abeyance.core.address import below
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
-from abeyance.core.events import Call
 from abeyance.core.gathering import gathering
 from abeyance.core.model import END, AskOperator, Edge, GoTo, InterruptNode, TellCaller
+from abeyance.core.outcome import Call
 from abeyance.core.patch import PatchError
 from abeyance.core.state import Approval, Failure, Member, Met, Phase, Scope, Token, Visit
 from abeyance.errors import FailureCode

@@ -13,7 +13,6 @@ from abeyance.core import approvals, authority, items, ledger, template
 from abeyance.core.address import below
 from abeyance.core.canonical import Json, rfc3339
 from abeyance.core.draft import Draft
-from abeyance.core.events import Asked, key_of
 from abeyance.core.ledger import Interrupt, Parent, Settled, SettledStatus
 from abeyance.core.model import (
     END,
@@ -23,6 +22,7 @@ from abeyance.core.model import (
     Kind,
     Question,
 )
+from abeyance.core.outcome import Asked
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Phase, RunState, Visit
 
@@ -220,9 +220,7 @@ def answer(
     if by != TIMEOUT:
         # A loop that a person steers is no runaway loop.
         items.forget_counts(draft, visit)
-    # A snapshot that was written before questions had keys has none.
-    key = interrupt.key or key_of(interrupt.kind, interrupt.name)
-    visit.answers = {**visit.answers, key: value}
+    visit.answers = {**visit.answers, interrupt.key: value}
     approvals.grant(visit, interrupt)
     if by != TIMEOUT and interrupt.kind not in {"static", "error"}:
         approvals.hear(draft, visit, interrupt.requested_capability)

@@ -62,7 +62,7 @@ class Interrupt:
     on_timeout: OnTimeout
     digest: str
     number: int
-    key: str = ""
+    key: str
     parents: tuple[Parent, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
 

@@ -14,8 +14,8 @@ from typing import Final, Literal
 from abeyance.core import approvals, events, gate, items, ledger, recourse, trail
 from abeyance.core.canonical import Json, canonical
 from abeyance.core.draft import Draft
-from abeyance.core.events import Asked
 from abeyance.core.model import GraphSpec, Question
+from abeyance.core.outcome import Asked, key_of
 from abeyance.core.state import Member, Phase, RunState, Visit
 from abeyance.errors import Code, Refusal
 
@@ -79,7 +79,7 @@ def tell_edited(draft: Draft, scope: str, *, besides: str | None = None) -> None
 
 def let_pass(visit: Visit) -> None:
     """Somebody has looked at a visit, and how they let it go on is no answer of the graph's."""
-    key = events.key_of("static", _NAMES[visit.stage])
+    key = key_of("static", _NAMES[visit.stage])
     visit.answers = {name: answer for name, answer in visit.answers.items() if name != key}
 
 

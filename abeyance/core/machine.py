@@ -50,6 +50,7 @@ from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import Effect
 from abeyance.core.model import END, START, GoTo, GraphSpec, InterruptNode
+from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped
 from abeyance.core.state import (
     Failure,
     Limits,
@@ -170,12 +171,7 @@ def _apply(draft: Draft, event: events.Event) -> None:
             draft.state.task_bytes, draft.state.yielding = 0, False
         case events.RotationDue():
             _rotation_due(draft, "hard" if event.hard else "soft")
-        case (
-            events.NodeFinished()
-            | events.NodeInterrupted()
-            | events.NodeStopped()
-            | events.NodeFailed()
-        ):
+        case events.VisitEnded():
             _visit_ended(draft, event)
         case events.Responded():
             _responded(draft, event)
@@ -203,29 +199,26 @@ def _apply(draft: Draft, event: events.Event) -> None:
             assert_never(event)
 
 
-def _visit_ended(
-    draft: Draft,
-    event: events.NodeFinished | events.NodeInterrupted | events.NodeStopped | events.NodeFailed,
-) -> None:
+def _visit_ended(draft: Draft, event: events.VisitEnded) -> None:
     visit = draft.state.visits.get(event.visit)
     if visit is None or visit.phase is not Phase.RUNNING:
         return
     visit = draft.visit(event.visit)
     draft.state.last_activity_at = event.now
-    match event:
-        case events.NodeFinished() if visit.way is not None:
-            leaving.decided(draft, visit, visit.way, event)
-        case events.NodeFinished():
-            messages.give_back(draft, visit, event)
+    match event.outcome:
+        case Finished() as finished if visit.way is not None:
+            leaving.decided(draft, visit, visit.way, finished)
+        case Finished() as finished:
+            messages.give_back(draft, visit, finished)
             if visit.returned is not None or isinstance(draft.state.node_of(visit), InterruptNode):
                 # It was code of routes and rules; the answer itself was merged before it was asked.
-                event = replace(event, patch={})
-            leaving.finish(draft, visit, event)
-        case events.NodeInterrupted():
-            asking.interrupted(draft, visit, event)
-        case events.NodeStopped(journal=journal, patch=changes):
+                finished = replace(finished, patch={})
+            leaving.finish(draft, visit, finished)
+        case Interrupted() as interrupted:
+            asking.interrupted(draft, visit, interrupted)
+        case Stopped(journal=journal, patch=changes, begun=begun):
             if (under_way := draft.state.ending) is not None:
-                if not event.begun:
+                if not begun:
                     messages.report_unread(draft, visit, under_way.outcome)
                 # What it had done by then is a part of what the run leaves.
                 done = (visit.patch, changes)
@@ -235,12 +228,12 @@ def _visit_ended(
             # Code that was stopped before it began brings no journal, and must not erase the last.
             visit.journal = visit.journal if journal is None else journal
             visit.phase, visit.stopping = Phase.READY, False
-        case events.NodeFailed(code=code, message=message, journal=journal):
+        case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
             visit.journal = visit.journal if journal is None else journal
-            visit.patch = event.patch or visit.patch
-            flow.fail(draft, visit, Failure(code=code, message=message), fatal=event.fatal)
+            visit.patch = changes or visit.patch
+            flow.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
-            assert_never(event)
+            assert_never(event.outcome)
 
 
 def _responded(draft: Draft, event: events.Responded) -> None:

@@ -17,15 +17,10 @@ from abeyance.core import approvals, authority, items, media
 from abeyance.core.address import Address
 from abeyance.core.canonical import size, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.events import (
-    Message,
-    MessagesCleared,
-    MessageSent,
-    MessagesTaken,
-    NodeFinished,
-)
+from abeyance.core.events import Message, MessagesCleared, MessageSent, MessagesTaken
 from abeyance.core.mailbox import UndeliveredReason, cut
 from abeyance.core.model import GraphSpec, SubgraphNode
+from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits, Phase, RunState, Step, Visit
 from abeyance.errors import Code, Refusal
@@ -146,14 +141,14 @@ def taken(draft: Draft, event: MessagesTaken) -> None:
         _deliver(draft, visit, found)
 
 
-def give_back(draft: Draft, visit: Visit, event: NodeFinished) -> None:
+def give_back(draft: Draft, visit: Visit, finished: Finished) -> None:
     """Put back what a visit has taken and its code has not read.
 
     The answer may have been lost: the attempt that asked for it died, or nobody could tell it, and the
     one that finished did not ask. Or an agent was not let begin.
     """
-    known = len(visit.taken) if event.read is None else max(event.read, visit.read)
-    unread = (*(visit.inbox if event.unread else ()), *visit.taken[known:])
+    known = len(visit.taken) if finished.read is None else max(finished.read, visit.read)
+    unread = (*(visit.inbox if finished.unread else ()), *visit.taken[known:])
     if unread:
         draft.state.mailbox = draft.state.mailbox.with_returned(unread)
         draft.counters.messages_delivered -= len(unread)

@@ -11,8 +11,8 @@ from typing import Final
 from abeyance.core import gate
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
-from abeyance.core.events import Asked
 from abeyance.core.model import GraphSpec, Question
+from abeyance.core.outcome import Asked
 from abeyance.core.state import Failure, Phase, Visit
 
 NAME: Final = "error"

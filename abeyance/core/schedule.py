@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
-from typing import assert_never
+from typing import Any, Final, assert_never
 
 from abeyance.core import (
     approvals,
@@ -29,13 +29,16 @@ from abeyance.core import (
 )
 from abeyance.core.canonical import Json, size
 from abeyance.core.draft import Draft
-from abeyance.core.effects import RunNode, Yield
-from abeyance.core.events import NodeFinished, key_of
+from abeyance.core.effects import RunNode, VisitInput, Yield
 from abeyance.core.model import FunctionNode, InterruptNode, SubgraphNode
+from abeyance.core.outcome import Finished, key_of
 from abeyance.core.state import Approval, Phase, RunState, Visit
 
 _ORDER_BYTES = 2_000
 """What an order to run a visit takes beside the values, answers and journal that it carries."""
+
+
+_ROUTE_RETRIES: Final = 3
 
 
 def start_ready(draft: Draft) -> bool:
@@ -63,9 +66,7 @@ def _is_held(state: RunState, visit: Visit, running: int) -> bool:
 
 
 def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
-    # A snapshot that was written before visits had stages tells by the way that they are over.
-    stage = "rules" if visit.way is not None and visit.stage == "entered" else visit.stage
-    match stage:
+    match visit.stage:
         case "entered":
             if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
                 visit.stage = "before"
@@ -85,7 +86,7 @@ def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
         case "rules" if visit.way is not None and visit.way.is_stale:
             if not has_place or not _has_room_to_decide(draft, visit, {}):
                 return False
-            leaving.decide(draft, visit)
+            _decide(draft, visit)
             return True
         case "after" | "rules":
             assert visit.way is not None  # noqa: S101 these stages come after the way is known
@@ -94,7 +95,7 @@ def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
         case "body":
             pass
         case _:
-            assert_never(stage)
+            assert_never(visit.stage)
     return _run_body(draft, visit, has_place=has_place)
 
 
@@ -104,10 +105,7 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
             asking.before(draft, visit, visit.call)
             return True
         if (refused := asking.refusal(draft.state, visit)) is not None:
-            event = NodeFinished(
-                now=draft.now, visit=visit.address, result=refused, patch=visit.patch
-            )
-            leaving.finish(draft, visit, event)
+            leaving.finish(draft, visit, Finished(result=refused, patch=visit.patch))
             return True
     node = draft.state.node_of(visit)
     runs_code = visit.returned is None and not isinstance(node, InterruptNode)
@@ -184,29 +182,47 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
     item = None
     if visit.members:
         item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
-    draft.want(
-        RunNode(
-            visit=visit.address,
-            graph=draft.graph(visit.scope),
-            path=draft.state.scopes[visit.scope].path,
-            node=node,
-            start=visit.starts,
-            values=items.values_of(draft.state, visit),
-            answers=burden.answers_of(draft.state, visit),
-            own=visit.answers,
-            bound=_bound(visit),
-            journal=visit.journal,
-            saved=visit.saved,
-            interrupted=visit.interrupted,
-            item=item,
-            results=visit.results,
-            inbox=visit.inbox,
-            guidance=visit.guidance,
-            call=visit.call,
-            outcome=None if draft.state.ending is None else draft.state.ending.outcome,
-        )
+    given = _input(
+        draft,
+        visit,
+        answers=burden.answers_of(draft.state, visit),
+        own=visit.answers,
+        bound=_bound(visit),
+        asks=node.asks,
+        start=visit.starts,
+        retries=node.retries,
+        timeout=node.timeout,
+        local=node.local,
+        journal=visit.journal,
+        saved=visit.saved,
+        interrupted=visit.interrupted,
+        item=item,
+        results=visit.results,
+        inbox=visit.inbox,
+        guidance=visit.guidance,
+        outcome=None if draft.state.ending is None else draft.state.ending.outcome,
+        call=visit.call,
     )
+    draft.want(RunNode(input=given, heartbeat=node.heartbeat))
     return True
+
+
+def _input(draft: Draft, visit: Visit, **about: Any) -> VisitInput:
+    state, graph = draft.state, draft.graph(visit.scope)
+    return VisitInput(
+        run_id=state.run_id,
+        root=state.spec.name,
+        path=state.scopes[visit.scope].path,
+        graph=graph.name,
+        node=visit.node,
+        address=visit.address,
+        values=items.values_of(state, visit),
+        # The run's own graph says which routes there are; today's code may have others.
+        routes=tuple(route.name for route in graph.routes_from(visit.node)),
+        # All rules, because what one asserts another may look at; none where no CLIPS is needed.
+        rules=graph.rules_on(visit.node) if graph.has_clips_on(visit.node) else (),
+        **about,
+    )
 
 
 def _moment(state: RunState, visit: Visit) -> int:
@@ -246,9 +262,7 @@ def _go_out(draft: Draft, visit: Visit, changes: Mapping[str, Json], *, has_plac
     """Leave a node that ran no code: code that has to say where to is asked first."""
     graph = draft.graph(visit.scope)
     if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
-        leaving.finish(
-            draft, visit, NodeFinished(now=draft.now, visit=visit.address, patch=changes)
-        )
+        leaving.finish(draft, visit, Finished(patch=changes))
         return True
     # A route looks at the values with the answer in them, so the answer is merged before it is
     # asked: once, also where the asking was stopped and begins anew.
@@ -256,8 +270,17 @@ def _go_out(draft: Draft, visit: Visit, changes: Mapping[str, Json], *, has_plac
         return False
     if leaving.merge(draft, visit, changes):
         visit.returned = {}
-        leaving.decide(draft, visit)
+        _decide(draft, visit)
     return True
+
+
+def _decide(draft: Draft, visit: Visit) -> None:
+    """Ask the code of routes and rules where a visit leads that ran none itself."""
+    visit.phase = Phase.RUNNING
+    visit.starts += 1
+    answers = items.answers_of(draft.state, visit)
+    given = _input(draft, visit, kind="routes", answers=answers, retries=_ROUTE_RETRIES, local=True)
+    draft.want(RunNode(input=given))
 
 
 def _has_room_to_decide(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> bool:

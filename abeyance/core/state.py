@@ -16,10 +16,11 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
-from abeyance.core.events import Call, CancelMode, Message, PauseMode, Send
+from abeyance.core.events import CancelMode, Message, PauseMode
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
 from abeyance.core.model import Decision, GraphSpec, Node, OnPauseTimeout, SubgraphNode
+from abeyance.core.outcome import Call, Finished
 from abeyance.core.working import changeable
 
 FORMAT = 1
@@ -100,18 +101,13 @@ class Failure:
 class Way:
     """Where a finished visit leads: what a rule decided, else what its code chose, else the edges.
 
-    `fired` are the rules with CLIPS text that fired; `is_stale`: a person has edited the values since
-    route functions chose `routed`, so they are asked again. `uncounted`: its fan-out is no
-    round of a loop.
+    `outcome` is that of its code, without what has been merged. `is_stale`: a person has edited the
+    values since its route functions chose, so they are asked again.
     """
 
+    outcome: Finished
     decision: Decision | None = None
-    goto: str | None = None
-    routed: tuple[str, ...] = ()
-    sends: tuple[Send, ...] | None = None
-    fired: tuple[str, ...] = ()
     is_stale: bool = False
-    uncounted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

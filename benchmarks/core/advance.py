@@ -20,7 +20,7 @@ from typing import Final
 
 from abeyance.core import events
 from abeyance.core.canonical import Json
-from abeyance.core.effects import DecideRoutes, Effect, RunNode, StopNode
+from abeyance.core.effects import Effect, RunNode, StopNode
 from abeyance.core.machine import advance, new_run
 from abeyance.core.model import (
     END,
@@ -33,6 +33,7 @@ from abeyance.core.model import (
     Question,
     When,
 )
+from abeyance.core.outcome import Asked, Finished, Interrupted, Send, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits, RunState
 
@@ -96,11 +97,11 @@ def _large_run() -> RunState:
     )
     values = {"order": {"id": "o-1", "lines": [f"line {n}" for n in range(50)]}, "notes": []}
     run = _Run(spec, values)
-    sends = tuple(events.Send(node="ask", item={"number": n}) for n in range(_VISITS))
-    run.feed(events.NodeFinished(now=run.later(), visit=run.running[0], sends=sends))
+    sends = tuple(Send(node="ask", item={"number": n}) for n in range(_VISITS))
+    run.end(run.running[0], Finished(sends=sends))
     for visit in list(run.running):
         asked = tuple(
-            events.Asked(
+            Asked(
                 question=Question(
                     name=f"q{n}",
                     prompt="May this be refunded?",
@@ -112,9 +113,7 @@ def _large_run() -> RunState:
             )
             for n in range(_QUESTIONS)
         )
-        run.feed(
-            events.NodeInterrupted(now=run.later(), visit=visit, asked=asked, journal={"a": 1})
-        )
+        run.end(visit, Interrupted(asked=asked, journal={"a": 1}))
     return run.state
 
 
@@ -182,6 +181,9 @@ class _Run:
         self.now += timedelta(milliseconds=10)
         return self.now
 
+    def end(self, visit: str, outcome: VisitOutcome) -> None:
+        self.feed(events.VisitEnded(now=self.later(), visit=visit, outcome=outcome))
+
     def feed(self, event: events.Event) -> None:
         if self._profile is not None:
             self._profile.enable()
@@ -190,15 +192,15 @@ class _Run:
         self.spent += thread_time() - begun
         if self._profile is not None:
             self._profile.disable()
-        if isinstance(event, events.NodeFinished | events.NodeInterrupted | events.NodeStopped):
+        if isinstance(event, events.VisitEnded):
             self.running.remove(event.visit)
         for effect in effects:
             self._do(effect)
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case RunNode(visit=visit) | DecideRoutes(visit=visit):
-                self.running.append(visit)
+            case RunNode(input=order):
+                self.running.append(order.address)
             case StopNode(visit=visit, abandon=True) if visit in self.running:
                 self.running.remove(visit)
             case _:
@@ -227,18 +229,19 @@ def _any_event(run: _Run, chance: random.Random) -> events.Event:
     visit = chance.choice(run.running)
     node = state.visits[visit].node
     if node == "plan":
-        sends = tuple(events.Send(node="work", item=n) for n in range(chance.randrange(1, 12)))
-        return events.NodeFinished(now=now, visit=visit, sends=sends)
+        sends = tuple(Send(node="work", item=n) for n in range(chance.randrange(1, 12)))
+        return events.VisitEnded(now=now, visit=visit, outcome=Finished(sends=sends))
     if node == "work" and not state.visits[visit].answers:
         asked = (
-            events.Asked(
+            Asked(
                 question=Question(
                     name="q", prompt="?", response_schema=True, requested_capability="work:approve"
                 )
             ),
         )
-        return events.NodeInterrupted(now=now, visit=visit, asked=asked, journal={"a": 1})
-    return events.NodeFinished(now=now, visit=visit, patch={"x": 1, "log": [node]})
+        outcome = Interrupted(asked=asked, journal={"a": 1})
+        return events.VisitEnded(now=now, visit=visit, outcome=outcome)
+    return events.VisitEnded(now=now, visit=visit, outcome=Finished(patch={"x": 1, "log": [node]}))
 
 
 if __name__ == "__main__":
