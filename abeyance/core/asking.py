@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import authority, flow, gate, ledger
+from abeyance.core import authority, flow, interrupts, ledger
 from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.ledger import Parent
@@ -45,9 +45,9 @@ def interrupted(draft: Draft, visit: Visit, outcome: Interrupted) -> None:
     visit.journal, visit.patch, visit.composite = outcome.journal, outcome.patch, outcome.composite
     visit.saved = visit.saved if outcome.saved is None else outcome.saved
     visit.read = max(visit.read, len(visit.taken) if outcome.read is None else outcome.read)
-    still = {entry.key: entry for entry in gate.of_visit(draft, visit.address)}
+    still = {entry.key: entry for entry in interrupts.of_visit(draft, visit.address)}
     wanted = {asked.key for asked in outcome.asked}
-    gate.withdraw(
+    interrupts.withdraw(
         draft,
         [entry for key, entry in still.items() if key not in wanted],
         "the visit asks this no more",
@@ -55,14 +55,14 @@ def interrupted(draft: Draft, visit: Visit, outcome: Interrupted) -> None:
     )
     parents: tuple[Parent, ...] = ()
     if outcome.composite:
-        parents = (gate.unit(draft.state.run_id, visit.address, outcome.reason),)
+        parents = (interrupts.unit(draft.state.run_id, visit.address, outcome.reason),)
     for asked in outcome.asked:
         if (known := still.get(asked.key)) is not None:
-            gate.ask_anew(draft, known, asked.question)
-            gate.rebind(visit, asked)
+            interrupts.ask_anew(draft, known, asked.question)
+            interrupts.rebind(visit, asked)
         elif asked.key not in visit.answers:
-            gate.ask(draft, visit, asked, parents=parents)
-    waits = gate.of_visit(draft, visit.address)
+            interrupts.ask(draft, visit, asked, parents=parents)
+    waits = interrupts.of_visit(draft, visit.address)
     has_news = any(key not in visit.given for key in visit.answers)
     if not waits or (outcome.composite and has_news):
         visit.phase = Phase.READY
@@ -78,7 +78,7 @@ def before(draft: Draft, visit: Visit, call: Call) -> None:
         return
     visit.phase, visit.started_at = Phase.WAITING, draft.now
     for each in asked:
-        gate.ask(draft, visit, each)
+        interrupts.ask(draft, visit, each)
 
 
 def refusal(state: RunState, visit: Visit) -> Json:
@@ -179,7 +179,7 @@ def _fault(state: RunState, visit: Visit, outcome: Interrupted) -> Failure | Non
             )
             return Failure(code=FailureCode.NODE_FAILED, message=message)
         match each.question.on_timeout:
-            case GoTo(node=node) if node not in gate.ways_out(state, visit.scope):
+            case GoTo(node=node) if node not in interrupts.ways_out(state, visit.scope):
                 message = (
                     f"the interrupt {name!r} of {visit.node!r} would go to {node!r} at its deadline, "
                     f"which is no node of {graph.name!r} that can be gone to"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from abeyance.core import ending, flow, gate, messages, pausing, recall
+from abeyance.core import ending, flow, interrupts, messages, pausing, recall
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.ledger import Interrupt
@@ -43,10 +43,10 @@ def _first_due(draft: Draft) -> Interrupt | Pause | Ending | None:
 def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
     match interrupt.on_timeout:
         case Halt():
-            gate.expire(draft, interrupt)
+            interrupts.expire(draft, interrupt)
             ending.begin(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
         case GoTo(node=node):
-            gate.expire(draft, interrupt)
+            interrupts.expire(draft, interrupt)
             visit = draft.visit(interrupt.visit)
             reason = f"the deadline of {interrupt.name!r} left this visit"
             if visit.call is not None:
@@ -56,7 +56,7 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
             flow.leave_unit(draft, visit, reason, by=TIMEOUT)
             flow.go_instead(draft, visit, node)
         case Default(answer=answer):
-            gate.answer(draft, interrupt, answer, TIMEOUT)
+            interrupts.answer(draft, interrupt, answer, TIMEOUT)
         case _:
             assert_never(interrupt.on_timeout)
 
@@ -82,7 +82,7 @@ def _grace_is_over(draft: Draft, under_way: Ending) -> None:
 
 
 def _withdraw_everything(draft: Draft) -> None:
-    gate.withdraw(
+    interrupts.withdraw(
         draft,
         draft.state.ledger.open.values(),
         "the pause's deadline left every branch",

@@ -16,9 +16,8 @@ from abeyance.core import (
     authority,
     events,
     flow,
-    gate,
+    interrupts,
     items,
-    looks,
     messages,
     patch,
     trail,
@@ -175,7 +174,7 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
         items.put_patch(draft, scope, members, changes)
     except patch.PatchError as error:
         raise _Impossible("invalid_patch", str(error)) from error
-    looks.tell_edited(draft, scope)
+    interrupts.tell_edited(draft, scope)
     draft.tell("run.values_edited", scope, message.sender, fields=sorted(changes))
 
 
@@ -256,9 +255,9 @@ def _to_the_gate(
 
 def _abandon(draft: Draft, message: Message, visit: Visit) -> None:
     """Leave a visit that has not begun, or waits, as if it had never been entered."""
-    gates = gate.of_visit(draft, visit.address)
+    gates = interrupts.of_visit(draft, visit.address)
     reason = f"the run went back ({message.action})"
-    gate.withdraw(draft, gates, reason, by=message.sender, status="superseded")
+    interrupts.withdraw(draft, gates, reason, by=message.sender, status="superseded")
     if visit.undo is not None:
         values = dict(draft.state.scopes[visit.scope].values)
         trail.take_back(values, visit.undo)

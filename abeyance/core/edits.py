@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abeyance.core import events, gate, items, looks
+from abeyance.core import events, interrupts, items
 from abeyance.core.canonical import rfc3339, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.ledger import Interrupt, Ledger
@@ -60,7 +60,7 @@ def edit_values(draft: Draft, event: events.ValuesEdited) -> None:
     """Set fields of the values: as they are given, whatever their reducers."""
     root = draft.state.root
     items.put_values(draft, root.address, {**root.values, **event.patch})
-    looks.tell_edited(draft, root.address)
+    interrupts.tell_edited(draft, root.address)
     draft.state.last_activity_at = draft.now
     draft.tell(
         "run.values_edited",
@@ -81,7 +81,7 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
     match event.on_timeout:
         case Default():
             raise _invalid("An answer by default can only be declared in the graph.")
-        case GoTo(node=node) if node not in (ways := gate.ways_out(state, interrupt.scope)):
+        case GoTo(node=node) if node not in (ways := interrupts.ways_out(state, interrupt.scope)):
             raise Refusal(
                 Code.UNKNOWN_NODE,
                 f"{node!r} is no node of {graph.name!r} that can be gone to; there are "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abeyance.core import gate, items, messages
+from abeyance.core import interrupts, items, messages
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.events import CancelMode, CancelRequested
@@ -51,7 +51,7 @@ def begin(
         native=native,
         finally_left=state.spec.finally_nodes,
     )
-    gate.withdraw(draft, state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
+    interrupts.withdraw(draft, state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
     messages.report(draft, state.mailbox.queue, outcome)
     for visit in list(state.visits.values()):
         if visit.phase is not Phase.RUNNING:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import approvals, ending, gate, items, recall, recourse
+from abeyance.core import approvals, ending, interrupts, items, recall
 from abeyance.core.address import below
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
@@ -158,7 +158,7 @@ def fail(draft: Draft, visit: Visit, failure: Failure, *, fatal: bool = False) -
         case GoTo(node=target):
             go_instead(draft, visit, target)
         case AskOperator():
-            recourse.ask(draft, visit, failure)
+            interrupts.ask_operator(draft, visit, failure)
         case TellCaller() if not fatal:
             told = {"error": failure.message, "code": failure.code}
             end_call(draft, visit, told, "the visit failed")
@@ -205,7 +205,7 @@ def leave_unit(draft: Draft, visit: Visit, reason: str, *, by: str | None = None
 
 def drop_unit(draft: Draft, visit: Visit, reason: str, *, by: str | None = None) -> None:
     """Forget a visit, with what it asks and all that is inside it."""
-    gate.withdraw(draft, gate.of_visit(draft, visit.address), reason, by=by)
+    interrupts.withdraw(draft, interrupts.of_visit(draft, visit.address), reason, by=by)
     draft.drop_visit(visit.address)
     inner = next((s for s in draft.state.scopes.values() if s.visit == visit.address), None)
     if inner is None:

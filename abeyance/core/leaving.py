@@ -17,9 +17,8 @@ from abeyance.core import (
     ending,
     fanout,
     flow,
-    gate,
+    interrupts,
     items,
-    looks,
     messages,
     patch,
     rules,
@@ -88,9 +87,9 @@ def finish(draft: Draft, visit: Visit, finished: Finished) -> None:
         draft.drop_visit(visit.address)
         return
     uncounted = flow.recount(draft, visit, uncounted=finished.uncounted)
-    gate.withdraw(
+    interrupts.withdraw(
         draft,
-        gate.of_visit(draft, visit.address),
+        interrupts.of_visit(draft, visit.address),
         "the visit finished without it",
         status="superseded",
     )
@@ -103,7 +102,7 @@ def finish(draft: Draft, visit: Visit, finished: Finished) -> None:
     visit.journal, visit.saved, visit.composite, visit.stopping = None, None, False, False
     if visit.node in graph.interrupt_after and not visit.is_finally:
         visit.stage = "after"
-        looks.ask(draft, visit)
+        interrupts.ask_to_look(draft, visit)
     else:
         _judge(draft, visit, visit.way)
 
@@ -132,7 +131,7 @@ def _hold_back(draft: Draft, visit: Visit, finished: Finished) -> bool:
 def go_on(draft: Draft, visit: Visit, way: Way) -> None:
     """What was asked after a visit is answered: it goes on by the way that was held."""
     if visit.stage == "after":
-        looks.let_pass(visit)
+        interrupts.let_pass(visit)
         if way.is_stale:
             # Code chose on the values as they were before a person edited them.
             seek_anew(draft, visit, replace(way, is_stale=False))
@@ -199,7 +198,7 @@ def _judge(draft: Draft, visit: Visit, way: Way) -> None:
     visit.answers = {key: answer for key, answer in visit.answers.items() if key not in asked}
     visit.way, visit.stage = way, "rules"
     for question in verdict.questions:
-        gate.open_question(draft, visit, question, "rule")
+        interrupts.open_question(draft, visit, question, "rule")
     if not verdict.questions:
         _leave(draft, visit, way)
 

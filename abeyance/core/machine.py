@@ -36,11 +36,10 @@ from abeyance.core import (
     eviction,
     fanout,
     flow,
-    gate,
+    interrupts,
     keys,
     leaving,
     ledger,
-    looks,
     messages,
     nesting,
     pausing,
@@ -130,7 +129,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
         case events.Responded():
             ledger.judge(state.ledger, event)
             authority.refuse(state, event)
-            looks.refuse(state, event)
+            interrupts.refuse_edits(state, event)
             burden.refuse_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
@@ -240,8 +239,8 @@ def _responded(draft: Draft, event: events.Responded) -> None:
     for id_, value in event.answers.items():
         # What is not open was answered so before, or the response would have been refused.
         if (interrupt := draft.state.ledger.open.get(id_)) is not None:
-            looks.take(draft, interrupt, value, event.principal.subject)
-            gate.answer(draft, interrupt, value, event.principal.subject, event.note)
+            interrupts.take_edits(draft, interrupt, value, event.principal.subject)
+            interrupts.answer(draft, interrupt, value, event.principal.subject, event.note)
             draft.state.last_activity_at = event.now
 
 

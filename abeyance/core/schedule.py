@@ -18,14 +18,12 @@ from abeyance.core import (
     burden,
     fanout,
     flow,
-    gate,
+    interrupts,
     items,
     leaving,
-    looks,
     mailbox,
     messages,
     nesting,
-    recourse,
 )
 from abeyance.core.canonical import Json, size
 from abeyance.core.draft import Draft
@@ -70,7 +68,7 @@ def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
         case "entered":
             if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
                 visit.stage = "before"
-                looks.ask(draft, visit)
+                interrupts.ask_to_look(draft, visit)
                 return True
             visit.stage = "body"
             moved = _run_body(draft, visit, has_place=has_place)
@@ -79,7 +77,7 @@ def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
                 visit.stage = "entered"
             return moved
         case "before":
-            looks.let_pass(visit)
+            interrupts.let_pass(visit)
             visit.stage = "body"
         case "error":
             return _recover(draft, visit)
@@ -118,7 +116,7 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
         case FunctionNode() as node:
             return has_place and _run(draft, visit, node)
         case InterruptNode(question=question) if question.name not in visit.answers:
-            gate.open_question(draft, visit, question)
+            interrupts.open_question(draft, visit, question)
             return True
         case InterruptNode(question=question, answer_to=field):
             changes = {} if field is None else {field: visit.answers[question.name]}
@@ -131,7 +129,7 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
 
 
 def _recover(draft: Draft, visit: Visit) -> bool:
-    key = key_of("error", recourse.NAME)
+    key = key_of("error", interrupts.ERROR)
     answer = visit.answers[key]
     visit.answers = {name: value for name, value in visit.answers.items() if name != key}
     visit.stage = "body"

@@ -9,7 +9,7 @@ import pytest
 from core_drive import Drive, at, chain, gate, graph
 
 from abeyance.core import events, machine
-from abeyance.core import gate as asking
+from abeyance.core import interrupts as asking
 from abeyance.core.canonical import Json, rfc3339, sha256
 from abeyance.core.draft import Draft
 from abeyance.core.events import Responded
