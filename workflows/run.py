@@ -20,7 +20,16 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import arrivals, views, wire
-    from abeyance.core import effects, events, eviction, ledger, machine, messages, recall, snapshot
+    from abeyance.core import (
+        effects,
+        events,
+        ledger,
+        lifecycle,
+        machine,
+        messages,
+        recall,
+        snapshot,
+    )
     from abeyance.core.model import GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
@@ -228,7 +237,7 @@ class AgentRun:
     @evict.validator
     def _check_evict(self, order: wire.Evict | None = None) -> None:
         self._check_sealed("evict", order)
-        if not eviction.applies(
+        if not lifecycle.may_evict(
             self._state, arrivals.evicted(order or wire.Evict(), workflow.now())
         ):
             raise ApplicationError(

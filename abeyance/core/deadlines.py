@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from abeyance.core import ending, flow, interrupts, messages, pausing, recall
+from abeyance.core import flow, interrupts, lifecycle, messages, recall
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.ledger import Interrupt
@@ -44,7 +44,7 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
     match interrupt.on_timeout:
         case Halt():
             interrupts.expire(draft, interrupt)
-            ending.begin(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
+            lifecycle.begin_ending(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
         case GoTo(node=node):
             interrupts.expire(draft, interrupt)
             visit = draft.visit(interrupt.visit)
@@ -64,12 +64,12 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
 def _pause_is_due(draft: Draft, pause: Pause) -> None:
     match pause.on_timeout:
         case ResumeRun():
-            pausing.resume(draft, TIMEOUT, "the pause's deadline passed")
+            lifecycle.resume(draft, TIMEOUT, "the pause's deadline passed")
         case Halt():
-            ending.begin(draft, "halted", "pause-timeout", actor=TIMEOUT)
+            lifecycle.begin_ending(draft, "halted", "pause-timeout", actor=TIMEOUT)
         case GoTo(node=node):
             _withdraw_everything(draft)
-            pausing.resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
+            lifecycle.resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
             flow.go(draft, draft.state.root.address, node)
         case _:
             assert_never(pause.on_timeout)
@@ -78,7 +78,7 @@ def _pause_is_due(draft: Draft, pause: Pause) -> None:
 def _grace_is_over(draft: Draft, under_way: Ending) -> None:
     """Whatever still runs is left to itself."""
     draft.state.ending = replace(under_way, grace_until=None)
-    ending.stop_running(draft, abandon=True)
+    lifecycle.stop_running(draft, abandon=True)
 
 
 def _withdraw_everything(draft: Draft) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from abeyance.core import approvals, flow, items, patch
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
-from abeyance.core.gathering import gathering
 from abeyance.core.model import Edge, FunctionNode
 from abeyance.core.outcome import Send
 from abeyance.core.state import Approval, Failure, Fan, Item, Member, Visit
@@ -28,7 +27,7 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool
     node = graph.nodes[visit.node]
     fan = Fan(
         outer=visit.members,
-        joins=gathering(graph, node.to if isinstance(node, FunctionNode) else ()),
+        joins=items.gathering(graph, node.to if isinstance(node, FunctionNode) else ()),
         items=[Item(item=each.item) for each in sends],
         approvals=visit.approvals,
     )

@@ -15,12 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import approvals, ending, interrupts, items, recall
+from abeyance.core import approvals, interrupts, items, lifecycle, recall
 from abeyance.core.address import below
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
-from abeyance.core.gathering import gathering
 from abeyance.core.model import END, AskOperator, Edge, GoTo, InterruptNode, TellCaller
 from abeyance.core.outcome import Call
 from abeyance.core.patch import PatchError
@@ -151,7 +150,7 @@ def fail(draft: Draft, visit: Visit, failure: Failure, *, fatal: bool = False) -
     node = graph.nodes[visit.node]
     drop_unit(draft, visit, "the visit failed")
     if visit.is_finally or draft.state.ending is not None:
-        ending.begin(draft, "failed", failure.message, error=failure)
+        lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
         return
     on_error = None if isinstance(node, InterruptNode) else node.on_error
     match on_error:
@@ -180,7 +179,7 @@ def fail_scope(draft: Draft, scope_address: str, failure: Failure, *, fatal: boo
     """A graph cannot go on: the visit that it is walked for fails, or, at the root, the run."""
     scope = draft.state.scopes[scope_address]
     if scope.visit is None:
-        ending.begin(draft, "failed", failure.message, error=failure)
+        lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
         return
     fail(draft, draft.visit(scope.visit), failure, fatal=fatal)
 
@@ -249,7 +248,7 @@ def go_instead(draft: Draft, visit: Visit, target: str) -> None:
     graph = draft.graph(visit.scope)
     while members and target != END:
         fan = draft.state.scopes[visit.scope].fans[members[-1].fan]
-        if not fan.joins or not set(fan.joins).isdisjoint(gathering(graph, (target,))):
+        if not fan.joins or not set(fan.joins).isdisjoint(items.gathering(graph, (target,))):
             break
         draft.item(visit.scope, members[-1]).left = True
         members = members[:-1]

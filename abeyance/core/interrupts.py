@@ -38,7 +38,13 @@ from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Failure, Member, Phase, RunState, Visit
 from abeyance.errors import Code, Refusal
 
-_LONGEST_PROMPT = 10_000
+ERROR: Final = "error"
+"""What the question about a visit that failed is called; its answer is `{action, patch?}`."""
+_NAMES: Final[dict[str, Literal["interrupt_before", "interrupt_after"]]] = {
+    "before": "interrupt_before",
+    "after": "interrupt_after",
+}
+_LONGEST_PROMPT: Final = 10_000
 """In characters: a template may show a field that holds a whole document."""
 
 
@@ -163,7 +169,7 @@ def rebind(visit: Visit, asked: Asked) -> None:
     _bind(visit, asked.key, ledger.content_of(asked.question))
 
 
-def show_edited(draft: Draft, scope: str) -> None:
+def _show_edited(draft: Draft, scope: str) -> None:
     """People have edited the values of a scope: what is asked there about them is asked as they are now.
 
     Code that asks is run again up to its question, as it is after an answer.
@@ -293,12 +299,6 @@ def of_visit(draft: Draft, visit: str) -> list[Interrupt]:
     return [entry for entry in draft.state.ledger.open.values() if entry.visit == visit]
 
 
-_NAMES: Final[dict[str, Literal["interrupt_before", "interrupt_after"]]] = {
-    "before": "interrupt_before",
-    "after": "interrupt_after",
-}
-
-
 def ask_to_look(draft: Draft, visit: Visit) -> None:
     """Show the values before or after a visit's node, as its stage says, and wait."""
     visit.phase, visit.started_at = Phase.WAITING, draft.now
@@ -345,7 +345,7 @@ def take_edits(draft: Draft, interrupt: ledger.Interrupt, answer: Json, by: str)
 def tell_edited(draft: Draft, scope: str, *, besides: str | None = None) -> None:
     """People have edited the values of a scope: what is open or was approved there takes note."""
     approvals.edited(draft, scope)
-    show_edited(draft, scope)
+    _show_edited(draft, scope)
     for entry in list(draft.state.ledger.open.values()):
         if entry.kind == "static" and entry.scope == scope and entry.id != besides:
             ask_anew(draft, entry, _look(draft, draft.state.visits[entry.visit]))
@@ -402,10 +402,6 @@ def _look_schema(graph: GraphSpec) -> Json:
         "else": {"type": "null"},
     }
     return {**schema, "$defs": definitions} if definitions else schema
-
-
-ERROR: Final = "error"
-"""What the question is called; its answer is `{action: retry, skip or fail, patch?}`."""
 
 
 def ask_operator(draft: Draft, visit: Visit, failure: Failure) -> None:

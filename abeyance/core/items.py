@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from abeyance.core import patch
 from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.draft import Draft
+from abeyance.core.model import FunctionNode, GraphSpec
 from abeyance.core.state import Item, Member, RunState, Visit
 
 
@@ -172,3 +173,30 @@ def forget_all_counts(draft: Draft) -> None:
             for index, item in enumerate(fan.items):
                 if item.visit_counts:
                     draft.item(address, Member(fan=key, index=index)).visit_counts = {}
+
+
+def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
+    """The joins that gather a fan-out to these targets, by their keys, in order of declaration.
+
+    They are those that can be reached from the targets, counting a sending node on the way as one more
+    fan-out, and its join as the end of that.
+    """
+    depths = dict.fromkeys(targets, 1)
+    waiting = list(depths)
+    while waiting:
+        name = waiting.pop()
+        node = graph.nodes.get(name)
+        deeper = node.to if isinstance(node, FunctionNode) else ()
+        joined = {edge.target for edge in graph.edges_from(name) if edge.is_join}
+        for target in graph.successors(name):
+            depth = depths[name] + (target in deeper) - (target in joined)
+            # A node that is reached in several ways stands where the shallowest leads: the deeper one
+            # was a goto, or goes round.
+            if 0 < depth < depths.get(target, len(graph.nodes) + 1):
+                depths[target] = depth
+                waiting.append(target)
+    return tuple(
+        edge.key
+        for edge in graph.edges
+        if edge.is_join and any(depths.get(source) == 1 for source in edge.sources)
+    )

@@ -14,11 +14,11 @@ from typing import assert_never
 
 from abeyance.core import (
     approvals,
-    ending,
     fanout,
     flow,
     interrupts,
     items,
+    lifecycle,
     messages,
     patch,
     rules,
@@ -253,7 +253,7 @@ def _drop(draft: Draft, visit: Visit) -> None:
 def _obey(draft: Draft, visit: Visit, decision: Decision) -> None:
     match decision:
         case HaltRun(reason=reason):
-            ending.begin(draft, "halted", reason)
+            lifecycle.begin_ending(draft, "halted", reason)
         case Retry():
             flow.enter(
                 draft,

@@ -9,7 +9,7 @@ history.
 *In this order.* First everything that is due by the event's time happens (`deadlines`), then the
 event itself, then whatever follows until nothing moves: ready visits start (`schedule`), visits that
 are done lead on (`leaving`), a graph with nothing left in it completes or its joins starve (`flow`), an
-ending takes its next step (`closing`).
+ending takes its next step .
 
 *Coming back.* A run is handed over when none of its code runs (`may_rotate`). The one that goes on
 from the snapshot gets `Restored`, which starts what the hand-over held back. Nothing else tells it
@@ -27,30 +27,28 @@ from abeyance.core import (
     asking,
     authority,
     burden,
-    closing,
     deadlines,
     directives,
     edits,
-    ending,
     events,
-    eviction,
     fanout,
     flow,
     interrupts,
     keys,
     leaving,
     ledger,
+    lifecycle,
     messages,
     nesting,
-    pausing,
     schedule,
 )
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.effects import Effect
+from abeyance.core.effects import Effect, Finish
 from abeyance.core.model import END, START, GoTo, GraphSpec, InterruptNode
 from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped
 from abeyance.core.state import (
+    Ending,
     Failure,
     Limits,
     Phase,
@@ -175,13 +173,13 @@ def _apply(draft: Draft, event: events.Event) -> None:
         case events.Responded():
             _responded(draft, event)
         case events.Paused():
-            pausing.paused(draft, event)
+            lifecycle.paused(draft, event)
         case events.Resumed():
-            pausing.resumed(draft, event)
+            lifecycle.resumed(draft, event)
         case events.CancelRequested():
-            ending.cancel_requested(draft, event)
+            lifecycle.cancel_requested(draft, event)
         case events.Evicted():
-            eviction.evict(draft, event)
+            lifecycle.evict(draft, event)
         case events.MessageSent():
             messages.sent(draft, event)
         case events.MessagesTaken():
@@ -250,7 +248,7 @@ def _rotation_due(draft: Draft, rotation: Rotation) -> None:
         return
     draft.state.rotation = rotation
     if rotation == "hard":
-        pausing.stop_for_now(draft, "rotation")
+        lifecycle.stop_for_now(draft, "rotation")
 
 
 def _settle(draft: Draft) -> None:
@@ -263,7 +261,7 @@ def _settle(draft: Draft) -> None:
 def _close(draft: Draft) -> bool:
     state = draft.state
     if state.ending is not None:
-        return closing.proceed(draft, state.ending)
+        return _end(draft, state.ending)
     if fanout.gather(draft):
         return True
     if state.pause is not None:
@@ -274,5 +272,25 @@ def _close(draft: Draft) -> bool:
         return False
     if flow.release_starved(draft, state.root):
         return True
-    ending.begin(draft, "completed", None)
+    lifecycle.begin_ending(draft, "completed", None)
+    return True
+
+
+def _end(draft: Draft, ending: Ending) -> bool:
+    """Take the next step of an ending towards its close. True if there was one.
+
+    First what still runs is waited for, then the `finally` nodes run, one after another in the order of
+    their declaration, and then the run is finished. A finally node that fails is recorded beside the
+    outcome and hides nothing.
+    """
+    if draft.state.finished or draft.state.visits:
+        return False
+    if ending.finally_left:
+        node, *left = ending.finally_left
+        draft.state.ending = replace(ending, finally_left=tuple(left), grace_until=None)
+        flow.enter(draft, draft.state.root.address, node, is_finally=True)
+        return True
+    draft.state.ending = replace(ending, grace_until=None)
+    draft.state.finished = True
+    draft.want(Finish())
     return True

@@ -9,11 +9,12 @@ was never given goes back into the box when it ends. Directives are taken by the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import approvals, authority, items, media
+from abeyance.core import approvals, authority, items
 from abeyance.core.address import Address
 from abeyance.core.canonical import size, why_not_json
 from abeyance.core.draft import Draft
@@ -31,6 +32,8 @@ DIRECTIVES: Final = frozenset(
 """The actions that the run itself carries out. Any other is the author's own."""
 
 _LONGEST_ID: Final = 256
+# Nothing but a host and perhaps a port: whoever reads the url later must not read another host.
+_HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#][!-~]*)?")
 
 
 def refuse(state: RunState, message: Message) -> None:
@@ -311,7 +314,7 @@ def _last_steps(state: RunState) -> Iterator[Step]:
 def _refuse_foreign_media(state: RunState, message: Message) -> None:
     hosts = state.limits.allowed_media_hosts
     for url in (part["url"] for part in message.parts if part.get("url") is not None):
-        if not media.is_allowed(str(url), hosts):
+        if not is_allowed_media(str(url), hosts):
             raise _invalid(
                 message,
                 f"The url {cut(str(url))!r} is not an https address on a host of "
@@ -337,3 +340,9 @@ def _graphs(spec: GraphSpec) -> set[str]:
 
 def _invalid(message: Message, text: str, **details: int) -> Refusal:
     return Refusal(Code.INVALID_MESSAGE, text, message_id=message.message_id, **details)
+
+
+def is_allowed_media(url: str, hosts: Container[str]) -> bool:
+    """Whether a url of media may be handed to a model: https, on one of these hosts, and nothing else."""
+    found = _HTTPS.fullmatch(url)
+    return found is not None and found["host"].lower().removesuffix(":443") in hosts

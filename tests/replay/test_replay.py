@@ -14,9 +14,8 @@ from temporalio import workflow
 from temporalio.client import WorkflowHistory
 
 from abeyance import wire
-from abeyance.core import rotation
 from abeyance.core.state import RunState
-from abeyance.workflows import closing
+from abeyance.workflows import closing, history
 from abeyance.workflows.notice import Notice
 from abeyance.workflows.run import AgentRun
 from tests.replay import store
@@ -275,7 +274,7 @@ async def test_code_that_writes_what_it_did_not_write_is_found(
 async def test_code_that_hands_over_at_another_moment_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rotation, "due", lambda *_, **__: None)
+    monkeypatch.setattr(history, "due", lambda *_, **__: None)
 
     with pytest.raises(workflow.NondeterminismError):
         await replay(store.unpacked(store.paths_for("handed-over-between-nodes", 2)[0]))
