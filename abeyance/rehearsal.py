@@ -1,6 +1,6 @@
 """A run in memory: the effects of the core, carried out by the code of nodes, on a clock that is told.
 
-Nothing in it runs at once with anything else, so what happens, happens in one given. `testing` has what a
+Nothing in it runs at once with anything else, so what happens, happens in one order. `testing` has what a
 test does to such a run.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, assert_never
@@ -108,8 +109,9 @@ class Rehearsal:
 
     async def _perform(self, effect: effects.Effect) -> None:
         match effect:
-            case effects.RunNode(input=given):
-                await self._visit(given)
+            case effects.RunNode(input=visit_input):
+                # Code that changes what it is given must not change the run.
+                await self._visit(deepcopy(visit_input))
             case effects.Publish():
                 self._tell(effect.type, effect.address, effect.actor, effect.data)
             case effects.Yield():
@@ -122,20 +124,20 @@ class Rehearsal:
             case _:
                 assert_never(effect)
 
-    async def _visit(self, given: VisitInput) -> None:
-        if given.kind == "visit":
-            self._tell(visitlog.started(given.address).type, given.address)
-        steps: dict[str, Json] = dict(given.journal or {})
+    async def _visit(self, visit_input: VisitInput) -> None:
+        if visit_input.kind == "visit":
+            self._tell(visitlog.started(visit_input.address).type, visit_input.address)
+        steps: dict[str, Json] = dict(visit_input.journal or {})
 
         async def write(finished: Mapping[str, Json]) -> None:
             steps.update(finished)
 
-        for attempt in range(1, given.retries + 2):
-            book = Notebook(steps, None if given.local else write, lambda: self._now)
+        for attempt in range(1, visit_input.retries + 2):
+            book = Notebook(steps, None if visit_input.local else write, lambda: self._now)
             context = Context(
-                input=given,
+                input=visit_input,
                 notebook=book,
-                mail=_MemoryMail(self, given.address),
+                mail=_MemoryMail(self, visit_input.address),
                 attempt=attempt,
                 logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
                 is_cancelled=lambda: False,
@@ -143,7 +145,7 @@ class Rehearsal:
                 blobs=self._blobs,
             )
             try:
-                graph = graph_for(given, {self._graph.name: self._graph})
+                graph = graph_for(visit_input, {self._graph.name: self._graph})
                 outcome = await run_visit(graph, context)
             except Blocked:
                 raise
@@ -154,14 +156,14 @@ class Rehearsal:
                     journal=steps or None,
                     patch=book.partial,
                 )
-                if attempt <= given.retries:
+                if attempt <= visit_input.retries:
                     self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
                     continue
             break
-        if given.kind == "visit":
-            for told in visitlog.reported(given.address, {"outcome": asdict(outcome)}):
+        if visit_input.kind == "visit":
+            for told in visitlog.reported(visit_input.address, {"outcome": asdict(outcome)}):
                 self._tell(told.type, told.address, data=told.data)
-        self._apply(events.VisitEnded(now=self._now, visit=given.address, outcome=outcome))
+        self._apply(events.VisitEnded(now=self._now, visit=visit_input.address, outcome=outcome))
 
     def _tell_beginning(self) -> None:
         told = {

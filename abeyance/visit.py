@@ -46,16 +46,16 @@ class CodeMissing(Blocked):
         super().__init__(message, code=FailureCode.CODE_MISSING)
 
 
-def graph_for(given: VisitInput, graphs: Mapping[str, Graph]) -> Graph:
+def graph_for(visit_input: VisitInput, graphs: Mapping[str, Graph]) -> Graph:
     """The graph that a visit is of, among those of this process. Raises CodeMissing."""
-    root = given.root
+    root = visit_input.root
     graph = graphs.get(root)
     if graph is None:
         message = (
             f"this worker has no graph {root!r}: deploy one that has it, and the visit goes on"
         )
         raise CodeMissing(message)
-    for node in given.path:
+    for node in visit_input.path:
         inner = graph.subgraphs.get(node)
         if inner is None:
             message = (
@@ -72,14 +72,14 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
 
     Raises CodeMissing, and whatever the author's code raises but `Fatal`.
     """
-    given = context.input
+    visit_input = context.input
     # Looked for first: a node whose routes are missing is not to run again until they are there.
-    deciders = _deciders(graph, given)
-    _demand_clips(given)
+    deciders = _deciders(graph, visit_input)
+    _demand_clips(visit_input)
     try:
-        if given.kind == "routes":
-            routed = await _routed(graph, given.node, deciders, given.values)
-            return Finished(routed=routed, fired=await _fired(given, given.values))
+        if visit_input.kind == "routes":
+            routed = await _routed(graph, visit_input.node, deciders, visit_input.values)
+            return Finished(routed=routed, fired=await _fired(visit_input, visit_input.values))
         outcome = await _asking(graph, context, deciders)
     except ValuesError as error:
         outcome = _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
@@ -88,7 +88,7 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
     except AgentFailed as error:
         outcome = _failed(error.code, str(error))
     except ClipsError as error:
-        message = f"the rules cannot be evaluated after {given.node!r}: {error}"
+        message = f"the rules cannot be evaluated after {visit_input.node!r}: {error}"
         outcome = _failed(FailureCode.NODE_FAILED, message)
     return _with_notes(outcome, context)
 
@@ -112,7 +112,7 @@ def _with_notes(outcome: VisitOutcome, context: Context) -> VisitOutcome:
 
 
 async def _asking(graph: Graph, context: Context, deciders: Deciders) -> VisitOutcome:
-    given = context.input
+    visit_input, node = context.input, context.node
     try:
         return await _run_code(graph, context, deciders)
     except BaseException as error:
@@ -120,38 +120,36 @@ async def _asking(graph: Graph, context: Context, deciders: Deciders) -> VisitOu
         if asked is None:
             raise
         context.notebook.demand_keeping("ask a person")
-        _demand_pinned(graph, given, asked)
+        _demand_pinned(graph, visit_input, asked)
         for what, kept in (("state", asked.saved), ("reason", asked.reason)):
             if (fault := why_not_json(kept)) is not None:
-                message = (
-                    f"the {what} that {given.node!r} gives with its question is not JSON: {fault}"
-                )
+                message = f"the {what} that {node!r} gives with its question is not JSON: {fault}"
                 raise Fatal(message) from error
         shown = [asdict(each.question) for each in asked.asked]
         # Each question is listed with the reason of what it is a part of.
         if (actual := size([shown, asked.saved, [asked.reason] * len(shown)])) > _LARGEST:
             message = (
-                f"{given.node!r} asks {len(asked.asked)} questions that take {actual} bytes with the "
+                f"{node!r} asks {len(asked.asked)} questions that take {actual} bytes with the "
                 f"state that it keeps, and they may take {_LARGEST}: show references to what is large"
             )
             raise Fatal(message) from error
         return asked
 
 
-def _demand_pinned(graph: Graph, given: VisitInput, asked: Interrupted) -> None:
+def _demand_pinned(graph: Graph, visit_input: VisitInput, asked: Interrupted) -> None:
     """Raise Blocked for a capability that today's code declares, and the graph of the run does not.
     What neither declares is the author's fault, which the core finds.
     """
-    today = graph.build()
+    today, node = graph.build(), visit_input.node
     for each in asked.asked:
         capability = each.question.requested_capability
         if (
             capability is not None
-            and not authority.declares(given.asks, capability)
-            and authority.declares(today.asks_of(given.node), capability)
+            and not authority.declares(visit_input.asks, capability)
+            and authority.declares(today.asks_of(node), capability)
         ):
             message = (
-                f"the node {given.node!r} asks for the capability {capability!r}, and the graph that the "
+                f"the node {node!r} asks for the capability {capability!r}, and the graph that the "
                 "run was started with does not know that it may: nobody was asked. Deploy code that asks "
                 "for what the run knows"
             )
@@ -159,35 +157,35 @@ def _demand_pinned(graph: Graph, given: VisitInput, asked: Interrupted) -> None:
 
 
 async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> VisitOutcome:
-    given = context.input
-    code = graph.code.get(given.node)
+    visit_input = context.input
+    code = graph.code.get(visit_input.node)
     if code is None:
         raise CodeMissing(
-            f"the graph {graph.name!r} of this worker has no node {given.node!r}: deploy a worker "
+            f"the graph {graph.name!r} of this worker has no node {visit_input.node!r}: deploy a worker "
             "that has it, and the visit goes on"
         )
-    state = graph.states.read(given.values)
+    state = graph.states.read(visit_input.values)
     named = {INBOX: list(context.inbox)} if code.takes_inbox else {}
     returned = await call(code.function, *(state, context)[: code.takes], **named)
     # Fails closed: code that caught its own question has not heard what a person says to it.
     context.notebook.demand_no_open_question()
-    read = _read(given.node, returned)
+    read = _read(visit_input.node, returned)
     if isinstance(read, Failed):
         return read
     try:
         patch = graph.states.patch(read.patch)
-        after = merged(graph.build(), given.values, patch)
+        after = merged(graph.build(), visit_input.values, patch)
         graph.states.check_merged(after, patch)
     except (ValuesError, PatchError) as error:
         return _failed(FailureCode.INVALID_PATCH, str(error))
     if patch and (actual := size(after)) > _LARGEST:
         return _failed(
             FailureCode.INVALID_PATCH,
-            f"the patch of {given.node!r} makes the values {actual} bytes large, and they may take "
+            f"the patch of {visit_input.node!r} makes the values {actual} bytes large, and they may take "
             f"{_LARGEST}: keep large data elsewhere, and a reference to it in the values",
         )
-    routed = () if read.is_decided else await _routed(graph, given.node, deciders, after)
-    return replace(read, patch=patch, routed=routed, fired=await _fired(given, after))
+    routed = () if read.is_decided else await _routed(graph, visit_input.node, deciders, after)
+    return replace(read, patch=patch, routed=routed, fired=await _fired(visit_input, after))
 
 
 def _read(node: str, returned: Any) -> Finished | Failed:
@@ -236,14 +234,16 @@ def _sent(node: str, sends: Sequence[Send]) -> tuple[outcomes.Send, ...]:
     return tuple(found)
 
 
-def _deciders(graph: Graph, given: VisitInput) -> Deciders:
-    missing = [name for name in given.routes if (given.node, name) not in graph.route_code]
+def _deciders(graph: Graph, visit_input: VisitInput) -> Deciders:
+    missing = [
+        name for name in visit_input.routes if (visit_input.node, name) not in graph.route_code
+    ]
     if missing:
         raise CodeMissing(
             f"the graph {graph.name!r} of this worker has no route {missing[0]!r} from "
-            f"{given.node!r}: deploy a worker that has it, and the visit goes on"
+            f"{visit_input.node!r}: deploy a worker that has it, and the visit goes on"
         )
-    return [(name, graph.route_code[given.node, name]) for name in given.routes]
+    return [(name, graph.route_code[visit_input.node, name]) for name in visit_input.routes]
 
 
 async def _routed(
@@ -268,8 +268,8 @@ async def _routed(
     return tuple(targets)
 
 
-def _demand_clips(given: VisitInput) -> None:
-    rule = next((rule for rule in given.rules if isinstance(rule.condition, Clips)), None)
+def _demand_clips(visit_input: VisitInput) -> None:
+    rule = next((rule for rule in visit_input.rules if isinstance(rule.condition, Clips)), None)
     if rule is not None:
         try:
             library(rule.id)
@@ -278,13 +278,13 @@ def _demand_clips(given: VisitInput) -> None:
             raise CodeMissing(message) from error
 
 
-async def _fired(given: VisitInput, values: Mapping[str, Json]) -> tuple[str, ...]:
+async def _fired(visit_input: VisitInput, values: Mapping[str, Json]) -> tuple[str, ...]:
     """The rules with CLIPS text that fire on the values, as they fired."""
-    if not given.rules:
+    if not visit_input.rules:
         return ()
-    rules = firing.taking_part(given.rules, values)
-    fired = await call(partial(firing.evaluate, rules, node=given.node, values=values))
-    texts = {rule.id for rule in given.rules if isinstance(rule.condition, Clips)}
+    rules = firing.taking_part(visit_input.rules, values)
+    fired = await call(partial(firing.evaluate, rules, node=visit_input.node, values=values))
+    texts = {rule.id for rule in visit_input.rules if isinstance(rule.condition, Clips)}
     return tuple(id_ for id_ in fired if id_ in texts)
 
 

@@ -345,11 +345,11 @@ class AgentRun:
 
     def _perform(self, effect: effects.Effect, now: datetime) -> None:
         match effect:
-            case effects.RunNode(input=given):
+            case effects.RunNode(input=visit_input):
                 handle = visits.start(effect)
-                if given.kind == "visit":
-                    self._running[given.address] = handle
-                self._spawn(self._follow(given, handle, now))
+                if visit_input.kind == "visit":
+                    self._running[visit_input.address] = handle
+                self._spawn(self._follow(visit_input, handle, now))
             case effects.StopNode():
                 if (running := self._running.get(effect.visit)) is not None:
                     running.cancel()
@@ -375,15 +375,15 @@ class AgentRun:
             self._crash = error
 
     async def _follow(
-        self, given: effects.VisitInput, handle: visits.VisitHandle, ordered: datetime
+        self, visit_input: effects.VisitInput, handle: visits.VisitHandle, ordered: datetime
     ) -> None:
-        report = await visits.report_of(handle, given, self._orders)
-        visit = given.address
+        report = await visits.report_of(handle, visit_input, self._orders)
+        visit = visit_input.address
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = visits.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
         ended = events.VisitEnded(now=now, visit=visit, outcome=report.outcome)
-        self._feed(ended, is_local=given.local)
+        self._feed(ended, is_local=visit_input.local)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)

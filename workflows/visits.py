@@ -45,48 +45,51 @@ _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 
 def start(effect: effects.RunNode) -> VisitHandle:
     """Start a visit's code in an activity, or in a local one if its node says so."""
-    given = replace(effect.input, execution=workflow.info().first_execution_run_id)
-    name = Address.parse(given.address).label
-    timeout = None if given.timeout is None else timedelta(seconds=given.timeout)
-    if given.local:
+    visit_input = replace(effect.input, execution=workflow.info().first_execution_run_id)
+    name = Address.parse(visit_input.address).label
+    timeout = None if visit_input.timeout is None else timedelta(seconds=visit_input.timeout)
+    if visit_input.local:
         return workflow.start_local_activity(
-            name if given.kind == "visit" else f"{given.graph}.{given.node}.route",
-            given,
+            name
+            if visit_input.kind == "visit"
+            else f"{visit_input.graph}.{visit_input.node}.route",
+            visit_input,
             result_type=wire.VisitReport,
             start_to_close_timeout=_LOCAL_TIMEOUT if timeout is None else timeout + _SLACK,
             retry_policy=_RETRIES,
-            summary=given.address,
+            summary=visit_input.address,
         )
     return workflow.start_activity(
         name,
-        given,
+        visit_input,
         result_type=wire.VisitReport,
         # A finally node may not hold up the end, however often it is tried.
-        schedule_to_close_timeout=timeout if given.outcome is not None else None,
+        schedule_to_close_timeout=timeout if visit_input.outcome is not None else None,
         start_to_close_timeout=_UNBOUNDED if timeout is None else timeout + _SLACK,
         heartbeat_timeout=timedelta(seconds=effect.heartbeat),
         retry_policy=_RETRIES,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=given.address,
+        summary=visit_input.address,
     )
 
 
-async def report_of(handle: VisitHandle, given: VisitInput, taken: Orders) -> wire.VisitReport:
+async def report_of(
+    handle: VisitHandle, visit_input: VisitInput, taken: Orders
+) -> wire.VisitReport:
     """How a visit ended, once it has."""
     try:
-        return taken.own(given.address, await handle)
+        return taken.own(visit_input.address, await handle)
     except (ActivityError, asyncio.CancelledError) as error:
         if is_cancelled_exception(error):
             # Code that is stopped while it runs returns that itself.
             return wire.VisitReport(outcome=Stopped(begun=False))
         cause = error.__cause__ or error
-        if (journal := _left_when_stopped(error, given)) is not None:
+        if (journal := _left_when_stopped(error, visit_input)) is not None:
             return wire.VisitReport(outcome=Stopped(journal=journal.steps or None))
         message = f"{type(cause).__name__}: {cause}"
-        if _is_out_of_time(cause) and given.timeout is not None:
-            message = (
-                f"the node {given.node!r} did not end within its timeout of {given.timeout:g} s"
-            )
+        if _is_out_of_time(cause) and visit_input.timeout is not None:
+            node, timeout = visit_input.node, visit_input.timeout
+            message = f"the node {node!r} did not end within its timeout of {timeout:g} s"
         failed = Failed(code=FailureCode.NODE_FAILED, message=message)
         return wire.VisitReport(outcome=failed)
 
@@ -110,7 +113,7 @@ def ended_at(
     return max(latest, ordered + timedelta(seconds=report.took))
 
 
-def _left_when_stopped(error: BaseException, given: VisitInput) -> wire.Journal | None:
+def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> wire.Journal | None:
     """What an attempt had done that ended in the moment in which the run asked it to stop.
 
     Temporal does not try again what is to stop. So another attempt would have followed, and does when the
@@ -118,12 +121,12 @@ def _left_when_stopped(error: BaseException, given: VisitInput) -> wire.Journal 
     """
     if not isinstance(error, ActivityError) or error.retry_state is not RetryState.CANCEL_REQUESTED:
         return None
-    whose = wire.Journal.owner(workflow.info().first_execution_run_id, given.address)
+    whose = wire.Journal.owner(workflow.info().first_execution_run_id, visit_input.address)
     match error.__cause__:
         case ApplicationError(details=[written, *_]):
             journal = wire.Journal.model_validate(written)
             return journal if journal.is_of(whose) else wire.Journal()
-        case TimeoutError(type=TimeoutType.HEARTBEAT) as lost if given.retries > 0:
+        case TimeoutError(type=TimeoutType.HEARTBEAT) as lost if visit_input.retries > 0:
             # Its worker died.
             found = map(wire.Journal.model_validate, lost.last_heartbeat_details)
             own = (each for each in found if each.is_of(whose))

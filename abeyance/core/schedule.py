@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from abeyance.core import (
     approvals,
@@ -180,10 +180,8 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
     item = None
     if visit.members:
         item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
-    given = _input(
-        draft,
-        visit,
-        answers=burden.answers_of(draft.state, visit),
+    visit_input = replace(
+        _input(draft, visit, burden.answers_of(draft.state, visit)),
         own=visit.answers,
         bound=_bound(visit),
         asks=node.asks,
@@ -201,11 +199,11 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
         outcome=None if draft.state.ending is None else draft.state.ending.outcome,
         call=visit.call,
     )
-    draft.want(RunNode(input=given, heartbeat=node.heartbeat))
+    draft.want(RunNode(input=visit_input, heartbeat=node.heartbeat))
     return True
 
 
-def _input(draft: Draft, visit: Visit, **about: Any) -> VisitInput:
+def _input(draft: Draft, visit: Visit, answers: Mapping[str, Json]) -> VisitInput:
     state, graph = draft.state, draft.graph(visit.scope)
     return VisitInput(
         run_id=state.run_id,
@@ -215,11 +213,11 @@ def _input(draft: Draft, visit: Visit, **about: Any) -> VisitInput:
         node=visit.node,
         address=visit.address,
         values=items.values_of(state, visit),
+        answers=answers,
         # The run's own graph says which routes there are; today's code may have others.
         routes=tuple(route.name for route in graph.routes_from(visit.node)),
         # All rules, because what one asserts another may look at; none where no CLIPS is needed.
         rules=graph.rules_on(visit.node) if graph.has_clips_on(visit.node) else (),
-        **about,
     )
 
 
@@ -276,9 +274,9 @@ def _decide(draft: Draft, visit: Visit) -> None:
     """Ask the code of routes and rules where a visit leads that ran none itself."""
     visit.phase = Phase.RUNNING
     visit.starts += 1
-    answers = items.answers_of(draft.state, visit)
-    given = _input(draft, visit, kind="routes", answers=answers, retries=_ROUTE_RETRIES, local=True)
-    draft.want(RunNode(input=given))
+    visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
+    visit_input = replace(visit_input, kind="routes", retries=_ROUTE_RETRIES, local=True)
+    draft.want(RunNode(input=visit_input))
 
 
 def _has_room_to_decide(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> bool:

@@ -91,6 +91,11 @@ class Context:
         return self.input.run_id
 
     @property
+    def execution(self) -> str:
+        """What tells this run from an earlier one that had the same id."""
+        return self.input.execution
+
+    @property
     def graph(self) -> str:
         """The name of the graph that the node is of."""
         return self.input.graph
@@ -188,7 +193,7 @@ class Context:
         every other visit. Hand it to a service that must not do a thing twice.
         """
         return hashlib.sha256(
-            f"{self.run_id}|{self.input.execution}|{self.address}".encode()
+            f"{self.run_id}|{self.execution}|{self.address}".encode()
         ).hexdigest()[:32]
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
