@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from core_drive import SNAPSHOT, Drive, chain, gate, restored
+from core_drive import Drive, chain, gate, restored
 
 from abeyance.core import events, keys
 from abeyance.core.model import GoTo, Halt
+from abeyance.core.policy import TEMPORAL, Principal
 
 PAUSE: dict[str, Any] = {
     "capabilities": ("runs:control",),
@@ -109,30 +110,18 @@ def test_keys_are_known_after_a_hand_over() -> None:
     assert run.status == "awaiting-input"
 
 
-def test_a_snapshot_from_before_there_were_keys_is_read() -> None:
+def test_the_last_thousand_keys_are_remembered() -> None:
     run = waiting()
-    written = json.loads(SNAPSHOT.dump_json(run.state))
-    del written["controls"]
-    run.state = SNAPSHOT.validate_python(written)
-    run.feed(events.Paused, **PAUSE)
-
-    assert (run.status, len(run.state.controls)) == ("paused", 1)
-
-
-def test_the_last_hundred_keys_are_remembered() -> None:
-    run = waiting()
-    for number in range(101):
+    for number in range(1001):
         run.feed(events.Resumed, actor="ada", key=f"k{number}")
-    last = events.Resumed(now=run.now, actor="ada", key="k100")
+    last = events.Resumed(now=run.now, actor="ada", key="k1000")
     second = events.Resumed(now=run.now, actor="ada", key="k1")
     first = events.Resumed(now=run.now, actor="ada", key="k0")
 
-    assert len(run.state.controls) == 100
-    assert [keys.is_repeat(run.state.controls, event) for event in (last, second, first)] == [
-        True,
-        True,
-        False,
-    ]
+    assert len(run.state.keys) == 1000
+    assert keys.earlier(run.state.keys, last)
+    assert keys.earlier(run.state.keys, second)
+    assert keys.earlier(run.state.keys, first) is None
 
 
 def test_a_run_that_is_over_takes_no_key_and_is_not_disturbed() -> None:
@@ -140,4 +129,56 @@ def test_a_run_that_is_over_takes_no_key_and_is_not_disturbed() -> None:
     run.finish("work")
     run.feed(events.CancelRequested, actor="ada", key="k1")
 
-    assert (run.status, run.state.controls) == ("completed", {})
+    assert (run.status, run.state.keys) == ("completed", {})
+
+
+def test_an_answer_under_a_key_comes_again_also_without_its_id() -> None:
+    run = waiting()
+    id_ = run.open("ask").id
+    answer: dict[str, Any] = {
+        "principal": Principal(subject="ada"),
+        "answers": {id_: 5},
+        "schema_faults": {},
+        "key": "k1",
+    }
+    run.feed(events.Responded, **answer)
+    before = run.state
+    run.feed(events.Responded, **answer)
+    called = keys.earlier(run.state.keys, events.Responded(now=run.now, **answer))
+    refusal = run.refused(events.Responded, **{**answer, "answers": {id_: 6}})
+
+    assert run.state is before
+    assert called is not None
+    (receipt,) = keys.receipts_again(called)
+    assert (receipt.interrupt_id, receipt.answered_by, receipt.replayed) == (id_, "ada", True)
+    assert keys.addressee(run.state.keys, "k1") == id_
+    assert keys.addressee(run.state.keys, "k2") is None
+    assert refusal.code == "idempotency_conflict"
+
+
+def test_a_deadline_that_is_moved_by_so_long_is_the_same_call_at_another_time() -> None:
+    run = waiting()
+    about: dict[str, Any] = {
+        "principal": TEMPORAL,
+        "interrupt_id": run.open("ask").id,
+        "moves": True,
+        "timeout": 60.0,
+        "key": "k1",
+    }
+    run.feed(events.DeadlineEdited, **about, deadline=run.now + timedelta(seconds=60))
+    moved = run.open("ask").deadline
+    run.wait(5)
+    run.feed(events.DeadlineEdited, **about, deadline=run.now + timedelta(seconds=60))
+
+    assert run.open("ask").deadline == moved
+
+
+def test_the_receipt_of_a_cleared_queue_is_how_many_there_were() -> None:
+    run = waiting()
+    run.feed(events.MessagesCleared, actor="ada", key="k1")
+    called = keys.earlier(
+        run.state.keys, events.MessagesCleared(now=run.now, actor="ada", key="k1")
+    )
+
+    assert called is not None
+    assert called.receipt == 0

@@ -20,7 +20,7 @@ from intruder import Intruder
 from pydantic import BaseModel
 from stack import served
 from stored import LARGE, connected
-from temporal_site import ANYBODY, Site, eventually, real_server
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowFailureError
@@ -39,8 +39,6 @@ from abeyance.storage.converter import of_run
 from abeyance.storage.encryption import EncryptedBlobs
 from abeyance.temporal.rounds import schedule_id, schedule_janitor
 from abeyance.workflows.run import AgentRun
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FORGED = {"subject": "ceo", "capabilities": ["*"]}
 
@@ -76,18 +74,12 @@ def a_key(name: str = "k1") -> str:
     return f"{name}:{base64.b64encode(os.urandom(32)).decode()}"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def temporal() -> AsyncIterator[TemporalClient]:
-    async with real_server() as client:
-        yield client
-
-
 @pytest.fixture
 def sealed() -> Settings:
     return Settings(encryption_keys=a_key(), encryption_required=True)
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture
 async def site(temporal: TemporalClient, sealed: Settings) -> AsyncIterator[Site]:
     site = Site(connected(temporal, sealed), paying())
     async with site.worker():
@@ -297,7 +289,8 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
     run_id, _ = await asking(site)
     order = wire.Respond(response="yes", principal=ANYBODY)
     line = site.client._line
-    late = await line._stamped(run_id, "respond", await site.client._bound(run_id, order))
+    bound = await site.client._bound(run_id, order)
+    late = line._stamped("respond", bound, await line.admit(run_id))
     (held_back,) = await of_run(site.temporal.data_converter, run_id).encode([late])
     await site.client.respond(run_id, response="no", principal=ANYBODY)
     await question(site, run_id, "confirm")
@@ -311,7 +304,7 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
 async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
     site: Site, intruder: Intruder
 ) -> None:
-    run_id, _ = await asking(site, limits=Limits(continue_as_new_after=12))
+    run_id, _ = await asking(site, limits=Limits(continue_as_new_after=16))
     await site.client.pause(run_id, wire.Pause(actor="ada"))
     await site.client.resume(run_id, wire.Resume(actor="ada"))
     (resume,) = await intruder.signals(run_id, "resume")
@@ -319,6 +312,7 @@ async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
     for _ in range(6):
         await site.client.pause(run_id, wire.Pause(actor="ada"))
         await site.client.resume(run_id, wire.Resume(actor="ada"))
+        await site.client.view(run_id)
     await site.client.pause(run_id, wire.Pause(actor="ada", reason="the bank is closed"))
     assert (await intruder.events(run_id))[0] != first, "it was handed over"
 

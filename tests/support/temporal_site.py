@@ -21,6 +21,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from abeyance import Graph, Principal, wire
 from abeyance.client import Client
 from abeyance.core.state import Limits
+from abeyance.histories.feed import Feed
 from abeyance.runid import conversation_workflow_id
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
@@ -37,6 +38,8 @@ UP_WITHIN = timedelta(seconds=60)
 
 _DYNAMIC = (
     "history.transferProcessorMaxPollRPS=5000",
+    # A history is deleted only after this: half a minute, unless set otherwise.
+    'history.transferProcessorUpdateAckInterval="100ms"',
     "frontend.WorkflowTimeSkippingEnabled=true",
     "frontend.WorkflowPauseEnabled=true",
     "system.forceSearchAttributesCacheRefreshOnRead=false",
@@ -106,11 +109,15 @@ class Site:
         )
 
     @asynccontextmanager
-    async def worker(self, *graphs: Graph) -> AsyncIterator[None]:
+    async def worker(self, *graphs: Graph, strict_sandbox: bool = False) -> AsyncIterator[None]:
         """A worker for the site's graphs, or for others in their place."""
         served = {graph.name: graph for graph in graphs} or self.graphs
         async with make_worker(
-            self.temporal, served, self.settings, blobs=self.blobs, strict_sandbox=True
+            self.temporal,
+            served,
+            self.settings,
+            blobs=self.blobs,
+            strict_sandbox=strict_sandbox,
         ):
             yield
 
@@ -134,6 +141,11 @@ class Site:
         view = await self.client.wait(run_id, timeout=seconds)
         assert view.ended_at is not None, f"the run is {view.status}: {view}"
         return view
+
+    async def events(self, run_id: str, type_: str) -> list[dict[str, Any]]:
+        """What the run's events of a type say, as far as it has written them down."""
+        page, _ = await Feed(self.temporal, self.settings.task_queue).page(run_id, None, 1_000)
+        return [event.data for event in page if event.type == type_]
 
     async def history(self, run_id: str) -> WorkflowHistory:
         """The run's newest history."""
