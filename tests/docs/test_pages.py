@@ -1,4 +1,4 @@
-"""What docs/interrupts.md, control.md, agents.md and coming-from.md show is what happens."""
+"""What docs/how-to/interrupts.md, control.md, agents.md and coming-from.md show is what happens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ from abeyance.api.problems import PROBLEMS
 from abeyance.mcp.server import close_servers
 from abeyance.settings import Settings
 
-PAGES = ["interrupts.md", "control.md", "agents.md", "coming-from.md"]
+PAGES = [
+    "how-to/interrupts.md",
+    "how-to/control.md",
+    "how-to/agents.md",
+    "how-to/coming-from.md",
+]
 FIRST = {page: blocks(page, "python")[0] for page in PAGES if blocks(page, "python")}
 EXAMPLES = [block for page in PAGES for block in blocks(page, "python")[1:]]
 REQUESTS = [block for page in PAGES for block in blocks(page, "http")]
@@ -64,7 +69,7 @@ async def test_an_example_does_what_it_asserts(
 def ours(page: str) -> str:
     """What a page says of this project: of the tables that compare, not the first column."""
     text = prose(page)
-    return text if page != "coming-from.md" else re.sub(r"(?m)^\| .*? \| ", "| ", text)
+    return text if page != "how-to/coming-from.md" else re.sub(r"(?m)^\| .*? \| ", "| ", text)
 
 
 @pytest.fixture(scope="module")

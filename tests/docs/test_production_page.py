@@ -1,4 +1,4 @@
-"""What docs/production.md tells an operator to do works, and it names every setting."""
+"""What docs/how-to/production.md tells an operator to do works, and settings.md has every setting."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from pages import read
 from starlette.requests import Request
 
 from abeyance.api.auth import Tokens
 from abeyance.settings import Settings
 
-_PAGE = (Path(__file__).parents[2] / "docs" / "production.md").read_text(encoding="utf-8")
+_PAGE = read("how-to/production.md")
+_SETTINGS = read("reference/settings.md")
 _ROW = re.compile(r"^\| `ABEYANCE_([A-Z_]+)` \| (?:`([^`]+)`)? ?\| ", re.MULTILINE)
 
 
@@ -30,7 +32,7 @@ def as_written(default: Any) -> str:
 
 
 def test_every_setting_is_listed_with_its_default() -> None:
-    listed = {name.lower(): default for name, default in _ROW.findall(_PAGE)}
+    listed = {name.lower(): default for name, default in _ROW.findall(_SETTINGS)}
 
     assert listed == {
         name: as_written(field.default) for name, field in Settings.model_fields.items()

@@ -1,7 +1,11 @@
-"""The pages of docs/ as tests read them: blocks of code with their headings, calls, commands, anchors."""
+"""The pages of docs/ as tests read them: blocks of code with their headings, calls, commands, anchors.
+
+A page is named by its path under docs/, as in `how-to/agents.md`.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,18 +13,19 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
 
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A block of a page: under which heading it stands, at which line, in which language."""
+    """A block of a page: its heading, its line, its language, and what is written beside that."""
 
     page: str
     heading: str
     line: int
     language: str
+    options: str
     text: str
 
     def __str__(self) -> str:
@@ -48,7 +53,8 @@ def blocks(page: str, language: str) -> list[Block]:
             heading=[name for start, name in headings if start < found.start()][-1],
             line=text.count("\n", 0, found.start()) + 1,
             language=language,
-            text=found[2],
+            options=found[2].strip(),
+            text=found[3],
         )
         for found in _BLOCK.finditer(text)
         if found[1] == language
@@ -66,4 +72,7 @@ def anchors(page: str) -> set[str]:
 def links(page: str) -> Iterator[tuple[str, str]]:
     """Where a page's links into headings lead: a page, and an anchor of it."""
     for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", read(page)):
-        yield target or page, anchor
+        yield (
+            posixpath.normpath(posixpath.join(posixpath.dirname(page), target)) if target else page,
+            anchor,
+        )
