@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
 import shlex
@@ -16,7 +14,7 @@ from urllib.parse import parse_qs
 import jsonschema_rs
 import pytest
 import typer
-from pages import DOCS, Block, anchors, blocks, links, prose
+from pages import DOCS, Block, anchors, blocks, links, perform, prose
 
 import abeyance
 from abeyance import cli, testing
@@ -38,16 +36,6 @@ REQUESTS = [block for page in PAGES for block in blocks(page, "http")]
 COMMANDS = [
     line for page in PAGES for block in blocks(page, "console") for line in block.text.splitlines()
 ]
-
-
-async def perform(block: Block, names: dict[str, Any]) -> None:
-    """Run a block as `python -m asyncio` would."""
-    source = "\n" * block.line + block.text
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    code = compile(source, block.page, "exec", flags=flags, dont_inherit=True)
-    result = eval(code, names)  # noqa: S307 the documentation's code is run
-    if inspect.iscoroutine(result):
-        await result
 
 
 @pytest.mark.parametrize("block", EXAMPLES, ids=str)

@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pages import read
 from starlette.requests import Request
 
 from abeyance.api.auth import Tokens
 from abeyance.settings import Settings
 
-_PAGE = read("how-to/production.md")
 _SETTINGS = read("reference/settings.md")
 _ROW = re.compile(r"^\| `ABEYANCE_([A-Z_]+)` \| (?:`([^`]+)`)? ?\| ", re.MULTILINE)
 
@@ -39,8 +39,10 @@ def test_every_setting_is_listed_with_its_default() -> None:
     }
 
 
-def made_as_told(folder: Path) -> str:
-    (recipe,) = re.findall(r"^ *```sh\n(.*?)^ *```", _PAGE, re.DOTALL | re.MULTILINE)
+def made_as_told(page: str, folder: Path) -> str:
+    (recipe,) = re.findall(
+        r"^ *```sh\n([^`]*?openssl.*?)^ *```", read(page), re.DOTALL | re.MULTILINE
+    )
     return subprocess.run(
         ["sh", "-euc", f'{recipe}\nprintf %s "$token"'],
         cwd=folder,
@@ -51,11 +53,18 @@ def made_as_told(folder: Path) -> str:
     ).stdout
 
 
+@pytest.mark.parametrize(
+    ("page", "capabilities"),
+    [
+        ("how-to/production.md", ("runs:read", "runs:respond")),
+        ("tutorial/deploy.md", ("runs:read", "runs:respond", "refunds:approve")),
+    ],
+)
 async def test_a_token_that_is_made_as_told_is_accepted_and_may_do_what_it_says(
-    tmp_path: Path,
+    page: str, capabilities: tuple[str, ...], tmp_path: Path
 ) -> None:
-    headers = [(b"authorization", f"Bearer {made_as_told(tmp_path)}".encode())]
+    headers = [(b"authorization", f"Bearer {made_as_told(page, tmp_path)}".encode())]
     request = Request({"type": "http", "headers": headers})
     principal = (await Tokens.read(tmp_path / "tokens.json").admitted(request)).principal
 
-    assert (principal.subject, principal.capabilities) == ("ada", ("runs:read", "runs:respond"))
+    assert (principal.subject, principal.capabilities) == ("ada", capabilities)

@@ -1,4 +1,4 @@
-"""The site: every page has its place, the HTTP reference is that of the code, nothing comes from elsewhere."""
+"""The site: every page has its place, the HTTP reference is the API's, nothing is loaded from afar."""
 
 from __future__ import annotations
 
@@ -80,14 +80,12 @@ def test_the_http_reference_has_every_call_with_its_refusals_and_every_shape(
 
 
 def test_a_link_to_a_file_of_the_repository_leads_to_its_page(hooks: ModuleType) -> None:
-    text = "[a](../../api/auth.py) [b](agents.md#tools) [c](https://example.com/x.md) [d](#e)"
+    others = "[b](agents.md#tools) [c](https://example.com/x.md) [d](#e)"
 
-    assert hooks.rewritten(text, "how-to/control.md") == (
-        "[a](../repository/api/auth.py.md) [b](agents.md#tools) [c](https://example.com/x.md) [d](#e)"
-    )
-    assert hooks.rewritten(
-        "[a](../../docs/how-to/agents.md)", "repository/examples/agents/README.md"
-    ) == ("[a](../../../how-to/agents.md)")
+    of_page = hooks.rewritten(f"[a](../../api/auth.py) {others}", "how-to/control.md")
+    of_file = hooks.rewritten("[a](../docs/how-to/agents.md#e)", "repository/examples/README.md")
+    assert of_page == f"[a](../repository/api/auth.py.md) {others}"
+    assert of_file == "[a](../../how-to/agents.md#e)"
 
 
 def test_no_page_has_a_diagram_that_the_theme_would_fetch_a_script_for() -> None:

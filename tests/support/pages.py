@@ -5,11 +5,14 @@ A page is named by its path under docs/, as in `how-to/agents.md`.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -76,3 +79,13 @@ def links(page: str) -> Iterator[tuple[str, str]]:
             posixpath.normpath(posixpath.join(posixpath.dirname(page), target)) if target else page,
             anchor,
         )
+
+
+async def perform(block: Block, names: dict[str, Any]) -> None:
+    """Run a block as `python -m asyncio` would."""
+    source = "\n" * block.line + block.text
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code = compile(source, block.page, "exec", flags=flags, dont_inherit=True)
+    result = eval(code, names)  # noqa: S307 the documentation's code is run
+    if inspect.iscoroutine(result):
+        await result
