@@ -25,6 +25,7 @@ from abeyance.mcp.server import close_servers
 from abeyance.settings import Settings
 
 PAGES = [
+    "how-to/writing-graphs.md",
     "how-to/interrupts.md",
     "how-to/control.md",
     "how-to/agents.md",
