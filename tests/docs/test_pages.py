@@ -9,12 +9,11 @@ import sys
 import types
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qs
 
 import jsonschema_rs
 import pytest
 import typer
-from pages import DOCS, Block, anchors, blocks, links, perform, prose
+from pages import Block, blocks, call_of, perform, prose
 
 import abeyance
 from abeyance import cli, testing
@@ -64,19 +63,6 @@ def ours(page: str) -> str:
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     return create_app(Settings(), {}).openapi()
-
-
-def call_of(document: dict[str, Any], line: str) -> dict[str, Any]:
-    """What the OpenAPI document says of a call such as `GET /runs/refund-A-7`."""
-    method, target = line.split()
-    path, _, query = target.partition("?")
-    for template, calls in document["paths"].items():
-        if re.fullmatch(re.sub(r"\{\w+\}", r"[^/]+", template), path) and method.lower() in calls:
-            found: dict[str, Any] = calls[method.lower()]
-            known = {parameter["name"] for parameter in found.get("parameters", ())}
-            assert {*parse_qs(query)} <= known, f"{line} takes {known}"
-            return found
-    pytest.fail(f"the API has no {line}")
 
 
 def fields(document: dict[str, Any], call: dict[str, Any]) -> set[str]:
@@ -138,10 +124,3 @@ def test_a_name_that_is_mentioned_exists(page: str) -> None:
     for owner, known in owners.items():
         for name in re.findall(rf"`(?:await )?{re.escape(owner)}\.(\w+)", ours(page)):
             assert name in known, f"{owner}.{name}"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_link_into_a_page_leads_to_a_heading(page: str) -> None:
-    for target, anchor in links(page):
-        assert (DOCS / target).exists(), target
-        assert anchor in anchors(target), f"{target}#{anchor}"

@@ -1,4 +1,4 @@
-"""The pages of docs/ as tests read them: blocks of code with their headings, calls, commands, anchors.
+"""The pages of docs/ as tests read them: blocks of code with their headings, and calls of the API.
 
 A page is named by its path under docs/, as in `how-to/agents.md`.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ast
 import inspect
-import posixpath
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -64,21 +65,17 @@ def blocks(page: str, language: str) -> list[Block]:
     ]
 
 
-def anchors(page: str) -> set[str]:
-    """What a link into a page may name, as it is made from the headings."""
-    return {
-        re.sub(r"[^\w\- ]", "", found[1].lower()).replace(" ", "-")
-        for found in _HEADING.finditer(prose(page))
-    }
-
-
-def links(page: str) -> Iterator[tuple[str, str]]:
-    """Where a page's links into headings lead: a page, and an anchor of it."""
-    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", read(page)):
-        yield (
-            posixpath.normpath(posixpath.join(posixpath.dirname(page), target)) if target else page,
-            anchor,
-        )
+def call_of(document: dict[str, Any], line: str) -> dict[str, Any]:
+    """What the OpenAPI document says of a call such as `GET /runs/refund-A-7`."""
+    method, target = line.split()
+    path, _, query = target.partition("?")
+    for template, calls in document["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", r"[^/]+", template), path) and method.lower() in calls:
+            found: dict[str, Any] = calls[method.lower()]
+            known = {parameter["name"] for parameter in found.get("parameters", ())}
+            assert {*parse_qs(query)} <= known, f"{line} takes {known}"
+            return found
+    pytest.fail(f"the API has no {line}")
 
 
 async def perform(block: Block, names: dict[str, Any]) -> None:
