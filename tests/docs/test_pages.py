@@ -30,8 +30,10 @@ PAGES = [
     "how-to/agents.md",
     "how-to/coming-from.md",
 ]
-FIRST = {page: blocks(page, "python")[0] for page in PAGES if blocks(page, "python")}
-EXAMPLES = [block for page in PAGES for block in blocks(page, "python")[1:]]
+BLOCKS = {page: [each for each in blocks(page, "python") if not each.options] for page in PAGES}
+FIRST = {page: each[0] for page, each in BLOCKS.items() if each}
+EXAMPLES = [block for each in BLOCKS.values() for block in each[1:]]
+FILES = [block for page in PAGES for block in blocks(page, "python") if block.options]
 REQUESTS = [block for page in PAGES for block in blocks(page, "http")]
 COMMANDS = [
     line for page in PAGES for block in blocks(page, "console") for line in block.text.splitlines()
@@ -52,6 +54,28 @@ async def test_an_example_does_what_it_asserts(
     finally:
         # A server that an example has started ends with it.
         await close_servers()
+
+
+@pytest.mark.parametrize("block", FILES, ids=str)
+async def test_a_file_is_a_graph_that_asks_when_it_is_started_as_the_page_says(
+    block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("served")
+    monkeypatch.setitem(sys.modules, "served", module)
+    # The model that calls every tool once, and asks nobody on the network.
+    text = block.text.replace('"openai:gpt-5"', '"test"').replace("> 1000", ">= 0")
+    exec(compile(text, block.page, "exec", dont_inherit=True), module.__dict__)
+    graph = module.__dict__["graph"]
+    (started,) = [
+        shlex.split(line)
+        for each in blocks(block.page, "console")
+        for line in each.text.splitlines()
+        if line.startswith(f"abeyance run {graph.name} ")
+    ]
+    trial = testing.InMemoryRun(graph, json.loads(started[started.index("--input") + 1]))
+    await trial.start()
+
+    assert trial.status == "awaiting-input"
 
 
 def ours(page: str) -> str:
