@@ -15,6 +15,7 @@ import pytest
 import yaml
 from pages import DOCS, read
 
+import abeyance
 from abeyance.api.app import create_app
 from abeyance.settings import Settings
 
@@ -77,6 +78,12 @@ def test_the_http_reference_has_every_call_with_its_refusals_and_every_shape(
                 assert f"`{parameter['name']}`" in part
     for name in document["components"]["schemas"]:
         assert f"\n### {name}\n" in page
+
+
+def test_the_python_reference_has_every_public_name_once() -> None:
+    named = re.findall(r"^::: abeyance\.(\w+)$", read("reference/python.md"), re.MULTILINE)
+
+    assert sorted(named) == sorted(abeyance.__all__)
 
 
 def test_a_link_to_a_file_of_the_repository_leads_to_its_page(hooks: ModuleType) -> None:
