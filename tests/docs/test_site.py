@@ -34,6 +34,8 @@ def pages_of(nav: Any) -> Iterator[str]:
         case dict():
             for each in nav.values():
                 yield from pages_of(each)
+        case _:
+            pytest.fail(f"no page and no part: {nav}")
 
 
 @pytest.fixture(scope="module")

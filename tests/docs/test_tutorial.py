@@ -61,5 +61,5 @@ async def test_a_page_does_what_it_says_from_top_to_bottom(
     if [*tmp_path.glob("test_*.py")]:
         python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto")
     # Another page has a file of the same name.
-    for file in tmp_path.glob("*.py"):
-        sys.modules.pop(file.stem, None)
+    for written_file in tmp_path.glob("*.py"):
+        sys.modules.pop(written_file.stem, None)
