@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test docs bench browser chaos lock clean
+.PHONY: help venv demo dev check test bench browser chaos lock clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,7 @@ browser: venv  ## only the tests that need Chromium and its driver
 chaos: venv  ## only the tests that kill processes
 	$(BIN)/pytest -m chaos
 
+.PHONY: docs
 docs: venv  ## build the documentation as a site, into out/site
 	$(PIP) -e ".[agents,dev,docs,test]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
