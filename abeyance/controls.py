@@ -5,12 +5,12 @@ What a caller may say is a body; what the run gets also tells by whom it was sai
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
 from abeyance.duration import OptionalSeconds
-from abeyance.shapes import Moment, Request
+from abeyance.shapes import Keyed, Moment, Request
 
 
 class ControlBody(Request):
@@ -34,19 +34,10 @@ class CancelBody(ControlBody):
     grace: OptionalSeconds = Field(default=None, ge=0)
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
-class Control(ControlBody):
-    """A control operation as the run gets it: also by whom, as its sender claims.
-
-    With the same `key` again it has no further effect.
-    """
+class Control(ControlBody, Keyed):
+    """A control operation as the run gets it: also by whom, as its sender claims."""
 
     actor: str = Field(default="temporal", max_length=256)
-    # Left out where there is none: a worker from before there were keys takes nothing unknown.
-    key: str | None = Field(default=None, min_length=1, max_length=256, exclude_if=_is_none)
 
 
 class Pause(PauseBody, Control):
@@ -61,6 +52,10 @@ class Resume(Control):
 
 class Cancel(CancelBody, Control):
     """End in good order."""
+
+
+Order: TypeAlias = Pause | Resume | Cancel
+"""What a run may get under a key as a signal."""
 
 
 class Evict(Request):

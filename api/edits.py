@@ -88,8 +88,10 @@ async def edit_deadline(
     answer is the interrupt's id and status.
     """
     await demand_course(who, runs, interrupt_id.run_id)
-    order = wire.EditDeadline(**given_in(body), interrupt_id=interrupt_id.id, principal=who)
-    edited = await runs.edit_deadline(interrupt_id.run_id, order, key=key)
+    order = wire.EditDeadline(
+        **given_in(body), interrupt_id=interrupt_id.id, principal=who, key=key
+    )
+    edited = await runs.edit_deadline(interrupt_id.run_id, order)
     if may_read(who):
         return edited
     return InterruptStatus(id=edited.id, run_id=edited.run_id, status=edited.status)

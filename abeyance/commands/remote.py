@@ -86,9 +86,11 @@ class Remote:
         """
         return await self._call("GET", path, params=params)
 
-    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
+    async def post(
+        self, path: str, body: Mapping[str, Any] | None = None, **query: str
+    ) -> httpx.Response:
         """Change something; no body is an empty one. Raises what `get` raises."""
-        return await self._call("POST", path, json=dict(body or {}))
+        return await self._call("POST", path, params=query, json=dict(body or {}))
 
     async def patch(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
         """Change a part of something. Raises what `get` raises."""

@@ -48,6 +48,7 @@ def respond_order(
     principal: Principal,
     note: str | None = None,
     digests: Mapping[str, str] | None = None,
+    key: str | None = None,
 ) -> wire.Respond:
     """Answers by the ids of their interrupts or, without, one `response` to the only open interrupt.
 
@@ -59,7 +60,8 @@ def respond_order(
         forms["responses"] = {id_: _as_json(answer) for id_, answer in answers.items()}
     if response is not ...:
         forms["response"] = _as_json(response)
-    given = {**forms, "principal": principal, "note": note, "digests": dict(digests or {})}
+    about = {"principal": principal, "note": note, "digests": dict(digests or {})}
+    given = {**forms, **about, **({} if key is None else {"key": key})}
     try:
         return wire.Respond(**given)
     except ValidationError as error:

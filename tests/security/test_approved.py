@@ -423,9 +423,12 @@ async def test_a_directive_does_not_wait_behind_a_gate_whoever_sends_it(place: O
     case = await place.standing("refund", "open")
     said = {"action": "update_state", "target": "pay", "params": {"patch": LARGE}}
     async with place.untouched(case):
-        for door in ("steer", "messages", "pause-and-send"):
+        for door in ("messages", "pause-and-send"):
             path = f"/runs/{case.run_id}/{door}"
             problem(await place.call("chief", "POST", path, said), 422, "action_not_allowed")
+    await place.done("chief", "POST", f"/runs/{case.run_id}/steer", said)
+    view = await place.view(case)
+    assert [note["code"] for note in view["rejected"]] == ["action_not_allowed"]
 
 
 async def test_to_talk_takes_steering_and_nothing_more(place: Office) -> None:
@@ -535,7 +538,6 @@ async def test_the_client_of_python_is_told_what_is_missing(
         lambda: client.edit_values(
             run, LARGE, graph=place.site.graphs["refund"], version=version, principal=principal(who)
         ),
-        lambda: client.steer(run, said(action="update_state", **patch)),
         lambda: client.send_message(run, said(action="update_state", target="pay", **patch)),
         lambda: client.send_message(run, said(action="rerun")),
         lambda: client.pause_and_send(run, said(action="skip")),
@@ -555,17 +557,22 @@ async def test_the_client_of_python_is_told_what_is_missing(
 
 
 @pytest.mark.parametrize("who", ["intern", "operator", "approver"])
-async def test_the_client_of_python_leads_no_run_past_a_gate(place: Office, who: str) -> None:
+async def test_the_signals_of_python_lead_no_run_past_a_gate(place: Office, who: str) -> None:
     case = await place.asking(await place.start())
-    order = wire.Pause(
-        actor=who, capabilities=PEOPLE[who], timeout=1, on_timeout="goto:pay", reason="past it"
-    )
-    with pytest.raises(Refusal) as refused:
-        await place.site.client.pause(case.run_id, order)
+    client, run = place.site.client, case.run_id
+    before = await place.view(case)
+    may = {"capabilities": PEOPLE[who]}
+    order = wire.Pause(actor=who, timeout=1, on_timeout="goto:pay", reason="past it", **may)
+    patch = {"patch": LARGE}
+    message = wire.SteerMessage(sender=who, action="update_state", params=patch, **may)
+    await client.pause(run, order)
+    await client.steer(run, message)
+    after = await place.view(case)
+    (refused,) = await place.site.events(run, "signal.refused")
 
-    assert refused.value.code is Code.CAPABILITY_REQUIRED
-    assert refused.value.details["capabilities"] == sorted({*BOTH} - {*PEOPLE[who]})
-    assert (await place.view(case))["status"] == "awaiting-input"
+    assert (refused["signal"], refused["code"]) == ("pause", Code.CAPABILITY_REQUIRED)
+    assert [note["code"] for note in after["rejected"]] == [Code.CAPABILITY_REQUIRED]
+    assert (after["status"], after["values"]) == ("awaiting-input", before["values"])
 
 
 # What guards a run is known
@@ -640,13 +647,13 @@ async def test_who_may_not_read_is_told_the_id_and_the_status_of_what_they_contr
     run = f"/runs/{case.run_id}"
     version = (await place.view(case))["version"]
     told = [
-        await place.done("controller", "POST", f"{run}/pause", {}),
+        await place.done("controller", "POST", f"{run}/pause?wait=30s", {}),
         await place.done("warden", "PATCH", f"{run}/values", {"patch": LARGE, "version": version}),
-        await place.done("controller", "POST", f"{run}/resume", {}),
+        await place.done("controller", "POST", f"{run}/resume?wait=30s", {}),
         await place.done(
             "warden", "PATCH", f"/interrupts/{case.interrupts[0]}", {"timeout": "P9D"}
         ),
-        await place.done("controller", "POST", f"{run}/cancel", {}),
+        await place.done("controller", "POST", f"{run}/cancel?wait=30s", {}),
     ]
     started = [await place.call("starter", "POST", "/runs", start_body(case)) for _ in "12"]
 

@@ -297,7 +297,8 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
     run_id, _ = await asking(site)
     order = wire.Respond(response="yes", principal=ANYBODY)
     line = site.client._line
-    late = await line._stamped(run_id, "respond", await site.client._bound(run_id, order))
+    bound = await site.client._bound(run_id, order)
+    late = line._stamped("respond", bound, await line.admit(run_id))
     (held_back,) = await of_run(site.temporal.data_converter, run_id).encode([late])
     await site.client.respond(run_id, response="no", principal=ANYBODY)
     await question(site, run_id, "confirm")
@@ -311,7 +312,7 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
 async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
     site: Site, intruder: Intruder
 ) -> None:
-    run_id, _ = await asking(site, limits=Limits(continue_as_new_after=12))
+    run_id, _ = await asking(site, limits=Limits(continue_as_new_after=16))
     await site.client.pause(run_id, wire.Pause(actor="ada"))
     await site.client.resume(run_id, wire.Resume(actor="ada"))
     (resume,) = await intruder.signals(run_id, "resume")
@@ -319,6 +320,7 @@ async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
     for _ in range(6):
         await site.client.pause(run_id, wire.Pause(actor="ada"))
         await site.client.resume(run_id, wire.Resume(actor="ada"))
+        await site.client.view(run_id)
     await site.client.pause(run_id, wire.Pause(actor="ada", reason="the bank is closed"))
     assert (await intruder.events(run_id))[0] != first, "it was handed over"
 

@@ -207,8 +207,8 @@ class Program:
         return said
 
     async def _answered(self, order: dict[str, Any], principal: Principal) -> Said:
-        given = wire.Respond(**order, principal=principal)
-        call = self.site.client.respond_to(self.run_id, given, key=uuid.uuid4().hex)
+        given = wire.Respond(**order, principal=principal, key=uuid.uuid4().hex)
+        call = self.site.client.respond_to(self.run_id, given)
         return await self._caller.tried(call, what=str(order))
 
     async def _message(self, random: Random) -> Said:
@@ -231,7 +231,7 @@ class Program:
             call = way(self.run_id, wire.SteerMessage(**order))
             said = await self._caller.tried(call, what=what)
             receipt = said.value
-            is_new = receipt is not None and not receipt.duplicate
+            is_new = isinstance(receipt, wire.MessageReceipt) and not receipt.duplicate
             is_new = is_new and receipt.queue_depth is not None
         if is_new:
             self.admitted.add(order["message_id"])

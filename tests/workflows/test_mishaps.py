@@ -173,7 +173,8 @@ async def test_a_signal_that_is_lost_in_a_hand_over_is_sent_again(temporal: Temp
     async with site.worker():
         run_id, _ = await asked(site)
         mishaps.come("signal_workflow_execution", GONE, GONE)
-        view = await client.pause(run_id)
+        await client.pause(run_id)
+        view = await client.view(run_id)
 
     assert (view.paused, view.status) == (True, "paused")
 
@@ -207,14 +208,15 @@ async def test_a_key_that_another_kind_of_call_has_used_is_refused(
     site = Site(temporal, gates(2))
     async with site.worker():
         run_id, (gate, other) = await asked(site)
-        await site.client.send_message(run_id, HELLO, key="told")
+        await site.client.pause(run_id, wire.Pause(key="paused"))
         with pytest.raises(Refusal) as answered:
-            await site.client.respond(run_id, {gate: 1}, principal=ANYBODY, key="told")
+            await site.client.respond(run_id, {gate: 1}, principal=ANYBODY, key="paused")
         await site.client.respond(run_id, {gate: 1}, principal=ANYBODY, key="answered")
         with pytest.raises(Refusal) as told:
-            await site.client.send_message(run_id, HELLO, key="answered")
-        move = wire.EditDeadline(interrupt_id=other, timeout=60, principal=ANYBODY)
-        await site.client.edit_deadline(run_id, move, key="moved")
+            await site.client.clear_messages(run_id, key="answered")
+        move = wire.EditDeadline(interrupt_id=other, timeout=60, principal=ANYBODY, key="moved")
+        await site.client.edit_deadline(run_id, move)
+        await site.client.edit_deadline(run_id, move)
         with pytest.raises(Refusal) as moved:
             await site.client.respond(run_id, {other: 1}, principal=ANYBODY, key="moved")
 
@@ -270,9 +272,9 @@ async def test_a_run_that_is_deleted_after_an_edit_is_unknown(temporal: Temporal
     client, mishaps = over(site)
     async with site.worker():
         run_id, (gate, _) = await asked(site)
-        mishaps.come("get_workflow_execution_history_reverse", GONE)
+        mishaps.come("describe_workflow_execution", None, GONE)
         move = wire.EditDeadline(interrupt_id=gate, timeout=60, principal=ANYBODY)
         with pytest.raises(Refusal) as caught:
-            await client.edit_deadline(run_id, move, key="k")
+            await client.edit_deadline(run_id, move)
 
     assert caught.value.code is Code.UNKNOWN_RUN
