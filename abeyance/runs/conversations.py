@@ -27,7 +27,7 @@ from abeyance.parallel import each
 from abeyance.runid import conversation_workflow_id
 from abeyance.runs.line import RPC, is_lost, refusal_of
 from abeyance.runs.reading import Reading
-from abeyance.temporal.patience import Again, NotFound, patiently
+from abeyance.temporal.retry import Again, NotFound, patiently
 from abeyance.temporal.turnstile import Turn, Turnstile
 
 _UNSTARTED: Final = timedelta(seconds=60)

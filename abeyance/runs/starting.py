@@ -24,7 +24,7 @@ from abeyance.runs.launch import Launch, Started
 from abeyance.runs.line import RPC
 from abeyance.runs.recency import Recency
 from abeyance.storage.converter import is_all_sealed
-from abeyance.temporal.patience import patiently
+from abeyance.temporal.retry import patiently
 
 
 class Starting(Conversations):

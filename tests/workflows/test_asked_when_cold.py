@@ -24,7 +24,7 @@ from abeyance import wire
 from abeyance.client import Client
 from abeyance.errors import Unavailable
 from abeyance.runs import line
-from abeyance.temporal.patience import LOOKED_AHEAD
+from abeyance.temporal.retry import LOOKED_AHEAD
 
 _RUNS = 8
 _ROUNDS = 5
