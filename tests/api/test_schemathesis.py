@@ -124,7 +124,7 @@ def url(base: str) -> str:
 
 @schema.parametrize()
 @settings(
-    max_examples=settings.default.max_examples // 10,
+    max_examples=settings().max_examples // 10,
     derandomize=True,
     deadline=None,
     # The run of the examples may well be another one for the second request than for the first.
