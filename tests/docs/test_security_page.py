@@ -1,4 +1,4 @@
-"""docs/security.md says of every call which capability it takes, and the API asks for just that."""
+"""docs/concepts/security.md names the capability of every call, and the API asks for just that one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from abeyance import Client, cli
 from abeyance.api.app import create_app
 from abeyance.settings import Settings
 
-_PAGE = read("security.md")
+_PAGE = read("concepts/security.md")
 _TABLE = _PAGE.partition("\n## Every call")[2]
 _UNDESCRIBED = {
     "GET /openapi.json",
