@@ -55,11 +55,11 @@ def told(error: AbeyanceError) -> str:
 
 def problem(error: AbeyanceError) -> str:
     """An error as one line of JSON, in the form of the API's problems (RFC 9457)."""
-    from abeyance.commands.remote import ProblemResponse
+    from abeyance.http.connection import ApiProblem
 
     members: dict[str, Any] = {}
     match error:
-        case ProblemResponse():
+        case ApiProblem():
             return json.dumps(error.problem)
         case Refusal():
             code, detail = str(error.code), error.message

@@ -83,4 +83,4 @@ def _reach(conversation: str, operation: str, body: Mapping[str, Any], *, as_jso
         reached = [Line(operation, run_id) for run_id in told["runs"]]
         return reached or [Line(operation, "no run of the conversation is active")]
 
-    exchange(lambda remote: remote.post(path, given), lines, as_json=as_json)
+    exchange(lambda api: api.post(path, given), lines, as_json=as_json)

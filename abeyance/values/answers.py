@@ -41,25 +41,41 @@ def as_asked(response: Any, answer: Json) -> Any:
     return TypeAdapter(response).validate_json(json.dumps(answer))
 
 
+def answers_as_json(answers: Mapping[str, Any] | str | None, response: Any) -> dict[str, Json]:
+    """The members of an order that hold its answers: several by the ids of their interrupts, one by its
+    id, or only the `response`. Raises the Refusal `invalid_answer` for an answer that is no JSON.
+    """
+    forms: dict[str, Json] = {}
+    if isinstance(answers, str):
+        forms["interrupt_id"] = answers
+    elif answers is not None:
+        forms["responses"] = {id_: _as_json(answer) for id_, answer in answers.items()}
+    if response is not ...:
+        forms["response"] = _as_json(response)
+    return forms
+
+
 def respond_order(
-    answers: Mapping[str, Any] | None,
-    *,
+    answers: Mapping[str, Any] | str | None,
     response: Any = ...,
+    *,
     principal: Principal,
     note: str | None = None,
     digests: Mapping[str, str] | None = None,
 ) -> wire.Respond:
-    """Answers by the ids of their interrupts or, without, one `response` to the only open interrupt.
+    """Answers by the ids of their interrupts, one `response` by the id of its interrupt, or one to the
+    only open interrupt.
 
     Raises the Refusals `invalid_answer` for an answer that is no JSON, and `invalid_body` for what is
     no order.
     """
-    forms: dict[str, Any] = {}
-    if answers is not None:
-        forms["responses"] = {id_: _as_json(answer) for id_, answer in answers.items()}
-    if response is not ...:
-        forms["response"] = _as_json(response)
-    given = {**forms, "principal": principal, "note": note, "digests": dict(digests or {})}
+    forms = answers_as_json(answers, response)
+    given: dict[str, Any] = {
+        **forms,
+        "principal": principal,
+        "note": note,
+        "digests": dict(digests or {}),
+    }
     try:
         return wire.Respond(**given)
     except ValidationError as error:
