@@ -6,10 +6,10 @@ test does to such a run.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, assert_never
 
@@ -35,17 +35,6 @@ MOST_STEPS: Final = 100_000
 _LONGEST_BACKOFF: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
-    """One thing that a run told: the `type` is one of the event feed's."""
-
-    time: datetime
-    type: str
-    address: str | None
-    actor: str | None
-    data: Mapping[str, Json]
-
-
 class Rehearsal:
     """A run that goes on until nothing can happen in it without an answer or the passing of time."""
 
@@ -61,7 +50,9 @@ class Rehearsal:
         interrupt_after: str | Sequence[str] = (),
         on_error: str | None = None,
     ) -> None:
-        self.events: list[Happened] = []
+        self._events: list[wire.Event] = []
+        self._moved = asyncio.Event()
+        self._done: dict[str | None, tuple[wire.Request, object]] = {}
         self._graph = graph
         self._now = now
         self._wanted: deque[effects.Effect] = deque()
@@ -78,6 +69,7 @@ class Rehearsal:
             values=graph.states.initial(input or {}),
             now=now,
         )
+        self._start = wire.StartRun(run_id=run_id, graph_version=graph.build().version)
 
     def take(self, visit: str, number: int) -> events.Message | None:
         """The n-th message that a running visit takes, counted from 0; None if there is none."""
@@ -229,7 +221,7 @@ class Rehearsal:
         self._tell("run.started", None, "tester", told)
 
     def _tell_end(self) -> None:
-        view = run_view(self._state, wire.StartRun(run_id=self._state.run_id))
+        view = run_view(self._state, self._start)
         told: dict[str, Json] = {"reason": view.reason}
         if view.error is not None:
             told |= {"code": view.error.code, "message": view.error.message}
@@ -249,9 +241,19 @@ class Rehearsal:
         **more: Json,
     ) -> None:
         told = {**(data or {}), **more}
-        self.events.append(
-            Happened(time=self._now, type=type_, address=address, actor=actor, data=told)
+        self._events.append(
+            wire.Event(
+                id=f"{len(self._events):09}",
+                time=self._now,
+                type=type_,
+                run_id=self._state.run_id,
+                address=address,
+                actor=actor,
+                data=told,
+            )
         )
+        self._moved.set()
+        self._moved = asyncio.Event()
 
 
 def _what(address: str) -> str:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from abeyance import wire
 from abeyance.core.canonical import Json
 from abeyance.core.policy import Principal
+from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
 from abeyance.values.jsonable import as_json
 from abeyance.values.statemodel import pointed
+
+if TYPE_CHECKING:
+    from abeyance.handle import MessageFields
+
+R = TypeVar("R", bound=wire.Request)
 
 
 def _as_json(answer: Any) -> Json:
@@ -70,15 +78,39 @@ def respond_order(
     no order.
     """
     forms = answers_as_json(answers, response)
-    given: dict[str, Any] = {
-        **forms,
-        "principal": principal,
-        "note": note,
-        "digests": dict(digests or {}),
-    }
+    about = {"principal": principal, "note": note, "digests": dict(digests or {})}
+    return order_of(wire.Respond, {**forms, **about}, fault="This answers nothing")
+
+
+def message_order(text: str, fields: MessageFields, *, principal: Principal) -> wire.SteerMessage:
+    """A message of somebody. Raises the Refusal `invalid_body` for what is none."""
+    given = {name: value for name, value in fields.items() if name != "principal"}
+    by = {"sender": principal.subject, "capabilities": tuple(principal.capabilities)}
+    return order_of(wire.SteerMessage, {"text": text, **given, **by})
+
+
+def deadline_order(
+    interrupt_id: str,
+    *,
+    deadline: datetime | EllipsisType | None,
+    timeout: Duration | EllipsisType | None,
+    on_timeout: str | None,
+    principal: Principal,
+) -> wire.EditDeadline:
+    """An edit of a deadline. Raises the Refusal `invalid_body` for what is none."""
+    moved = {"deadline": deadline, "timeout": timeout}
+    given = {name: value for name, value in moved.items() if value is not ...}
+    about = {"interrupt_id": interrupt_id, "on_timeout": on_timeout, "principal": principal}
+    return order_of(wire.EditDeadline, {**given, **about})
+
+
+def order_of(
+    kind: type[R], given: Mapping[str, Any], *, fault: str = "The request cannot be used"
+) -> R:
+    """What a caller gives, as an order. Raises the Refusal `invalid_body` for what is none."""
     try:
-        return wire.Respond(**given)
+        return kind(**given)
     except ValidationError as error:
         errors = pointed(error, given)
-        told = "; ".join(f"{each['pointer'] or 'it'}: {each['message']}" for each in errors)
-        raise Refusal(Code.INVALID_BODY, f"This answers nothing: {told}.", errors=errors) from error
+        listed = "; ".join(f"{each['pointer'] or 'it'}: {each['message']}" for each in errors)
+        raise Refusal(Code.INVALID_BODY, f"{fault}: {listed}.", errors=errors) from error

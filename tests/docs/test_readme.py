@@ -119,7 +119,7 @@ async def test_the_smallest_agent_asks_about_a_large_refund_and_takes_another_am
     graph = graph_of(AGENT.replace(model, "model=script"), script=script)
     run = testing.InMemoryRun(graph, {"letter": "My order A-7 never came."})
     await run.start()
-    assert run.interrupts[0].kind == "approval"
+    assert (await run.interrupts())[0].kind == "approval"
     edited = {"approved": True, "arguments": {"order_id": "A-7", "amount": 90}}
     await run.respond("approve", edited, principal=_CLERK)
 

@@ -296,7 +296,7 @@ async def test_answers_that_come_together_take_no_longer_than_one() -> None:
     began = time.thread_time()
 
     with pytest.raises(Refusal) as refused:
-        await run.respond_all({f"q{n}": "x" * 1_500 + "y" for n in range(20)})
+        await run.respond({f"q{n}": "x" * 1_500 + "y" for n in range(20)})
     assert time.thread_time() - began < LONG_ENOUGH
     assert refused.value.code is Code.INVALID_ANSWER
     assert "the schema 1 places; it came with others, so send it by itself" in refused.value.message
@@ -415,7 +415,7 @@ async def test_who_answers_a_servers_question_needs_the_servers_capability(tmp_p
     run = testing.InMemoryRun(clerk(Model("transfer", {"amount": 9}), server), {"task": "pay"})
     await run.start()
 
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
     assert (asked.kind, asked.requested_capability) == ("elicitation", "payments:approve")
     answer = {"action": "accept", "content": {"sure": True}}
     with pytest.raises(Refusal) as refused:
