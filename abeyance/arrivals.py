@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, assert_never
 
 from pydantic import ValidationError
 
@@ -46,6 +46,21 @@ def responded(
         digests=order.digests,
         note=order.note,
     )
+
+
+def control(
+    order: wire.Order, now: datetime
+) -> events.Paused | events.Resumed | events.CancelRequested:
+    """A pause, a resume or a cancel."""
+    match order:
+        case wire.Pause():
+            return paused(order, now)
+        case wire.Resume():
+            return resumed(order, now)
+        case wire.Cancel():
+            return cancel_requested(order, now)
+        case _:
+            assert_never(order)
 
 
 def paused(order: wire.Pause, now: datetime) -> events.Paused:

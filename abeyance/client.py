@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from temporalio.exceptions import ApplicationError
 
-from abeyance import wire
-from abeyance.core import authority, ledger
-from abeyance.core.events import Message
-from abeyance.core.policy import TEMPORAL, Principal
+from abeyance import arrivals, wire
+from abeyance.core import keys, ledger, mailbox
+from abeyance.core.events import Control, Message
+from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graphs.graph import Graph
 from abeyance.histories.accepted import earlier_receipts
 from abeyance.histories.closed import edit_after_the_end, respond_after_the_end
-from abeyance.runs.controlled import Order, was_done
 from abeyance.runs.line import RPC, RunEnded
 from abeyance.runs.sessions import Sessions
 from abeyance.storage.converter import is_all_sealed
@@ -30,9 +30,6 @@ from abeyance.temporal.patience import patiently
 from abeyance.temporal.turnstile import Turn
 from abeyance.values.answers import respond_order
 from abeyance.values.statemodel import ValuesError
-
-_TURNED_AWAY: Final = 5
-"""How often a message is signalled that meets a queue which is full in just that moment."""
 
 
 class Client(Sessions):
@@ -100,32 +97,22 @@ class Client(Sessions):
         """Raise the refusal `natively_paused` if the run is paused through Temporal itself."""
         await self._line.refuse_natively_paused(run_id)
 
-    async def pause(self, run_id: str, order: wire.Pause | None = None) -> wire.RunView:
-        """Start no new work. Raises `unknown_run`, `not_running`, or `unknown_node` and
-        `capability_required` for its goto.
+    async def pause(self, run_id: str, order: wire.Pause | None = None) -> None:
+        """Start no new work. Raises `unknown_run` and `not_running`.
 
-        With the `key` of an order again, this and the other controls have no further effect, and raise
-        `idempotency_conflict` if it came with anything else.
+        This, `resume`, `cancel` and `steer` return once Temporal has the signal. What the run refuses is
+        told by its events. With the `key` of an order again they have no further effect. A key that came
+        with another order is an `idempotency_conflict`, which is raised if this client sent that order.
         """
-        order = order or wire.Pause()
-        view = await self._control(run_id, "pause", order)
-        # Only a goto can be refused. A run that is not paused now may also have been resumed since.
-        is_goto = order.on_timeout.startswith("goto:")
-        if (
-            is_goto
-            and not (view.paused or view.degraded or view.outcome)
-            and not await was_done(self._line, run_id, order)
-        ):
-            raise _not_paused(order, view)
-        return view
+        await self._control(run_id, "pause", order or wire.Pause())
 
-    async def resume(self, run_id: str, order: wire.Resume | None = None) -> wire.RunView:
+    async def resume(self, run_id: str, order: wire.Resume | None = None) -> None:
         """Go on after a pause. Raises `unknown_run` and `not_running`."""
-        return await self._control(run_id, "resume", order or wire.Resume())
+        await self._control(run_id, "resume", order or wire.Resume())
 
-    async def cancel(self, run_id: str, order: wire.Cancel | None = None) -> wire.RunView:
+    async def cancel(self, run_id: str, order: wire.Cancel | None = None) -> None:
         """End the run in good order. Raises `unknown_run` and `not_running`."""
-        return await self._control(run_id, "cancel", order or wire.Cancel())
+        await self._control(run_id, "cancel", order or wire.Cancel())
 
     async def edit_values(
         self,
@@ -205,82 +192,30 @@ class Client(Sessions):
         except RunEnded as ended:
             raise ended.described.not_running() from ended
 
-    async def steer(self, run_id: str, message: wire.SteerMessage) -> wire.MessageReceipt:
-        """Put a message into the run's mailbox by a signal, and read back what became of it.
+    async def steer(self, run_id: str, message: wire.SteerMessage) -> str:
+        """Put a message into the run's mailbox by a signal; returns the id of the message.
 
-        Where no worker can be asked, the signal is sent and `queue_depth` is None. Raises what
-        `send_message` raises.
+        Raises `unknown_run` and `not_running`, and `message_conflict` if this client has sent another
+        message under the id.
         """
         message = _named(message)
-        before = await self._checked(run_id, message)
-        return await self._signalled(run_id, message, before)
-
-    async def _checked(self, run_id: str, message: wire.SteerMessage) -> wire.MessageCheck | None:
-        """What would become of a message; None if nobody can tell. Raises what it would be refused."""
-        described = await self._line.described(run_id)
-        if not described.is_running:
-            raise described.not_running()
+        event = arrivals.message_sent(message, datetime.now(UTC), "")
+        id_ = event.message.message_id
         try:
-            found = await self._line.query(run_id, "check_message", wire.MessageCheck, message)
-        except Unavailable:
-            return None
-        if found.refusal is not None:
-            raise found.refusal.refusal()
-        return found
-
-    async def _signalled(
-        self, run_id: str, message: wire.SteerMessage, before: wire.MessageCheck | None
-    ) -> wire.MessageReceipt:
-        depth: int | None = None
-        for _ in range(_TURNED_AWAY):
-            try:
-                await self._line.signal(run_id, "steer", message)
-            except RunEnded as ended:
-                raise ended.described.not_running() from ended
-            if before is None:
-                # Where nobody could be asked just now, nobody is asked again: the caller would only wait.
-                break
-            try:
-                after = await self._line.query(run_id, "check_message", wire.MessageCheck, message)
-            except Unavailable:
-                await self._refuse_what_came_too_late(run_id, message)
-                break
-            if after.refusal is not None:
-                # Another message was quicker, or the run began to end.
-                raise after.refusal.refusal()
-            if after.duplicate:
-                depth = after.queue_depth
-                break
-            # The queue was full when it came, and has room by now.
-        else:
-            raise await self._never_had_room(run_id, message)
-        return wire.MessageReceipt(
-            message_id=message.message_id or "",
-            duplicate=before is not None and before.duplicate,
-            queue_depth=depth,
-        )
-
-    async def _never_had_room(self, run_id: str, message: wire.SteerMessage) -> Refusal:
-        view = await self.view(run_id)
-        return Refusal(
-            Code.QUEUE_FULL,
-            f"The message {message.message_id!r} came {_TURNED_AWAY} times while the queue of the run "
-            f"{run_id!r}, which holds {view.max_queue_size}, was full. Others are quicker: send it "
-            "later, or with a timeout in which it is tried again.",
-            message_id=message.message_id,
-            limit=view.max_queue_size,
-            actual=view.queue_depth,
-        )
-
-    async def _refuse_what_came_too_late(self, run_id: str, message: wire.SteerMessage) -> None:
-        """Of an ended run that no worker tells of: the notes that it left."""
-        described = await self._line.described(run_id)
-        if described.is_running:
-            return
-        record = await self._line.record(described)
-        late = {note.message_id for note in record.view.rejected if note.code == Code.NOT_RUNNING}
-        if message.message_id in late:
-            raise described.not_running()
+            await self._line.signal(
+                run_id,
+                "steer",
+                message,
+                key=f"message {id_}",
+                digest=mailbox.digest(event.message),
+            )
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+        except Refusal as refusal:
+            if refusal.code is not Code.IDEMPOTENCY_CONFLICT:
+                raise
+            raise mailbox.conflict(id_) from refusal
+        return id_
 
     async def take_messages(self, run_id: str, order: wire.TakeMessages) -> list[Message]:
         """What a visit takes; none if there is none for it. Not for people."""
@@ -319,39 +254,32 @@ class Client(Sessions):
     ) -> wire.MessageReceipt:
         """Pause the run, and put a message into its mailbox, which is read when it goes on.
 
-        A message that would be refused pauses nothing. Raises what `pause` and `send_message` raise.
+        A message that is refused pauses nothing. Raises what `send_message` raises, and `unknown_node`
+        and `idempotency_conflict` of the pause. Where no worker is up both are sent as signals.
         """
+        pause = pause or wire.Pause()
         message = _named(message)
-        before = await self._checked(run_id, message)
-        await self.pause(run_id, pause)
-        return await self._signalled(run_id, message, before)
-
-    async def _control(self, run_id: str, signal: str, order: Order) -> wire.RunView:
         try:
-            await self._line.signal(run_id, signal, order)
+            return await self.send_message(run_id, wire.SendMessage(**dict(message), pause=pause))
+        except Unavailable:
+            pass
+        except Refusal as refusal:
+            if refusal.code is not Code.NATIVELY_PAUSED:
+                raise
+        await self.pause(run_id, pause)
+        sent = await self.steer(run_id, message)
+        return wire.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
+
+    async def _control(self, run_id: str, signal: Control, order: wire.Order) -> None:
+        event = arrivals.control(order, datetime.now(UTC))
+        try:
+            await self._line.signal(run_id, signal, order, key=order.key, digest=keys.digest(event))
         except RunEnded as ended:
-            if not await was_done(self._line, run_id, order):
-                raise ended.described.not_running() from ended
-        view = await self.view(run_id)
-        # Where nobody could be asked just now, nobody is asked again: the caller would only wait.
-        if not (view.degraded or view.outcome):
-            await was_done(self._line, run_id, order)
-        return view
-
-
-def _not_paused(order: wire.Pause, view: wire.RunView) -> Refusal:
-    """Why a run did not take a pause that leads to a node."""
-    principal = Principal(subject=order.actor, capabilities=order.capabilities)
-    demanded: list[str | None] = [authority.CONTROL, *view.guarded_by]
-    if principal == TEMPORAL:
-        demanded = [entry.requested_capability for entry in view.interrupts]
-    if lacking := principal.lacks(demanded):
-        return authority.lacks(principal, f"lead the run on ({order.on_timeout})", lacking)
-    return Refusal(
-        Code.UNKNOWN_NODE,
-        f"The pause was not applied: on_timeout={order.on_timeout!r} names no node of the graph that "
-        "can be gone to.",
-    )
+            if order.key is not None:
+                record = await self._line.record(ended.described)
+                if keys.is_repeat(record.controls, event):
+                    return
+            raise ended.described.not_running() from ended
 
 
 def _named(message: wire.SteerMessage) -> wire.SteerMessage:

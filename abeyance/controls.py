@@ -5,7 +5,7 @@ What a caller may say is a body; what the run gets also tells by whom it was sai
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
@@ -61,6 +61,10 @@ class Resume(Control):
 
 class Cancel(CancelBody, Control):
     """End in good order."""
+
+
+Order: TypeAlias = Pause | Resume | Cancel
+"""What a run may get under a key as a signal."""
 
 
 class Evict(Request):

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
+from abeyance.controls import Pause
 from abeyance.core.events import Message, Priority
 from abeyance.duration import OptionalSeconds
-from abeyance.errors import Code, Refusal
 from abeyance.shapes import Record, Request, Value
 
 
@@ -76,11 +76,21 @@ class MessageBody(Request):
     ttl: OptionalSeconds = Field(default=None, gt=0)
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class SteerMessage(MessageBody):
     """A message as the run gets it: also from whom, who may pass which gates."""
 
     sender: str = Field(default="temporal", max_length=256)
     capabilities: tuple[str, ...] = ()
+
+
+class SendMessage(SteerMessage):
+    """A message that gets a receipt. If the run accepts it, `pause` pauses the run before that."""
+
+    pause: Pause | None = Field(default=None, exclude_if=_is_none)
 
 
 class MessageReceipt(Record):
@@ -133,23 +143,3 @@ class Cleared(Record):
     """How many messages were thrown away."""
 
     cleared: int
-
-
-class RefusalView(Record):
-    """A refusal, as a value."""
-
-    code: Code
-    message: str
-    details: dict[str, Any] = Field(default_factory=dict)
-
-    def refusal(self) -> Refusal:
-        """The refusal itself."""
-        return Refusal(self.code, self.message, **self.details)
-
-
-class MessageCheck(Record):
-    """What would become of a message that is sent now."""
-
-    refusal: RefusalView | None = None
-    duplicate: bool = False
-    queue_depth: int = 0

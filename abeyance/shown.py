@@ -158,7 +158,7 @@ class ClosingRecord(Record):
     """What a run leaves behind: enough to read it, and to answer for it, without a worker.
 
     `transcripts` says where those of its agents are kept, by the agents' addresses; None
-    where that was not written down.
+    where that was not written down. `controls` are the keys of the last controls, as hashes.
     """
 
     outcome: str
@@ -168,6 +168,7 @@ class ClosingRecord(Record):
     view: RunView
     interrupts: list[InterruptView] = Field(default_factory=list)
     transcripts: dict[str, str] | None = None
+    controls: dict[str, str] = Field(default_factory=dict)
 
 
 class Event(Record):

@@ -7,13 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from abeyance import wire
-from abeyance.core import authority, machine, recall
+from abeyance.core import authority, recall
 from abeyance.core.canonical import Json, size
-from abeyance.core.events import MessageSent
 from abeyance.core.ledger import Interrupt, Settled
 from abeyance.core.model import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import Failure, Phase, RunState
-from abeyance.errors import Refusal
 
 _MOST_AGENTS: Final = 50
 """In a view, which others read too, who wait for something else."""
@@ -84,6 +82,7 @@ def closing_record(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
         view=view.model_copy(update={"values": {}, "result": None}),
         interrupts=settled_interrupts(state),
         transcripts=recall.transcripts(state),
+        controls=dict(state.controls),
     )
 
 
@@ -200,20 +199,6 @@ def _settled_view(state: RunState, entry: Settled) -> wire.InterruptView:
         settled_at=entry.settled_at,
         settled_reason=entry.reason,
     )
-
-
-def message_check(state: RunState, event: MessageSent) -> wire.MessageCheck:
-    """What would become of a message that came now."""
-    try:
-        machine.check(state, event)
-        return wire.MessageCheck(
-            duplicate=state.mailbox.knows(event.message), queue_depth=len(state.mailbox.queue)
-        )
-    except Refusal as refusal:
-        view = wire.RefusalView(
-            code=refusal.code, message=refusal.message, details=dict(refusal.details)
-        )
-        return wire.MessageCheck(refusal=view)
 
 
 def on_timeout_text(policy: OnTimeout | OnPauseTimeout) -> Json:

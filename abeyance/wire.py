@@ -23,6 +23,7 @@ from abeyance.controls import CancelBody as CancelBody
 from abeyance.controls import Control as Control
 from abeyance.controls import ControlBody as ControlBody
 from abeyance.controls import Evict as Evict
+from abeyance.controls import Order as Order
 from abeyance.controls import Pause as Pause
 from abeyance.controls import PauseBody as PauseBody
 from abeyance.controls import Resume as Resume
@@ -36,11 +37,10 @@ from abeyance.mail import Cleared as Cleared
 from abeyance.mail import ClearMessages as ClearMessages
 from abeyance.mail import MediaPart as MediaPart
 from abeyance.mail import MessageBody as MessageBody
-from abeyance.mail import MessageCheck as MessageCheck
 from abeyance.mail import MessageReceipt as MessageReceipt
 from abeyance.mail import MessageView as MessageView
 from abeyance.mail import Part as Part
-from abeyance.mail import RefusalView as RefusalView
+from abeyance.mail import SendMessage as SendMessage
 from abeyance.mail import SteerMessage as SteerMessage
 from abeyance.mail import TakeMessages as TakeMessages
 from abeyance.mail import TextPart as TextPart

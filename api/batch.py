@@ -156,7 +156,7 @@ _DONE: Final = document.change(200, "What became of each run.", examples.DONE_TO
 
 @router.post("/pause", dependencies=[CONTROL], responses=_DONE)
 async def pause_many(body: PauseBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
-    """Pause many runs. Each result tells whether the run was told; it may be about to be paused."""
+    """Pause many runs. Each result says whether Temporal has the signal for the run."""
     order = wire.Pause(
         **given_in(body.body), actor=who.subject, capabilities=who.capabilities, key=key
     )
@@ -164,9 +164,7 @@ async def pause_many(body: PauseBatch, who: Who, runs: Runs, key: Key) -> BatchO
     async def pause(run_id: str) -> None:
         if leads_on(body.body):
             await demand_course(who, runs, run_id)
-            await runs.pause(run_id, order)
-        else:
-            await runs.tell(run_id, "pause", order)
+        await runs.pause(run_id, order)
 
     return await _done(runs, body, pause)
 
@@ -175,14 +173,14 @@ async def pause_many(body: PauseBatch, who: Who, runs: Runs, key: Key) -> BatchO
 async def resume_many(body: ResumeBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
     """Let many runs go on."""
     order = wire.Resume(**given_in(body.body), actor=who.subject, key=key)
-    return await _done(runs, body, lambda run_id: runs.tell(run_id, "resume", order))
+    return await _done(runs, body, lambda run_id: runs.resume(run_id, order))
 
 
 @router.post("/cancel", dependencies=[CONTROL], responses=_DONE)
 async def cancel_many(body: CancelBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
-    """Cancel many runs. Each result tells whether the run was told; it may be about to end."""
+    """Cancel many runs. Each result says whether Temporal has the signal for the run."""
     order = wire.Cancel(**given_in(body.body), actor=who.subject, key=key)
-    return await _done(runs, body, lambda run_id: runs.tell(run_id, "cancel", order))
+    return await _done(runs, body, lambda run_id: runs.cancel(run_id, order))
 
 
 @router.post("/steer", responses=_DONE)
@@ -191,17 +189,17 @@ async def steer_many(
 ) -> BatchOutcome:
     """Put the same message into the mailboxes of many runs, under one `message_id`.
 
-    With the same `message_id`, or the same `Idempotency-Key`, a repeat changes nothing.
+    With the same `message_id`, or the same `Idempotency-Key`, a repeat changes nothing. Each result says
+    whether Temporal has the signal for the run.
     """
     message = message_of(body.body, who, key)
     demand(who, takes_of_directive(message.action))
-    await _see_a_worker(runs)
 
-    async def send(run_id: str) -> None:
+    async def steer(run_id: str) -> None:
         await demand_message(who, runs, message, run_id)
-        await runs.send_message(run_id, await fitted(message, run_id, behind, runs))
+        await runs.steer(run_id, await fitted(message, run_id, behind, runs))
 
-    return await _done(runs, body, send)
+    return await _done(runs, body, steer)
 
 
 @router.post("/respond", dependencies=[RESPOND], responses=_DONE)

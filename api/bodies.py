@@ -191,6 +191,13 @@ class Listed(BaseModel, Generic[T]):
     next_cursor: str | None = None
 
 
+class Accepted(BaseModel):
+    """That Temporal has the signal. What comes of it is in the run's view and in its events."""
+
+    run_id: str
+    message_id: str | None = Field(default=None, exclude_if=lambda id_: id_ is None)
+
+
 class RunStatus(BaseModel):
     """A run, for somebody who may not read it."""
 
@@ -212,6 +219,7 @@ class RunResult(wire.ClosingRecord):
     run_id: str
     status: str
     error: wire.ErrorView | None = None
+    controls: dict[str, str] = Field(default_factory=dict, exclude=True)
 
     @classmethod
     def of(cls, run_id: str, record: wire.ClosingRecord) -> RunResult:

@@ -60,11 +60,9 @@ class Reached(BaseModel):
 
 
 class Steered(Reached):
-    """The run that was steered, and the receipt of the message."""
+    """The run that was steered, and the id of the message."""
 
     message_id: str
-    duplicate: bool
-    queue_depth: int | None
 
 
 @router.post(
@@ -90,7 +88,6 @@ async def interrupt(
         202,
         "The runs that are paused.",
         examples.REACHED,
-        Code.UNKNOWN_NODE,
         Code.IDEMPOTENCY_CONFLICT,
     ),
 )
@@ -131,15 +128,12 @@ async def resume(
     status_code=202,
     responses=document.change(
         202,
-        "The run that has the message.",
+        "The run that gets the message.",
         examples.STEERED,
         Code.NO_ACTIVE_RUN,
-        Code.UNKNOWN_NODE,
         Code.AMBIGUOUS_RUN,
         Code.MESSAGE_CONFLICT,
         Code.INVALID_MESSAGE,
-        Code.ACTION_NOT_ALLOWED,
-        Code.QUEUE_FULL,
     ),
 )
 async def steer(
@@ -153,7 +147,7 @@ async def steer(
 ) -> Steered:
     """Put a message into the mailbox of the one active run of the type `agent`.
 
-    The same message again, by its `message_id` or the `Idempotency-Key`, is a `duplicate`. What it takes
+    The same message again, by its `message_id` or the `Idempotency-Key`, changes nothing. What it takes
     is as for the steer of a run.
     """
     message = message_of(body, who, key)
@@ -164,4 +158,4 @@ async def steer(
     for run_id in meant:
         message = await fitted(message, run_id, behind, runs)
     steered = await runs.conversation_steer(conversation_id, message)
-    return Steered(count=1, runs=[steered.run_id], **steered.receipt.model_dump())
+    return Steered(count=1, runs=[steered.run_id], message_id=steered.message_id)

@@ -98,6 +98,10 @@ LISTED_RUN: Final[dict[str, Any]] = {
 
 LISTED_INTERRUPT: Final[dict[str, Any]] = LISTED_RUN["interrupts"][0]
 
+ACCEPTED: Final[dict[str, Any]] = {"run_id": "refund-4711"}
+
+ACCEPTED_MESSAGE: Final[dict[str, Any]] = {**ACCEPTED, "message_id": "note-1"}
+
 PAUSED_RUN: Final[dict[str, Any]] = {
     **RUN,
     "status": "paused",
@@ -254,12 +258,7 @@ TO_ALL: Final[dict[str, Any]] = {"text": "The customer called: half of it is eno
 
 REACHED: Final[dict[str, Any]] = {"count": 1, "runs": ["refund-4711"]}
 
-STEERED: Final[dict[str, Any]] = {
-    **REACHED,
-    "message_id": "note-1",
-    "duplicate": False,
-    "queue_depth": 1,
-}
+STEERED: Final[dict[str, Any]] = {**REACHED, "message_id": "note-1"}
 
 PAUSE_MANY: Final[dict[str, Any]] = {
     "filter": {"status": ["running", "awaiting-input"], "label": ["team=support"]},

@@ -1,7 +1,7 @@
 """Messages for runs: sent, looked at, thrown away.
 
 A steer is a signal, and is accepted also when no worker is up; a message is an update, and gets its
-receipt from the run itself. Both are known by their ids, so that either may be repeated.
+receipt, or its refusal, from the run itself. Both are known by their ids, so that either may be repeated.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import READ, STEER, Who
 from abeyance.api.backend import Behind, Runs
-from abeyance.api.control import demand_message
+from abeyance.api.bodies import Accepted
+from abeyance.api.control import Sent, demand_message, sent, signalled
 from abeyance.api.ids import Key, RunId
 from abeyance.api.sent import fitted, message_of
-from abeyance.api.waiting import Length, sleep_unless, while_asked
+from abeyance.api.waiting import Length, Wait, sleep_unless, while_asked
 from abeyance.client import Client
 from abeyance.core.authority import CONTROL as CONTROLS
 from abeyance.errors import Code, Refusal
@@ -66,21 +67,41 @@ Timeout: TypeAlias = Annotated[
 @router.post(
     "/steer",
     status_code=202,
-    responses=document.change(202, "The message is in.", examples.MESSAGE_RECEIPT, *_REFUSED),
+    responses=signalled(
+        examples.ACCEPTED_MESSAGE,
+        examples.RUN,
+        Code.UNKNOWN_RUN,
+        Code.NOT_RUNNING,
+        Code.INVALID_MESSAGE,
+        Code.MESSAGE_CONFLICT,
+    ),
 )
 async def steer(
-    *, run_id: RunId, body: MessageBody, who: Who, behind: Behind, runs: Runs, key: Key
-) -> wire.MessageReceipt:
+    *,
+    run_id: RunId,
+    body: MessageBody,
+    who: Who,
+    behind: Behind,
+    runs: Runs,
+    key: Key,
+    request: Request,
+    response: Response,
+    wait: Wait = None,
+) -> Sent:
     """Put a message into a run's mailbox, to be read at the next boundary.
 
-    It is delivered, or reported in the run's `undelivered`. The same message again, by its
-    `message_id` or `Idempotency-Key`, is a `duplicate` and changes nothing. Where no worker is up it is
-    accepted, and `queue_depth` is null. A message takes `runs:steer`; the actions `pause`, `rerun`,
-    `go_back`, `skip` and `update_state` take `runs:control` instead, and all of them but `pause` every
-    capability that the run's graph can ask for (`guarded_by`).
+    It is delivered, or reported in the run's `undelivered` or `rejected` and by an event. The same
+    message again, by its `message_id` or `Idempotency-Key`, changes nothing.
+
+    A message takes `runs:steer`; the actions `pause`, `rerun`, `go_back`, `skip` and `update_state` take
+    `runs:control` instead, and all of them but `pause` every capability that the run's graph can ask for
+    (`guarded_by`).
     """
     await demand_message(who, runs, body, run_id)
-    return await runs.steer(run_id, await fitted(message_of(body, who, key), run_id, behind, runs))
+    message = await fitted(message_of(body, who, key), run_id, behind, runs)
+    message_id = await runs.steer(run_id, message)
+    accepted = Accepted(run_id=run_id, message_id=message_id)
+    return await sent(behind, who, accepted, wait, request, response)
 
 
 @router.post(

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
-from fastapi import Request
+from fastapi import Query, Request
 from pydantic import BeforeValidator
 
 from abeyance.duration import seconds
@@ -32,6 +32,16 @@ def _length(given: Any) -> float:
 
 Length: TypeAlias = Annotated[float, BeforeValidator(_length, json_schema_input_type=str)]
 """How many seconds to wait, as a query says it."""
+
+
+Wait: TypeAlias = Annotated[
+    Length | None,
+    Query(
+        description="Answer only when the run is where this leads it, or this time is over: ISO 8601, "
+        "`30s`, or seconds. More than the service's `default_timeout` is cut to it.",
+        examples=["PT30S"],
+    ),
+]
 
 
 class Leaving(Exception):

@@ -20,7 +20,17 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import arrivals, views, wire
-    from abeyance.core import effects, events, eviction, ledger, machine, messages, recall, snapshot
+    from abeyance.core import (
+        effects,
+        events,
+        eviction,
+        keys,
+        ledger,
+        machine,
+        messages,
+        recall,
+        snapshot,
+    )
     from abeyance.core.model import FunctionNode, GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
@@ -171,19 +181,29 @@ class AgentRun:
     @workflow.update(
         description='Leave a message, get a receipt: {"message_id": ..., "text": ...}.'
     )
-    async def send_message(self, message: wire.SteerMessage) -> wire.MessageReceipt:
+    async def send_message(self, message: wire.SendMessage) -> wire.MessageReceipt:
         event = arrivals.message_sent(message, workflow.now(), str(workflow.uuid4()))
+        with closing.refusals_told():
+            machine.check(self._state, event)
+            is_known = self._state.mailbox.knows(event.message)
+            if message.pause is not None:
+                self._feed(arrivals.paused(message.pause, event.now))
         self._feed_update(event, message.stamp)
-        return self._message_receipt(event.message.message_id, duplicate=False)
+        return self._message_receipt(event.message.message_id, duplicate=is_known)
 
     @send_message.validator
-    def _check_send_message(self, message: wire.SteerMessage) -> None:
+    def _check_send_message(self, message: wire.SendMessage) -> None:
         event = arrivals.message_sent(message, workflow.now(), "-")
+        pauses = False
         with closing.refusals_told():
             self._orders.check_sealed("send_message", message.stamp)
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
-        if is_known:
+            if message.pause is not None:
+                pause = arrivals.paused(message.pause, event.now)
+                machine.check(self._state, pause)
+                pauses = not keys.is_repeat(self._state.controls, pause)
+        if is_known and not pauses:
             receipt = self._message_receipt(event.message.message_id, duplicate=True)
             raise closing.replayed("this message was sent before", receipt)
         self._check_sealed("send_message", message)
@@ -287,15 +307,6 @@ class AgentRun:
     @workflow.query(description="Where the transcripts of agents are kept, by their addresses.")
     def transcripts(self) -> dict[str, str]:
         return recall.transcripts(self._state)
-
-    @workflow.query(description="Not for people: the keys of the last controls, as hashes.")
-    def controls(self) -> dict[str, str]:
-        return dict(self._state.controls)
-
-    @workflow.query(description="What would become of a message that is sent now.")
-    def check_message(self, message: wire.SteerMessage) -> wire.MessageCheck:
-        event = arrivals.message_sent(message, workflow.now(), "-")
-        return views.message_check(self._state, event)
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         self._is_local &= is_local

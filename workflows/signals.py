@@ -31,6 +31,11 @@ Order = TypeVar("Order", bound=wire.Request)
 NOTHING: Final = RawValue(Payload())
 """What a signal without an argument brings."""
 
+_KINDS: Final[dict[Control, type[wire.Order]]] = {
+    "pause": wire.Pause,
+    "resume": wire.Resume,
+    "cancel": wire.Cancel,
+}
 _SHOWN_CHARS: Final = 200
 _MARK: Final = "unreadable-signal-"
 _UNDECRYPTED: Final = (
@@ -52,14 +57,7 @@ class Signals:
 
     def event_of(self, name: Control, brought: RawValue) -> events.Event:
         """The event that a control signal means. Raises the Refusal of what cannot be read."""
-        now = workflow.now()
-        match name:
-            case "pause":
-                return arrivals.paused(self._order(name, brought, wire.Pause), now)
-            case "resume":
-                return arrivals.resumed(self._order(name, brought, wire.Resume), now)
-            case "cancel":
-                return arrivals.cancel_requested(self._order(name, brought, wire.Cancel), now)
+        return arrivals.control(self._order(name, brought, _KINDS[name]), workflow.now())
 
     def message(self, brought: RawValue, *, is_told: bool) -> events.MessageSent | None:
         """The message that a signal brings, whatever it is: what is none is told as rejected.

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 calls = typer.Typer()
 
 _POLL: Final = "PT30S"
+_SHORTLY: Final = "PT2S"
+"""For what a signal leads to: with a worker up the run is there sooner."""
 _WAYS: Final = 4
 """To give an answer."""
 
@@ -251,7 +253,7 @@ def result(run_id: RunId, *, as_json: AsJson = False) -> None:
 def _control(run_id: str, operation: str, body: Mapping[str, Any], *, as_json: bool) -> None:
     path = f"{run_path(run_id)}/{operation}"
     given = {name: value for name, value in body.items() if value is not None}
-    exchange(lambda api: api.post(path, given), _run_lines, as_json=as_json)
+    exchange(lambda api: api.post(path, given, wait=_SHORTLY), _run_lines, as_json=as_json)
 
 
 def _run_lines(view: Any) -> list[Line]:

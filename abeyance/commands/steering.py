@@ -76,7 +76,7 @@ def steer(
     }
     given = {name: value for name, value in body.items() if value is not None}
     path = f"{run_path(run_id)}/steer"
-    exchange(lambda api: api.post(path, given), _receipt_lines, as_json=as_json)
+    exchange(lambda api: api.post(path, given), _sent_lines, as_json=as_json)
 
 
 @steering.command(cls=Told, rich_help_panel=PANEL)
@@ -98,14 +98,10 @@ def messages(
     exchange(call, _cleared_lines if clear else _page_lines, as_json=as_json)
 
 
-def _receipt_lines(receipt: Mapping[str, Any]) -> Iterator[Line]:
+def _sent_lines(sent: Mapping[str, Any]) -> Iterator[Line]:
     from abeyance.commands.terminal import Line
 
-    yield Line("as before" if receipt["duplicate"] else "accepted", receipt["message_id"])
-    if receipt["queue_depth"] is None:
-        yield Line("note", "no worker can be asked: the run gets it when one is up")
-    else:
-        yield Line("unread", str(receipt["queue_depth"]))
+    yield Line("sent", sent["message_id"])
 
 
 def _cleared_lines(cleared: Mapping[str, Any]) -> Iterator[Line]:

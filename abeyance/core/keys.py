@@ -29,7 +29,7 @@ def is_repeat(known: Mapping[str, str], event: events.Event) -> bool:
     if not isinstance(event, events.KEYED) or event.key is None:
         return False
     remembered = known.get(_hash(event.key))
-    if remembered is not None and remembered != _order(event):
+    if remembered is not None and remembered != digest(event):
         raise Refusal(
             Code.IDEMPOTENCY_CONFLICT,
             f"The key {event.key[:_SHOWN_CHARS]!r} was used on this run before, for another call or by "
@@ -42,13 +42,14 @@ def remember(draft: Draft, event: events.Event) -> None:
     """Know the key of a control from now on. The oldest is forgotten when there are too many."""
     if not isinstance(event, events.KEYED) or event.key is None:
         return
-    known = {**draft.state.controls, _hash(event.key): _order(event)}
+    known = {**draft.state.controls, _hash(event.key): digest(event)}
     if len(known) > _REMEMBERED:
         del known[next(iter(known))]
     draft.change(controls=known)
 
 
-def _order(event: events.Paused | events.Resumed | events.CancelRequested) -> str:
+def digest(event: events.Paused | events.Resumed | events.CancelRequested) -> str:
+    """A hash of what a control says and of who says it."""
     # What an actor may do can change between two calls that are the same.
     said = {name: value for name, value in asdict(event).items() if name not in _UNSAID}
     return _hash([type(event).__name__, said])

@@ -73,13 +73,8 @@ class Mailbox:
                 message_id=message.message_id,
             )
         known = self.seen.get(message.message_id)
-        if known is not None and known != _hash(message):
-            raise Refusal(
-                Code.MESSAGE_CONFLICT,
-                f"The message id {message.message_id!r} was used for another message; "
-                "give every message an id of its own.",
-                message_id=message.message_id,
-            )
+        if known is not None and known != digest(message):
+            raise conflict(message.message_id)
         return known is not None
 
     def refuse_if_full(self, bound: int, message: Message) -> None:
@@ -110,7 +105,7 @@ class Mailbox:
 
     def with_message(self, message: Message) -> Mailbox:
         """The box with one more message, behind all that are to be read before it."""
-        seen = {**self.seen, message.message_id: _hash(message)}
+        seen = {**self.seen, message.message_id: digest(message)}
         # It was turned away before, and is in now.
         rejected = tuple(note for note in self.rejected if note.message_id != message.message_id)
         while len(seen) > _REMEMBERED:
@@ -160,7 +155,18 @@ def size_of(message: Message) -> int:
     return size(_body(message))
 
 
-def _hash(message: Message) -> str:
+def conflict(message_id: str) -> Refusal:
+    """The refusal of another message under an id that was used."""
+    return Refusal(
+        Code.MESSAGE_CONFLICT,
+        f"The message id {message_id!r} was used for another message; "
+        "give every message an id of its own.",
+        message_id=message_id,
+    )
+
+
+def digest(message: Message) -> str:
+    """A hash of what a message says."""
     return sha256(_body(message)).removeprefix("sha256:")[:_HASH_CHARS]
 
 

@@ -95,16 +95,27 @@ class Connection:
         return await self._json("GET", path, params=params)
 
     async def post(
-        self, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        **query: str,
     ) -> Any:
         """Change something; no body is an empty one. `key` is the idempotency key. Raises as `get`."""
-        return (await self.post_for_status(path, body, key=key))[1]
+        return (await self.post_for_status(path, body, key=key, **query))[1]
 
     async def post_for_status(
-        self, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        **query: str,
     ) -> tuple[int, Any]:
         """The same, with the status of the answer."""
-        return await self._call("POST", path, json=dict(body or {}), headers=_with_key(key))
+        headers = _with_key(key)
+        return await self._call("POST", path, params=query, json=dict(body or {}), headers=headers)
 
     async def patch(self, path: str, body: Mapping[str, Any], *, key: str | None = None) -> Any:
         """Change a part of something. Raises as `get`."""

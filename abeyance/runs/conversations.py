@@ -39,10 +39,10 @@ _GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steered:
-    """The run of a conversation that got a message, and its receipt."""
+    """The run of a conversation that got a message, and the id of the message."""
 
     run_id: str
-    receipt: wire.MessageReceipt
+    message_id: str
 
 
 class Conversations(Reading, ABC):
@@ -53,19 +53,19 @@ class Conversations(Reading, ABC):
         return Turnstile()
 
     @abstractmethod
-    async def pause(self, run_id: str, order: wire.Pause | None = None) -> wire.RunView:
+    async def pause(self, run_id: str, order: wire.Pause | None = None) -> None:
         """Start no new work."""
 
     @abstractmethod
-    async def resume(self, run_id: str, order: wire.Resume | None = None) -> wire.RunView:
+    async def resume(self, run_id: str, order: wire.Resume | None = None) -> None:
         """Go on after a pause."""
 
     @abstractmethod
-    async def cancel(self, run_id: str, order: wire.Cancel | None = None) -> wire.RunView:
+    async def cancel(self, run_id: str, order: wire.Cancel | None = None) -> None:
         """End the run in good order."""
 
     @abstractmethod
-    async def steer(self, run_id: str, message: wire.SteerMessage) -> wire.MessageReceipt:
+    async def steer(self, run_id: str, message: wire.SteerMessage) -> str:
         """Put a message into the run's mailbox."""
 
     async def conversation_runs(
@@ -119,7 +119,7 @@ class Conversations(Reading, ABC):
                 actual=len(runs),
             )
         try:
-            return Steered(run_id=runs[0], receipt=await self.steer(runs[0], message))
+            return Steered(run_id=runs[0], message_id=await self.steer(runs[0], message))
         except Refusal as refusal:
             if refusal.code not in _GONE:
                 raise

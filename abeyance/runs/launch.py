@@ -136,18 +136,23 @@ class Launch:
         return [self.start, spec, {f"graph:{spec.name}": self.values}, None]
 
     @property
-    def memo(self) -> dict[str, Json]:
-        """What a list shows of the run, and what decides whether a second start is the same."""
+    def memo_of_start(self) -> dict[str, Json]:
+        """The part of the memo that never changes."""
         about = self.start.model_dump(
             mode="json",
             exclude={"run_id", "limits", "claim", "generation", "used", "salt"},
         )
         return {
-            wire.MEMO_START: {
-                **about,
-                "graph": self.spec.name,
-                "guarded_by": _told_guards(self.spec.guarded_by),
-            },
+            **about,
+            "graph": self.spec.name,
+            "guarded_by": _told_guards(self.spec.guarded_by),
+        }
+
+    @property
+    def memo(self) -> dict[str, Json]:
+        """What a list shows of the run, and what decides whether a second start is the same."""
+        return {
+            wire.MEMO_START: self.memo_of_start,
             wire.MEMO_SUMMARY: {"status": str(Status.RUNNING), "open": 0, "paused": False},
         }
 

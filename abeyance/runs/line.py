@@ -5,8 +5,9 @@ pass a turnstile, reads of one run are shared, and an update that finds its run 
 
 It leads to the runs of one deployment, which are those of its task queue: of another one's the answer is
 that there is no such run. Whose a run is, the server tells by describing it, or by the first event of its
-history, and it never changes; so it is remembered for a while. What changes something names the chain of
-executions that was meant, because the id of a run that Temporal has forgotten may be given to another.
+history, and it never changes; so it is remembered for a while. An update names the chain of executions
+that is meant and a signal the execution, because the id of a run that Temporal has forgotten may be given
+to another.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import secrets
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -62,6 +65,21 @@ with the history that accepted it: it was busy, or the run was handed over in th
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What this process remembers of a run of its deployment.
+
+    `first` is the run's first execution, which never changes; `execution` the one that was last seen, ""
+    if none was. `graph` and `guarded_by` are None where the run has not written them down.
+    """
+
+    first: str
+    execution: str
+    graph: str | None
+    guarded_by: tuple[str, ...] | None
+    since: float
+
+
 class RunEnded(Exception):
     """Something was sent to a run that had ended."""
 
@@ -77,7 +95,8 @@ class Line:
         self.temporal = temporal
         self.task_queue = task_queue
         self.patience = patience
-        self._known: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._sent: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._turnstile = Turnstile()
         self._reads: SharedReads[Any] = SharedReads()
 
@@ -89,7 +108,8 @@ class Line:
         except NotFound:
             self._known.pop(run_id, None)
             raise unknown_run(run_id) from None
-        self.learn(run_id, found.first)
+        start = found.memo.get(wire.MEMO_START) or {}
+        self.learn(run_id, found.first, execution=found.execution, start=start)
         return found
 
     async def admit(self, run_id: str) -> str:
@@ -97,10 +117,22 @@ class Line:
 
         Raises the refusal `unknown_run`.
         """
-        first, since = self._known.get(run_id, ("", float("-inf")))
-        if time.monotonic() - since < _KNOWN_FOR:
-            return first
-        return (await self.described(run_id)).first
+        known = self._remembered(run_id)
+        return (await self.described(run_id)).first if known is None else known.first
+
+    async def known(self, run_id: str, *, anew: bool = False) -> Known:
+        """What never changes of a run, without a call to the server if this process has seen the run
+        lately, unless it is wanted `anew`. Raises the refusal `unknown_run`.
+        """
+        known = self._remembered(run_id)
+        if known is None or anew or not known.execution:
+            await self.described(run_id)
+            known = self._known[run_id]
+        return known
+
+    def _remembered(self, run_id: str) -> Known | None:
+        known = self._known.get(run_id)
+        return known if known and time.monotonic() - known.since < _KNOWN_FOR else None
 
     async def is_anothers(self, run_id: str) -> bool:
         """Whether the id is that of another deployment's run, or of somebody else's workflow."""
@@ -113,9 +145,16 @@ class Line:
             pass
         return False
 
-    def learn(self, run_id: str, first: str) -> None:
-        """Know that a run is ours, and its first execution."""
-        self._known[run_id] = (first, time.monotonic())
+    def learn(self, run_id: str, first: str, *, execution: str, start: Mapping[str, Any]) -> None:
+        """Remember that a run is ours, and what its memo says of its start."""
+        guards = start.get("guarded_by")
+        self._known[run_id] = Known(
+            first=first,
+            execution=execution,
+            graph=start.get("graph"),
+            guarded_by=None if guards is None else tuple(guards),
+            since=time.monotonic(),
+        )
         self._known.move_to_end(run_id)
         if len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
@@ -172,7 +211,9 @@ class Line:
         is_run = begun.workflow_type.name == wire.WORKFLOW
         if not is_run or begun.task_queue.name != self.task_queue:
             raise unknown_run(run_id)
-        self.learn(run_id, begun.first_execution_run_id)
+        known = self._known.get(run_id)
+        if known is None or known.first != begun.first_execution_run_id:
+            self.learn(run_id, begun.first_execution_run_id, execution="", start={})
 
     async def refuse_natively_paused(self, run_id: str) -> None:
         """Raise the refusal `natively_paused` if an operator has paused the run in Temporal itself."""
@@ -227,21 +268,39 @@ class Line:
             raise unknown_run(run_id) from None
         return found
 
-    async def signal(self, run_id: str, name: str, order: wire.Request) -> None:
-        """Send a signal. Raises RunEnded and the refusal `unknown_run`."""
-        handle = self.temporal.get_workflow_handle(run_id)
+    async def signal(
+        self,
+        run_id: str,
+        name: str,
+        order: wire.Request,
+        *,
+        key: str | None = None,
+        digest: str = "",
+    ) -> None:
+        """Send a signal: one call, if this process has seen the run lately.
+
+        `digest` is that of the whole order. Raises RunEnded, `unknown_run`, and `idempotency_conflict` if
+        this process has sent another order under the key: else the run finds that out.
+        """
+        known = await self.known(run_id)
+        if key is not None and self._sent.get((known.first, key), digest) != digest:
+            raise other_call(run_id, key)
 
         async def send() -> None:
+            known = await self.known(run_id)
+            # A run that was handed over since has another execution by now: then it is looked up.
+            handle = self.temporal.get_workflow_handle(run_id, run_id=known.execution)
             try:
-                await handle.signal(name, await self._stamped(run_id, name, order), rpc_timeout=RPC)
+                await handle.signal(name, self._stamped(name, order, known.first), rpc_timeout=RPC)
             except RPCError as error:
                 await self._raise_if_gone(run_id, error)
                 raise
 
-        described = await self.described(run_id)
-        if not described.is_running:
-            raise RunEnded(described)
         await patiently(run_id, send, seconds=self.patience)
+        if key is not None:
+            self._sent[known.first, key] = digest
+            if len(self._sent) > _MOST_KNOWN:
+                self._sent.popitem(last=False)
 
     async def update(
         self,
@@ -268,7 +327,7 @@ class Line:
                 try:
                     return await handle.execute_update(
                         name,
-                        await self._stamped(run_id, name, order),
+                        self._stamped(name, order, first),
                         id=update_id,
                         result_type=result_type,
                         rpc_timeout=RPC,
@@ -291,15 +350,14 @@ class Line:
             raise other_call(run_id, key)
         return found
 
-    async def _stamped(self, run_id: str, name: str, order: wire.Request) -> wire.Request:
+    def _stamped(self, name: str, order: wire.Request, execution: str) -> wire.Request:
         """The order as it is sent this once, where only what is sealed is taken."""
         if not is_all_sealed(self.temporal.data_converter):
             return order
-        described = await self.described(run_id)
         nonce = f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(6)}"
         stamp = wire.Stamp(
             order=name,
-            execution=described.first,
+            execution=execution,
             nonce=nonce,
             shown={} if order.stamp is None else order.stamp.shown,
         )

@@ -90,20 +90,24 @@ class Reading:
             return described.degraded_view()
         return view.model_copy(update={"blocked": described.blocked})
 
-    async def guarded_by(self, run_id: str) -> tuple[str, ...]:
+    async def guarded_by(self, run_id: str, *, anew: bool = False) -> tuple[str, ...]:
         """The capabilities that the run's graph can ask for: to change its course takes them all.
 
-        Temporal knows them without a worker. Raises the refusal `unknown_run`, and Unavailable for a run
-        that was started around this client and cannot be asked now.
+        They never change, and are remembered unless they are wanted `anew`. Temporal knows them without a
+        worker. Raises the refusal `unknown_run`, and Unavailable for a run that was started around this
+        client and cannot be asked now.
         """
-        described = await self._line.described(run_id)
-        known = (described.memo.get(wire.MEMO_START) or {}).get("guarded_by")
-        if known is not None:
-            return tuple(known)
+        guards = (await self._line.known(run_id, anew=anew)).guarded_by
+        if guards is not None:
+            return guards
         view = await self.view(run_id)
         if view.degraded:
             raise Unavailable(f"nobody can tell now which capabilities guard the run {run_id!r}")
         return tuple(view.guarded_by)
+
+    async def graph_of(self, run_id: str) -> str | None:
+        """The name of the run's graph; None if that cannot be read. Raises the refusal `unknown_run`."""
+        return (await self._line.known(run_id)).graph
 
     async def _seen(self, run_id: str) -> wire.RunView:
         """The view of a run that had not ended a moment ago: it is asked beside Temporal, to be quick."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from pydantic import BaseModel
 
@@ -15,11 +15,8 @@ from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.graphs.graph import Graph
 from abeyance.runid import checked_run_id
 from abeyance.runs.launch import Started
-from abeyance.runs.line import RunEnded
 from abeyance.runs.recency import Active
 from abeyance.runs.starting import Starting
-
-Operation: TypeAlias = Literal["pause", "resume", "cancel"]
 
 _GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})
 _REASON_CHARS: Final = 500
@@ -27,16 +24,6 @@ _REASON_CHARS: Final = 500
 
 class Sessions(Starting):
     """Starting, and what can be done to many runs at once."""
-
-    async def tell(self, run_id: str, operation: Operation, order: wire.Control) -> None:
-        """As the operation itself, without looking at what becomes of it: for many runs.
-
-        Raises `unknown_run` and `not_running`.
-        """
-        try:
-            await self._line.signal(run_id, operation, order)
-        except RunEnded as ended:
-            raise ended.described.not_running() from ended
 
     async def list_active(self) -> list[Active]:
         """The open runs of this task queue, the most recently active first, as visibility knows them:

@@ -151,7 +151,8 @@ class Starting(Conversations):
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 rpc_timeout=RPC,
             )
-            self._line.learn(run_id, started.first_execution_run_id or "")
+            first = started.first_execution_run_id or ""
+            self._line.learn(run_id, first, execution=first, start=launch.memo_of_start)
             return Started(run_id=run_id, created=True)
 
         return await patiently(run_id, send, seconds=self.patience)

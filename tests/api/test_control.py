@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stack import Api, new_id, problem
+from rpc_counter import counted
+from sample_graphs import gated, gates
+from stack import Api, app_for, new_id, problem, served
+from temporal_site import Site, eventually
+from temporalio.client import Client as TemporalClient
+
+from abeyance.client import Client
 
 OPERATIONS = ("pause", "resume", "cancel", "interrupt")
 
@@ -17,16 +23,21 @@ async def test_a_run_is_paused_and_goes_on(api: Api) -> None:
         f"/runs/{run_id}/pause",
         json={"reason": "audit", "mode": "now", "timeout": "PT1H", "on_timeout": "halt"},
         headers=headers,
+        params={"wait": "30s"},
     )
-    again = await api.http.post(f"/runs/{run_id}/pause", json={}, headers=headers)
-    resumed = await api.http.post(f"/runs/{run_id}/resume", json={"reason": "passed"})
+    again = await api.http.post(
+        f"/runs/{run_id}/pause", json={}, headers=headers, params={"wait": 30}
+    )
+    resumed = await api.http.post(
+        f"/runs/{run_id}/resume", json={"reason": "passed"}, params={"wait": "PT30S"}
+    )
 
-    assert (paused.status_code, paused.json()["status"]) == (202, "paused")
+    assert (paused.status_code, paused.json()["status"]) == (200, "paused")
     pause = paused.json()["pause"]
     assert (pause["actor"], pause["reason"], pause["mode"]) == ("ada", "audit", "now")
     assert (pause["on_timeout"], bool(pause["deadline"])) == ("halt", True)
-    assert (again.status_code, again.json()["pause"]) == (202, pause)
-    assert (resumed.status_code, resumed.json()["status"]) == (202, "awaiting-input")
+    assert (again.status_code, again.json()["pause"]) == (200, pause)
+    assert (resumed.status_code, resumed.json()["status"]) == (200, "awaiting-input")
     assert resumed.json()["metrics"]["pause_count"] >= 1
 
 
@@ -40,8 +51,7 @@ async def test_a_run_is_cancelled_by_either_name(api: Api, operation: str) -> No
     )
     ended = await api.until(run_id, "cancelled")
 
-    assert response.status_code == 202
-    assert response.json()["interrupts"] == []
+    assert (response.status_code, response.json()) == (202, {"run_id": run_id})
     assert (ended["reason"], ended["cancelled_by"]) == ("not needed", "ada")
     assert ended["result"]["log"] == ["before"]
     assert (await api.interrupt(gate))["status"] == "cancelled"
@@ -78,14 +88,91 @@ async def test_nothing_can_be_done_to_a_run_that_has_ended(api: Api) -> None:
         assert found["ended_at"]
 
 
-async def test_a_pause_that_would_lead_nowhere_is_refused(api: Api) -> None:
+async def test_a_signal_is_one_call_and_a_run_that_is_not_there_is_described_once(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(capability="payments:approve"))
+    connection, counter = counted(temporal)
+    site.client = Client(connection, task_queue=site.settings.task_queue)
+    one = {"signal_workflow_execution": 1}
+    goto = {"timeout": "1h", "on_timeout": "goto:after"}
+    async with served(app_for(site)) as api:
+        async with site.worker():
+            run_id, _ = await api.waiting("gated")
+            for operation, body, sent in (
+                ("pause", goto, {}),
+                ("resume", {}, {}),
+                ("steer", {"text": "hello", "message_id": "m"}, {"message_id": "m"}),
+                ("steer", {"action": "rerun", "message_id": "r"}, {"message_id": "r"}),
+                ("cancel", {}, {}),
+            ):
+                counter.calls.clear()
+                answer = await api.http.post(f"/runs/{run_id}/{operation}", json=body)
+                assert (answer.status_code, answer.json()) == (202, {"run_id": run_id, **sent})
+                assert counter.calls == one
+            await api.until(run_id, "cancelled")
+        counter.calls.clear()
+        problem(await api.http.post(f"/runs/{run_id}/pause", json={}), 404, "not_running")
+
+    assert counter.calls == {**one, "describe_workflow_execution": 1}
+
+
+async def test_a_signal_follows_a_run_that_was_handed_over(temporal: TemporalClient) -> None:
+    site = Site(temporal, gates(2))
+    async with site.worker(), served(app_for(site)) as api:
+        run_id, (first, _) = await api.waiting("gates", limits={"continue_as_new_after": 3})
+        before = (await site.history(run_id)).run_id
+        await api.http.post(f"/interrupts/{first}/respond", json={"response": 1})
+        await eventually(lambda: _is_other(site, run_id, before))
+        sent = await api.http.post(f"/runs/{run_id}/pause", json={}, params={"wait": "30s"})
+
+    assert (sent.status_code, sent.json()["status"]) == (200, "paused")
+
+
+async def _is_other(site: Site, run_id: str, execution: str) -> bool:
+    return (await site.history(run_id)).run_id != execution
+
+
+async def test_to_wait_for_a_cancel_is_to_wait_for_the_end(api: Api) -> None:
     run_id, _ = await api.waiting("gated")
+    response = await api.http.post(f"/runs/{run_id}/cancel", json={}, params={"wait": "30s"})
+
+    assert (response.status_code, response.json()["status"]) == (200, "cancelled")
+
+
+async def test_who_waits_for_a_run_that_no_worker_has_gets_it_as_it_is(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated(), patience=1)
+    async with served(app_for(site)) as api:
+        run_id = await api.start("gated", {})
+        response = await api.http.post(f"/runs/{run_id}/pause", json={}, params={"wait": "1s"})
+
+    assert (response.status_code, response.json()["degraded"]) == (200, True)
+    assert response.json()["status"] == "running"
+
+
+async def test_who_may_not_read_waits_and_gets_the_status(api: Api) -> None:
+    run_id, _ = await api.waiting("gated")
+    headers = {"X-Abeyance-Capabilities": "runs:control"}
     response = await api.http.post(
-        f"/runs/{run_id}/pause", json={"timeout": "1h", "on_timeout": "goto:nowhere"}
+        f"/runs/{run_id}/pause", json={}, params={"wait": "30s"}, headers=headers
     )
 
-    problem(response, 404, "unknown_node")
-    assert (await api.http.get(f"/runs/{run_id}")).json()["paused"] is False
+    assert response.json() == {"run_id": run_id, "status": "paused"}
+
+
+async def test_a_pause_that_would_lead_nowhere_is_told_as_refused(api: Api, site: Site) -> None:
+    run_id, _ = await api.waiting("gated")
+    response = await api.http.post(
+        f"/runs/{run_id}/pause",
+        json={"timeout": "1h", "on_timeout": "goto:nowhere"},
+        params={"wait": "30s"},
+    )
+    (refused,) = await site.events(run_id, "signal.refused")
+
+    assert (response.status_code, response.json()["paused"]) == (200, False)
+    assert (refused["signal"], refused["code"]) == ("pause", "unknown_node")
 
 
 async def test_a_pause_leads_past_a_gate_only_for_those_who_could_open_it(api: Api) -> None:
@@ -95,7 +182,9 @@ async def test_a_pause_leads_past_a_gate_only_for_those_who_could_open_it(api: A
     refused = await api.http.post(f"/runs/{run_id}/pause", json=body, headers=headers)
     untouched = (await api.http.get(f"/runs/{run_id}")).json()
     headers["X-Abeyance-Capabilities"] += ",runs:read,payments:approve"
-    accepted = await api.http.post(f"/runs/{run_id}/pause", json=body, headers=headers)
+    accepted = await api.http.post(
+        f"/runs/{run_id}/pause", json=body, headers=headers, params={"wait": "30s"}
+    )
 
     assert problem(refused, 403, "capability_required")["capability"] == "payments:approve"
     assert untouched["paused"] is False

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sample_graphs import gates
+from sample_graphs import gated, gates
 from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance.api.app import create_app
+from abeyance.client import Client
 from abeyance.settings import Settings
 
 
@@ -19,20 +20,25 @@ async def post(api: Api, path: str, key: str | None = None, **body: Any) -> Any:
     return await api.http.post(path, json=body, headers=headers)
 
 
+async def seen(api: Api, path: str, key: str | None = None, **body: Any) -> Any:
+    """The same, answered with the run once it has the signal."""
+    return await post(api, f"{path}?wait=30s", key, **body)
+
+
 async def status(api: Api, run_id: str) -> str:
     return str((await api.http.get(f"/runs/{run_id}")).json()["status"])
 
 
 async def test_a_pause_that_is_repeated_after_the_resume_does_not_pause_again(api: Api) -> None:
     run_id, _ = await api.waiting("gated")
-    paused = await post(api, f"/runs/{run_id}/pause", "k1", reason="audit")
-    resumed = await post(api, f"/runs/{run_id}/resume", "k2")
-    again = await post(api, f"/runs/{run_id}/pause", "k1", reason="audit")
-    third = await post(api, f"/runs/{run_id}/pause", "k3")
-    late = await post(api, f"/runs/{run_id}/resume", "k2")
+    paused = await seen(api, f"/runs/{run_id}/pause", "k1", reason="audit")
+    resumed = await seen(api, f"/runs/{run_id}/resume", "k2")
+    again = await seen(api, f"/runs/{run_id}/pause", "k1", reason="audit")
+    third = await seen(api, f"/runs/{run_id}/pause", "k3")
+    late = await seen(api, f"/runs/{run_id}/resume", "k2")
 
     views = [answer.json() for answer in (paused, resumed, again, third, late)]
-    assert [answer.status_code for answer in (paused, resumed, again, third, late)] == [202] * 5
+    assert [answer.status_code for answer in (paused, resumed, again, third, late)] == [200] * 5
     assert [view["status"] for view in views] == [
         "paused",
         "awaiting-input",
@@ -46,11 +52,11 @@ async def test_a_pause_that_is_repeated_after_the_resume_does_not_pause_again(ap
 async def test_a_pause_to_a_node_may_be_repeated_after_the_resume(api: Api) -> None:
     run_id, _ = await api.waiting("gated")
     body = {"timeout": "1h", "on_timeout": "goto:after"}
-    first = await post(api, f"/runs/{run_id}/pause", "k1", **body)
+    first = await seen(api, f"/runs/{run_id}/pause", "k1", **body)
     await post(api, f"/runs/{run_id}/resume")
-    again = await post(api, f"/runs/{run_id}/pause", "k1", **body)
+    again = await seen(api, f"/runs/{run_id}/pause", "k1", **body)
 
-    assert (first.status_code, again.status_code) == (202, 202), (first.text, again.text)
+    assert (first.json()["status"], again.status_code) == ("paused", 200), again.text
     assert again.json()["status"] == "awaiting-input"
 
 
@@ -64,8 +70,41 @@ async def test_a_cancel_that_is_repeated_after_the_end_is_no_error(
     again = await post(api, f"/runs/{run_id}/{operation}", "k1")
     other = await post(api, f"/runs/{run_id}/{operation}", "k2")
 
-    assert (again.status_code, again.json()["status"]) == (202, "cancelled")
+    assert (again.status_code, again.json()) == (202, {"run_id": run_id})
     problem(other, 404, "not_running")
+
+
+async def test_a_key_that_another_process_has_sent_is_refused_by_the_run(
+    api: Api, site: Site
+) -> None:
+    run_id, _ = await api.waiting("gated")
+    await post(api, f"/runs/{run_id}/pause", "k1")
+    other = Client(site.temporal, task_queue=site.settings.task_queue)
+    async with served(create_app(site.settings, site.graphs, other)) as elsewhere:
+        taken = await post(elsewhere, f"/runs/{run_id}/cancel", "k1")
+        view = await elsewhere.until(run_id, "paused")
+    (refused,) = await site.events(run_id, "signal.refused")
+
+    assert (taken.status_code, view["metrics"]["cancel_count"]) == (202, 0)
+    assert (refused["signal"], refused["code"]) == ("cancel", "idempotency_conflict")
+
+
+async def test_a_key_of_a_run_that_has_ended_is_known_without_a_worker(
+    temporal: TemporalClient,
+) -> None:
+    site = Site(temporal, gated())
+    async with served(app_for(site)) as api:
+        async with site.worker():
+            run_id, _ = await api.waiting("gated")
+            await post(api, f"/runs/{run_id}/cancel", "k1", reason="over")
+            await api.until(run_id, "cancelled")
+        again = await post(api, f"/runs/{run_id}/cancel", "k1", reason="over")
+        other = await post(api, f"/runs/{run_id}/cancel", "k1", reason="else")
+        result = (await api.http.get(f"/runs/{run_id}/result")).json()
+
+    assert again.status_code == 202
+    problem(other, 409, "idempotency_conflict")
+    assert "controls" not in result
 
 
 @pytest.mark.parametrize("change", ["body", "operation", "principal"])
@@ -97,7 +136,7 @@ async def test_a_key_is_known_after_the_history_was_handed_over(temporal: Tempor
         await post(api, f"/interrupts/{ids[0]}/respond", response=1)
         await api.until(run_id, "awaiting-input")
         after = (await site.history(run_id)).run_id
-        again = await post(api, f"/runs/{run_id}/pause", "k1")
+        again = await seen(api, f"/runs/{run_id}/pause", "k1")
         await site.replays(run_id)
 
     assert before != after
@@ -129,17 +168,13 @@ async def test_each_run_of_a_batch_knows_the_key(api: Api) -> None:
     assert [await status(api, run_id) for run_id in runs] == ["awaiting-input"] * 2
 
 
-async def test_a_batch_with_the_key_of_another_call_is_told_as_an_event(api: Api) -> None:
+async def test_a_batch_with_the_key_of_another_call_is_refused(api: Api) -> None:
     run_id, _ = await api.waiting("gated")
     await post(api, f"/runs/{run_id}/pause", "k1")
-    taken = await post(api, "/batch/cancel", "k1", run_ids=[run_id])
-    view = await api.until(run_id, "paused")
-    events = (await api.http.get(f"/runs/{run_id}/events")).json()["items"]
+    (taken,) = (await post(api, "/batch/cancel", "k1", run_ids=[run_id])).json()["results"]
 
-    assert taken.json()["succeeded"] == 1
-    assert view["metrics"]["cancel_count"] == 0
-    (refused,) = (event["data"] for event in events if event["type"] == "signal.refused")
-    assert (refused["signal"], refused["code"]) == ("cancel", "idempotency_conflict")
+    assert (taken["ok"], taken["code"]) == (False, "idempotency_conflict")
+    assert (await api.until(run_id, "paused"))["metrics"]["cancel_count"] == 0
 
 
 @pytest.mark.parametrize("named", ["key", "message_id"])

@@ -97,9 +97,9 @@ async def test_a_start_cannot_widen_what_messages_may_be(
 
 async def test_any_action_may_be_narrowed_where_the_service_allows_all(api: Api) -> None:
     run_id, _ = await api.waiting("gated", limits={"allowed_actions": ["sing"]})
-    path = f"/runs/{run_id}/steer"
+    path = f"/runs/{run_id}/messages"
     fine = await api.http.post(path, json={"text": "x", "action": "sing"})
     refused = await api.http.post(path, json={"text": "x", "action": "dance"})
 
-    assert fine.status_code == 202
+    assert fine.status_code == 201
     assert "'dance'" in problem(refused, 422, "action_not_allowed")["detail"]

@@ -34,13 +34,32 @@ async def test_a_steer_is_accepted_once_and_listed_with_its_sender(api: Api) -> 
     listed = (await api.http.get(f"/runs/{run_id}/messages")).json()
 
     assert (first.status_code, again.status_code) == (202, 202)
-    assert first.json() == {"message_id": "m1", "duplicate": False, "queue_depth": 1}
-    assert again.json() == {"message_id": "m1", "duplicate": True, "queue_depth": 1}
+    assert first.json() == again.json() == {"run_id": run_id, "message_id": "m1"}
     (item,) = listed["items"]
     assert (item["sender"], item["priority"], item["target"]) == ("ada", "high", "after")
     assert (item["metadata"], bool(item["expires_at"])) == ({"page": 2}, True)
     assert "capabilities" not in item
     assert (listed["page"], listed["page_size"], listed["total"]) == (1, 50, 1)
+
+
+async def test_what_a_run_refuses_of_a_steer_it_tells(api: Api, site: Site) -> None:
+    run_id, _ = await api.waiting("gated", limits={"max_queue_size": 1})
+    path = f"/runs/{run_id}/steer"
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"text": "x", "target": "nobody"}, "unknown_node"),
+        ({"text": " "}, "invalid_message"),
+        ({"text": "x", "message_id": "m"}, ""),
+        ({"text": "x" * 10_001}, "invalid_message"),
+        ({"text": "more"}, "queue_full"),
+    ]
+    for body, _ in bad:
+        answer = await api.http.post(path, json=body, params={"wait": "30s"})
+        assert answer.status_code == 200, answer.text
+    codes = [code for _, code in bad if code]
+
+    assert [note["code"] for note in answer.json()["rejected"]] == codes
+    assert [each["code"] for each in await site.events(run_id, "message.rejected")] == codes
+    assert answer.json()["queue_depth"] == 1
 
 
 @pytest.mark.parametrize(("call", "status"), [("steer", 202), ("messages", 201)])
@@ -54,8 +73,10 @@ async def test_the_key_of_a_call_is_the_id_of_its_message(api: Api, call: str, s
     mixed = await api.http.post(path, json={"text": "x", "message_id": "m"}, headers=headers)
 
     assert first.status_code == again.status_code == status
-    assert (first.json()["message_id"], first.json()["duplicate"]) == ("key-1", False)
-    assert again.json()["duplicate"] is True
+    assert (first.json()["message_id"], again.json()["message_id"]) == ("key-1", "key-1")
+    assert (first.json().get("duplicate"), again.json().get("duplicate")) == (
+        (False, True) if call == "messages" else (None, None)
+    )
     assert problem(other, 409, "message_conflict")["message_id"] == "key-1"
     assert problem(mixed, 422, "invalid_body")["errors"][0]["pointer"] == "/message_id"
     assert await ids(api, run_id) == ["key-1"]
@@ -169,7 +190,7 @@ async def test_a_full_queue_is_refused_at_once_and_waited_for_as_long_as_is_aske
     began = clock.time()
     refused = [
         await api.http.post(f"/runs/{run_id}/{call}", json={"text": "x"})
-        for call in ("steer", "messages", "pause-and-send")
+        for call in ("messages", "pause-and-send")
     ]
     at_once = clock.time() - began
     path = f"/runs/{run_id}/messages"
@@ -236,7 +257,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("call", ["steer", "messages", "pause-and-send"])
+@pytest.mark.parametrize("call", ["messages", "pause-and-send"])
 @pytest.mark.parametrize(("body", "code", "told"), BAD)
 async def test_a_message_that_cannot_be_accepted_changes_nothing(  # noqa: PLR0917 each row of the table
     api: Api, standing: tuple[str, str], call: str, body: Any, code: str, told: str

@@ -146,7 +146,7 @@ async def test_what_is_signalled_to_a_natively_paused_run_takes_effect_when_it_g
     await unpause_natively(site.temporal, run_id)
     ended = await api.until(run_id, "cancelled")
 
-    assert (cancelled.status_code, cancelled.json()["degraded"]) == (202, True)
+    assert (cancelled.status_code, cancelled.json()) == (202, {"run_id": run_id})
     assert before["status"] == "awaiting-input"
     assert ended["reason"] == "enough"
 

@@ -15,12 +15,12 @@ def test_a_message_is_sent_listed_and_thrown_away(terminal: Terminal, standing: 
         "steer", "steered", "look at page 2", *options, "--metadata", '{"page": 2}'
     )
     assert (code, err) == (0, "")
-    assert out.splitlines() == ["accepted   m1", "unread     1"]
+    assert out.splitlines() == ["sent       m1"]
 
     again = terminal.told(
         "steer", "steered", "look at page 2", *options, "--metadata", '{"page": 2}'
     )
-    assert again == {"message_id": "m1", "duplicate": True, "queue_depth": 1}
+    assert again == {"run_id": "steered", "message_id": "m1"}
 
     (listed,) = terminal.told("messages", "steered")["items"]
     assert (listed["text"], listed["metadata"]) == ("look at page 2", {"page": 2})
@@ -64,8 +64,6 @@ def deaf(standing: Stack) -> str:
         (["steer", "nobody", "hello"], 3, "unknown_run"),
         (["messages", "nobody"], 3, "unknown_run"),
         (["messages", "nobody", "--clear"], 3, "unknown_run"),
-        (["steer", "deaf", " "], 3, "invalid_message"),
-        (["steer", "deaf", "x", "--target", "no"], 3, "unknown_node"),
         (["steer", "deaf", "x", "--ttl", "soon"], 3, "invalid_body"),
         (["steer", "deaf", "x", "--priority", "huge"], 3, "invalid_body"),
         (["steer", "deaf"], 2, "say something"),

@@ -535,7 +535,6 @@ async def test_the_client_of_python_is_told_what_is_missing(
         lambda: client.edit_values(
             run, LARGE, graph=place.site.graphs["refund"], version=version, principal=principal(who)
         ),
-        lambda: client.steer(run, said(action="update_state", **patch)),
         lambda: client.send_message(run, said(action="update_state", target="pay", **patch)),
         lambda: client.send_message(run, said(action="rerun")),
         lambda: client.pause_and_send(run, said(action="skip")),
@@ -555,17 +554,22 @@ async def test_the_client_of_python_is_told_what_is_missing(
 
 
 @pytest.mark.parametrize("who", ["intern", "operator", "approver"])
-async def test_the_client_of_python_leads_no_run_past_a_gate(place: Office, who: str) -> None:
+async def test_the_signals_of_python_lead_no_run_past_a_gate(place: Office, who: str) -> None:
     case = await place.asking(await place.start())
-    order = wire.Pause(
-        actor=who, capabilities=PEOPLE[who], timeout=1, on_timeout="goto:pay", reason="past it"
-    )
-    with pytest.raises(Refusal) as refused:
-        await place.site.client.pause(case.run_id, order)
+    client, run = place.site.client, case.run_id
+    before = await place.view(case)
+    may = {"capabilities": PEOPLE[who]}
+    order = wire.Pause(actor=who, timeout=1, on_timeout="goto:pay", reason="past it", **may)
+    patch = {"patch": LARGE}
+    message = wire.SteerMessage(sender=who, action="update_state", params=patch, **may)
+    await client.pause(run, order)
+    await client.steer(run, message)
+    after = await place.view(case)
+    (refused,) = await place.site.events(run, "signal.refused")
 
-    assert refused.value.code is Code.CAPABILITY_REQUIRED
-    assert refused.value.details["capabilities"] == sorted({*BOTH} - {*PEOPLE[who]})
-    assert (await place.view(case))["status"] == "awaiting-input"
+    assert (refused["signal"], refused["code"]) == ("pause", Code.CAPABILITY_REQUIRED)
+    assert [note["code"] for note in after["rejected"]] == [Code.CAPABILITY_REQUIRED]
+    assert (after["status"], after["values"]) == ("awaiting-input", before["values"])
 
 
 # What guards a run is known

@@ -297,7 +297,8 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
     run_id, _ = await asking(site)
     order = wire.Respond(response="yes", principal=ANYBODY)
     line = site.client._line
-    late = await line._stamped(run_id, "respond", await site.client._bound(run_id, order))
+    bound = await site.client._bound(run_id, order)
+    late = line._stamped("respond", bound, await line.admit(run_id))
     (held_back,) = await of_run(site.temporal.data_converter, run_id).encode([late])
     await site.client.respond(run_id, response="no", principal=ANYBODY)
     await question(site, run_id, "confirm")

@@ -231,7 +231,7 @@ class Program:
             call = way(self.run_id, wire.SteerMessage(**order))
             said = await self._caller.tried(call, what=what)
             receipt = said.value
-            is_new = receipt is not None and not receipt.duplicate
+            is_new = isinstance(receipt, wire.MessageReceipt) and not receipt.duplicate
             is_new = is_new and receipt.queue_depth is not None
         if is_new:
             self.admitted.add(order["message_id"])

@@ -21,6 +21,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from abeyance import Graph, Principal, wire
 from abeyance.client import Client
 from abeyance.core.state import Limits
+from abeyance.histories.feed import Feed
 from abeyance.runid import conversation_workflow_id
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
@@ -134,6 +135,11 @@ class Site:
         view = await self.client.wait(run_id, timeout=seconds)
         assert view.ended_at is not None, f"the run is {view.status}: {view}"
         return view
+
+    async def events(self, run_id: str, type_: str) -> list[dict[str, Any]]:
+        """What the run's events of a type say, as far as it has written them down."""
+        page, _ = await Feed(self.temporal, self.settings.task_queue).page(run_id, None, 1_000)
+        return [event.data for event in page if event.type == type_]
 
     async def history(self, run_id: str) -> WorkflowHistory:
         """The run's newest history."""

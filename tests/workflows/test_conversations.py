@@ -113,8 +113,8 @@ async def test_the_one_agent_is_steered_and_none_or_two_are_not(temporal: Tempor
         other = await site.start(conversation_id=talk, allow_concurrent=True)
         ambiguous = await refused(site.client.conversation_steer(talk, message))
 
-        assert (steered.run_id, steered.receipt.duplicate) == (agent, False)
-        assert again.receipt.duplicate
+        assert steered == again
+        assert (steered.run_id, steered.message_id) == (agent, "m1")
         assert [m.text for m in await site.client.messages(agent)] == ["hurry"]
         assert await site.client.messages(helper) == []
         assert ambiguous.code is Code.AMBIGUOUS_RUN

@@ -72,14 +72,12 @@ async def test_who_steers_a_node_that_looks_all_the_time_is_told_what_became_of_
     async with site.worker():
         run_id = await site.start()
 
-        async def steer(number: int) -> wire.MessageReceipt:
+        async def send(number: int) -> None:
             async with few:
-                return await site.client.steer(run_id, wire.SteerMessage(text=f"{number}"))
+                await site.client.send_message(run_id, wire.SteerMessage(text=f"{number}"))
 
-        receipts = await asyncio.gather(*(steer(number) for number in range(wanted)))
+        await asyncio.gather(*(send(number) for number in range(wanted)))
         await site.ended(run_id)
-
-    assert [each for each in receipts if each.queue_depth is None] == []
 
 
 async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(

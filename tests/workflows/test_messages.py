@@ -118,12 +118,12 @@ async def test_a_full_queue_says_so_and_a_signal_into_it_is_recorded(
         await site.until(run_id, "awaiting-input")
         await site.client.send_message(run_id, message(0))
         refusals = []
-        for send in (site.client.send_message, site.client.steer, site.client.pause_and_send):
+        for send in (site.client.send_message, site.client.pause_and_send):
             with pytest.raises(Refusal) as full:
                 await send(run_id, message(1))
             refusals.append(full.value)
         handle = temporal.get_workflow_handle(run_id)
-        await handle.signal("steer", message(2))
+        await site.client.steer(run_id, message(2))
         await handle.signal("steer", ["no", "message"])
         await handle.signal("steer")
         view = await site.client.view(run_id)
@@ -140,8 +140,8 @@ async def test_a_full_queue_says_so_and_a_signal_into_it_is_recorded(
 
         # What was turned away, and is sent again when there is room, is in.
         assert await site.client.clear_messages(run_id) == 1
-        receipt = await site.client.steer(run_id, message(2))
-        assert (receipt.duplicate, receipt.queue_depth) == (False, 1)
+        assert await site.client.steer(run_id, message(2)) == "m2"
+        assert await site.client.queue_depth(run_id) == 1
 
 
 async def test_a_repeat_is_known_across_hand_overs_and_in_both_ways_of_sending(
@@ -158,15 +158,19 @@ async def test_a_repeat_is_known_across_hand_overs_and_in_both_ways_of_sending(
             return (await handle.describe()).run_id != generation
 
         await eventually(is_handed_over)
-        steered = await site.client.steer(run_id, message(1))
+        await site.client.steer(run_id, message(1))
         sent = await site.client.send_message(run_id, message(1))
         with pytest.raises(Refusal) as conflict:
-            await site.client.steer(run_id, message(1, text="another"))
+            await site.client.send_message(run_id, message(1, text="another"))
+        await handle.signal("steer", message(1, text="another"))
         await site.client.steer(run_id, message(2, text="enough"))
         ended = await site.ended(run_id)
 
-        assert (steered.duplicate, sent.duplicate) == (True, True)
+        assert sent.duplicate
         assert conflict.value.code is Code.MESSAGE_CONFLICT
+        assert [(note.message_id, note.code) for note in ended.rejected] == [
+            ("m1", Code.MESSAGE_CONFLICT)
+        ]
         assert ended.values["log"] == ["m1", "m2"]
 
 
@@ -180,18 +184,16 @@ async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happ
 
     async def send(numbers: Sequence[int]) -> None:
         for number in numbers:
-            way = site.client.steer if number % 3 else site.client.send_message
+            if number % 3:
+                # It may meet a full queue: the receipt of the same message tells.
+                await site.client.steer(run_id, message(number))
             while True:
                 try:
-                    receipt = await way(run_id, message(number))
+                    receipt = await site.client.send_message(run_id, message(number))
                 except Refusal as refusal:
                     assert refusal.code is Code.QUEUE_FULL, refusal
                     await asyncio.sleep(0.05)
                 else:
-                    if receipt.queue_depth is None:
-                        # No worker was there to say what became of the signal: the same once more.
-                        await asyncio.sleep(0.05)
-                        continue
                     accepted.append(receipt.message_id)
                     break
 
@@ -210,7 +212,7 @@ async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happ
         for id_ in late:
             try:
                 given = wire.SteerMessage(message_id=id_, text="x", priority="low")
-                accepted.append((await site.client.steer(run_id, given)).message_id)
+                accepted.append(await site.client.steer(run_id, given))
             except Refusal as refusal:
                 assert refusal.code is Code.NOT_RUNNING
         ended = await site.ended(run_id, seconds=120)
@@ -322,18 +324,18 @@ async def test_a_message_to_a_run_that_completes_is_taken_or_reported_or_refused
     assert fates["taken"] + fates["left"]
 
 
-async def test_without_a_worker_a_steer_is_kept_and_nobody_can_say_how_deep_the_queue_is(
+async def test_without_a_worker_a_steer_is_kept(
     temporal: TemporalClient,
 ) -> None:
     site = Site(temporal, gated(), patience=4)
     run_id = await site.start()
-    receipt = await site.client.steer(run_id, message(1))
+    sent = await site.client.steer(run_id, message(1))
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(site.worker())
         await site.until(run_id, "awaiting-input")
         unread = await site.client.messages(run_id)
 
-        assert (receipt.message_id, receipt.queue_depth) == ("m1", None)
+        assert sent == "m1"
         assert [each.message_id for each in unread] == ["m1"]
         assert await site.client.has_queued_messages(run_id)
         assert await site.client.queue_depth(run_id) == 1
@@ -382,15 +384,12 @@ async def test_a_directive_has_a_node_done_again_with_what_was_said(
             return [e.id for e in view.interrupts] not in ([], [e.id for e in first.interrupts])
 
         await eventually(is_asked_anew)
-        impossible = await site.client.steer(
-            run_id, message(2, action="go_back", params={"steps": 9})
-        )
+        await site.client.steer(run_id, message(2, action="go_back", params={"steps": 9}))
         await site.client.steer(run_id, message(3, text="later", action="defer"))
         await site.client.respond(run_id, response=None, principal=ANYBODY)
         ended = await site.ended(run_id)
         await site.replays(run_id)
 
     assert ended.values["log"] == ["node:write:2: be kinder"]
-    assert not impossible.duplicate
     assert [(note.message_id, note.code) for note in ended.rejected] == [("m2", "not_linear")]
     assert [todo["text"] for todo in ended.todos] == ["later"]

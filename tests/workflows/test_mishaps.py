@@ -173,7 +173,8 @@ async def test_a_signal_that_is_lost_in_a_hand_over_is_sent_again(temporal: Temp
     async with site.worker():
         run_id, _ = await asked(site)
         mishaps.come("signal_workflow_execution", GONE, GONE)
-        view = await client.pause(run_id)
+        await client.pause(run_id)
+        view = await client.view(run_id)
 
     assert (view.paused, view.status) == (True, "paused")
 
