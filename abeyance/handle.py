@@ -15,13 +15,21 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import EllipsisType
-from typing import Any, Literal, Protocol, TypedDict, Unpack
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack
 
+from pydantic import ValidationError
+
+from abeyance import wire
 from abeyance.agents.transcriptitem import TranscriptItem
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
 from abeyance.duration import Duration
+from abeyance.errors import Code, Refusal
+from abeyance.values.answers import answers_as_json
+from abeyance.values.statemodel import pointed
 from abeyance.wire import ClosingRecord, Event, InterruptView, MessageReceipt, MessageView, RunView
+
+R = TypeVar("R", bound=wire.Request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,3 +260,56 @@ class RunHandle(Protocol):
         `address` is that of the agent, or of something in it; None in a run with one transcript.
         """
         ...
+
+
+def respond_order(
+    answers: Mapping[str, Any] | str | None,
+    response: Any = ...,
+    *,
+    principal: Principal,
+    note: str | None = None,
+    digests: Mapping[str, str] | None = None,
+) -> wire.Respond:
+    """Answers by the ids of their interrupts, one `response` by the id of its interrupt, or one to the
+    only open interrupt.
+
+    Raises the Refusals `invalid_answer` for an answer that is no JSON, and `invalid_body` for what is
+    no order.
+    """
+    forms = answers_as_json(answers, response)
+    about = {"principal": principal, "note": note, "digests": dict(digests or {})}
+    return order_of(wire.Respond, {**forms, **about}, fault="This answers nothing")
+
+
+def message_order(text: str, fields: MessageFields, *, principal: Principal) -> wire.SteerMessage:
+    """A message of somebody. Raises the Refusal `invalid_body` for what is none."""
+    given = {name: value for name, value in fields.items() if name != "principal"}
+    by = {"sender": principal.subject, "capabilities": tuple(principal.capabilities)}
+    return order_of(wire.SteerMessage, {"text": text, **given, **by})
+
+
+def deadline_order(
+    interrupt_id: str,
+    *,
+    deadline: datetime | EllipsisType | None,
+    timeout: Duration | EllipsisType | None,
+    on_timeout: str | None,
+    principal: Principal,
+) -> wire.EditDeadline:
+    """An edit of a deadline. Raises the Refusal `invalid_body` for what is none."""
+    moved = {"deadline": deadline, "timeout": timeout}
+    given = {name: value for name, value in moved.items() if value is not ...}
+    about = {"interrupt_id": interrupt_id, "on_timeout": on_timeout, "principal": principal}
+    return order_of(wire.EditDeadline, {**given, **about})
+
+
+def order_of(
+    kind: type[R], given: Mapping[str, Any], *, fault: str = "The request cannot be used"
+) -> R:
+    """What a caller gives, as an order. Raises the Refusal `invalid_body` for what is none."""
+    try:
+        return kind(**given)
+    except ValidationError as error:
+        errors = pointed(error, given)
+        listed = "; ".join(f"{each['pointer'] or 'it'}: {each['message']}" for each in errors)
+        raise Refusal(Code.INVALID_BODY, f"{fault}: {listed}.", errors=errors) from error

@@ -32,10 +32,15 @@ from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
 from abeyance.graphs.graph import Graph
-from abeyance.handle import MessageFields
+from abeyance.handle import (
+    MessageFields,
+    deadline_order,
+    message_order,
+    order_of,
+    respond_order,
+)
 from abeyance.histories.transcripts import chosen
 from abeyance.rehearsal import BEGINNING, MOST_STEPS, Rehearsal
-from abeyance.values.answers import deadline_order, message_order, order_of, respond_order
 from abeyance.values.statemodel import ValuesError
 from abeyance.wire import (
     TERMINAL_EVENTS,

@@ -65,7 +65,7 @@ async def evict(
             "ABEYANCE_SESSION_INACTIVE_TIMEOUT or ABEYANCE_MAX_ACTIVE_RUNS"
         )
         raise invalid([{"pointer": "", "message": told}])
-    evicted = await runs.evict(
+    evicted = await runs.runs.evict(
         inactive_for=inactive_for, keep=keep, most=body.limit, actor=who.subject
     )
     return Evicted(evicted=len(evicted), runs=evicted)

@@ -89,7 +89,7 @@ class Link:
     async def _tell_of_others(client: Client) -> None:
         """Say so if only this service keeps its callers from the runs of other deployments."""
         try:
-            count = await client.count_of_others()
+            count = await client.runs.count_of_others()
         except SettingsError:
             # Whoever may not list runs sees none of others.
             return

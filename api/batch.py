@@ -22,10 +22,10 @@ from abeyance.client import Client
 from abeyance.core.authority import takes_of_directive
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.handle import RunFilter
 from abeyance.histories.described import ENDINGS
 from abeyance.parallel import each
 from abeyance.runid import checked_run_id
-from abeyance.runs.listing import RunFilter
 
 router = APIRouter(prefix="/batch", tags=["batch"])
 
@@ -164,7 +164,7 @@ async def pause_many(body: PauseBatch, who: Who, runs: Runs, key: Key) -> BatchO
     async def pause(run_id: str) -> None:
         if leads_on(body.body):
             await demand_course(who, runs, run_id)
-        await runs.pause(run_id, order)
+        await runs.run(run_id).control(order)
 
     return await _done(runs, body, pause)
 
@@ -173,14 +173,14 @@ async def pause_many(body: PauseBatch, who: Who, runs: Runs, key: Key) -> BatchO
 async def resume_many(body: ResumeBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
     """Let many runs go on."""
     order = wire.Resume(**given_in(body.body), actor=who.subject, key=key)
-    return await _done(runs, body, lambda run_id: runs.resume(run_id, order))
+    return await _done(runs, body, lambda run_id: runs.run(run_id).control(order))
 
 
 @router.post("/cancel", dependencies=[CONTROL], responses=_DONE)
 async def cancel_many(body: CancelBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
     """Cancel many runs. Each result says whether Temporal has the signal for the run."""
     order = wire.Cancel(**given_in(body.body), actor=who.subject, key=key)
-    return await _done(runs, body, lambda run_id: runs.cancel(run_id, order))
+    return await _done(runs, body, lambda run_id: runs.run(run_id).control(order))
 
 
 @router.post("/steer", responses=_DONE)
@@ -197,7 +197,7 @@ async def steer_many(
 
     async def steer(run_id: str) -> None:
         await demand_message(who, runs, message, run_id)
-        await runs.steer(run_id, await fitted(message, run_id, behind, runs))
+        await runs.run(run_id).signal_message(await fitted(message, run_id, behind, runs))
 
     return await _done(runs, body, steer)
 
@@ -246,7 +246,7 @@ async def _selected(runs: Client, selection: Selection) -> tuple[list[str], str 
     while True:
         # A page may be short and yet not be the last.
         left = selection.limit - len(found)
-        page, cursor = await runs.runs(selection.filter.wanted, cursor=cursor, limit=left)
+        page, cursor = await runs.runs.list(selection.filter.wanted, cursor=cursor, limit=left)
         found += [view.run_id for view in page]
         if cursor is None or len(found) == selection.limit:
             return list(dict.fromkeys(found)), cursor

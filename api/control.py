@@ -75,7 +75,7 @@ async def pause(
     # Who may not do this is told so also while Temporal is away.
     demand(who, CONTROLS)
     order = wire.Pause(**given_in(body), actor=who.subject, capabilities=who.capabilities, key=key)
-    await behind.link.client.pause(run_id, order)
+    await behind.link.client.run(run_id).control(order)
     return await sent(behind, who, Accepted(run_id=run_id), wait, request, response)
 
 
@@ -98,7 +98,7 @@ async def resume(
 ) -> Sent:
     """Go on after a pause. To resume a run that is not paused changes nothing."""
     order = wire.Resume(**given_in(body), actor=who.subject, key=key)
-    await behind.link.client.resume(run_id, order)
+    await behind.link.client.run(run_id).control(order)
     return await sent(behind, who, Accepted(run_id=run_id), wait, request, response)
 
 
@@ -124,7 +124,7 @@ async def cancel(
     `mode: now` gives no grace, and makes an earlier cancel so. `wait` waits for the end.
     """
     order = wire.Cancel(**given_in(body), actor=who.subject, key=key)
-    await behind.link.client.cancel(run_id, order)
+    await behind.link.client.run(run_id).control(order)
     accepted = Accepted(run_id=run_id)
     return await sent(behind, who, accepted, wait, request, response, is_end=True)
 
@@ -151,7 +151,7 @@ async def _guards(
     guards: set[str] = set()
     for run_id in run_ids:
         try:
-            guards.update(await runs.guarded_by(run_id, anew=anew))
+            guards.update(await runs.run(run_id).guarded_by(anew=anew))
         except Refusal:
             # Who may control nothing does not learn which runs there are.
             demand(who, CONTROLS)
@@ -200,7 +200,7 @@ async def sent(  # noqa: PLR0917 what a call has at hand
     try:
         view = await while_asked(request, waiting, leaving=behind.leaving)
     except Leaving:
-        view = await runs.view(run_id)
+        view = await runs.run(run_id).view()
     if view is None:
         # Nobody reads what is answered to a caller who has gone.
         return accepted
@@ -214,11 +214,11 @@ async def _taken(
     until = time.monotonic() + longest
     while True:
         # A worker that can be asked has been told of every signal that came before.
-        view = await runs.view(run_id)
+        view = await runs.run(run_id).view()
         left = until - time.monotonic()
         if not view.degraded or view.ended_at is not None or left <= 0:
             break
         await sleep_unless(leaving, min(left, _LOOK_EVERY))
     if is_end and left > 0 and view.ended_at is None:
-        return await runs.wait(run_id, timeout=left)
+        return await runs.run(run_id).wait(timeout=left)
     return view

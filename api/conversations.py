@@ -78,7 +78,7 @@ async def interrupt(
 ) -> Reached:
     """Cancel every active run of a conversation. That there is none is no error."""
     order = wire.Cancel(**given_in(body), actor=who.subject, key=key)
-    return Reached.of(await runs.conversation_interrupt(conversation_id, order))
+    return Reached.of(await runs.conversations.control(conversation_id, order))
 
 
 @router.post(
@@ -101,10 +101,10 @@ async def pause(
 ) -> Reached:
     """Pause every active run of a conversation, as a single one is paused."""
     if leads_on(body):
-        await demand_course(who, runs, *await runs.conversation_runs(conversation_id))
+        await demand_course(who, runs, *await runs.conversations.runs(conversation_id))
     demand(who, CONTROLS)
     order = wire.Pause(**given_in(body), actor=who.subject, capabilities=who.capabilities, key=key)
-    return Reached.of(await runs.conversation_pause(conversation_id, order))
+    return Reached.of(await runs.conversations.control(conversation_id, order))
 
 
 @router.post(
@@ -120,7 +120,7 @@ async def resume(
 ) -> Reached:
     """Let every active run of a conversation go on."""
     order = wire.Resume(**given_in(body), actor=who.subject, key=key)
-    return Reached.of(await runs.conversation_resume(conversation_id, order))
+    return Reached.of(await runs.conversations.control(conversation_id, order))
 
 
 @router.post(
@@ -153,9 +153,9 @@ async def steer(
     message = message_of(body, who, key)
     meant: list[str] = []
     if message.action in COURSE:
-        meant = await runs.conversation_runs(conversation_id, session_type=EXCLUSIVE)
+        meant = await runs.conversations.runs(conversation_id, session_type=EXCLUSIVE)
     await demand_message(who, runs, message, *meant)
     for run_id in meant:
         message = await fitted(message, run_id, behind, runs)
-    steered = await runs.conversation_steer(conversation_id, message)
+    steered = await runs.conversations.signal_message(conversation_id, message)
     return Steered(count=1, runs=[steered.run_id], message_id=steered.message_id)

@@ -13,7 +13,7 @@ from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import InterruptStatus, RunStatus, given_in
 from abeyance.api.control import demand_course, shown_to
 from abeyance.api.ids import InterruptId, Key, RunId
-from abeyance.errors import Code
+from abeyance.errors import Code, Unavailable
 
 router = APIRouter(tags=["edits"])
 
@@ -53,16 +53,10 @@ async def edit_values(
     status.
     """
     await demand_course(who, runs, run_id)
-    view = await runs.view(run_id)
-    edited = await runs.edit_values(
-        run_id,
-        body.patch,
-        graph=behind.graph(view.graph),
-        version=body.version,
-        principal=who,
-        key=key,
-    )
-    return shown_to(who, edited)
+    view = await runs.run(run_id).view()
+    run = runs.run(run_id, behind.graph(view.graph))
+    await run.edit_values(body.patch, version=body.version, principal=who, key=key)
+    return shown_to(who, await run.view())
 
 
 @router.patch(
@@ -89,7 +83,11 @@ async def edit_deadline(
     """
     await demand_course(who, runs, interrupt_id.run_id)
     order = wire.EditDeadline(**given_in(body), interrupt_id=interrupt_id.id, principal=who)
-    edited = await runs.edit_deadline(interrupt_id.run_id, order, key=key)
+    run = runs.run(interrupt_id.run_id)
+    await run.edit(order, key=key)
+    edited = await run.interrupt(interrupt_id.id)
+    if edited is None:
+        raise Unavailable(f"the run {run.run_id!r} cannot be read now; the deadline was moved")
     if may_read(who):
         return edited
     return InterruptStatus(id=edited.id, run_id=edited.run_id, status=edited.status)

@@ -59,7 +59,7 @@ async def list_interrupts(
     status: Annotated[StatusAsked, Query(description="Of which status; `all` is any.")] = "open",
 ) -> Listed[wire.InterruptView]:
     """List a run's interrupts."""
-    return Listed(items=await runs.interrupts(run_id, status=status))
+    return Listed(items=await runs.run(run_id).interrupts(status=status))
 
 
 @router.get(
@@ -74,7 +74,7 @@ async def list_interrupts(
 )
 async def read_interrupt(interrupt_id: InterruptId, runs: Runs) -> wire.InterruptView:
     """Read one interrupt; its id names its run."""
-    found = await runs.interrupt(interrupt_id.run_id, interrupt_id.id)
+    found = await runs.run(interrupt_id.run_id).interrupt(interrupt_id.id)
     if found is None:
         raise unknown_interrupt(interrupt_id.id)
     return found
@@ -137,7 +137,7 @@ async def _answer(
     receipts = await receipts_of(runs, run_id, order, key)
     if not view:
         return wire.Receipts(receipts=receipts)
-    return Answered(receipts=receipts, run=await runs.view(run_id))
+    return Answered(receipts=receipts, run=await runs.run(run_id).view())
 
 
 async def receipts_of(
@@ -145,9 +145,9 @@ async def receipts_of(
 ) -> list[Receipt]:
     """Answer a run; with the same key again, get the same receipts."""
     if key is None:
-        return await runs.respond_to(run_id, order)
-    earlier = await runs.earlier_receipts(run_id, key)
-    receipts = earlier or await runs.respond_to(run_id, order, key=key)
+        return await runs.run(run_id).respond_to(order)
+    earlier = await runs.run(run_id).earlier_receipts(key)
+    receipts = earlier or await runs.run(run_id).respond_to(order, key=key)
     # Temporal gives a known key its first result, whatever it comes with the second time: also when
     # the two calls were under way together, so the receipts are held against the answers either way.
     await _check_same(runs, run_id, order, receipts, key)
@@ -158,13 +158,13 @@ async def _check_same(
     runs: Client, run_id: str, order: wire.Respond, receipts: list[Receipt], key: str
 ) -> None:
     """Raise `idempotency_conflict` unless the receipts are those of these answers."""
-    settled = {entry.id: entry for entry in await runs.interrupts(run_id, status="all")}
+    settled = {entry.id: entry for entry in await runs.run(run_id).interrupts(status="all")}
     given = _answers_by_id(order, receipts)
     is_same = given.keys() == {receipt.interrupt_id for receipt in receipts}
     for receipt in receipts if is_same else ():
         entry = settled.get(receipt.interrupt_id)
         if entry is None or entry.answer_sha256 is None:
-            await runs.refuse_natively_paused(run_id)
+            await runs.run(run_id).refuse_natively_paused()
             raise Unavailable(
                 f"the key {key!r} was used on the run {run_id!r} before, and it cannot be told now "
                 "whether with the same answers. The same call may be repeated."

@@ -12,8 +12,7 @@ from abeyance.api import document, examples
 from abeyance.api.auth import READ
 from abeyance.api.backend import Runs
 from abeyance.api.bodies import LabelName, LabelValue, Listed, Name, statuses_asked
-from abeyance.runs.inbox import InboxFilter
-from abeyance.runs.listing import RunFilter
+from abeyance.handle import InboxFilter, RunFilter
 
 router = APIRouter(tags=["lists"], dependencies=[READ])
 
@@ -84,7 +83,7 @@ async def list_runs(asked: Annotated[RunsAsked, Query()], runs: Runs) -> Listed[
         conversation_id=asked.conversation_id,
         labels=tuple(asked.label),
     )
-    return _listed(await runs.runs(wanted, cursor=asked.cursor, limit=asked.limit))
+    return _listed(await runs.runs.list(wanted, cursor=asked.cursor, limit=asked.limit))
 
 
 class InboxAsked(Asked):
@@ -125,7 +124,7 @@ async def list_open_interrupts(
         conversation_id=asked.conversation_id,
         before=asked.before,
     )
-    return _listed(await runs.inbox(wanted, cursor=asked.cursor, limit=asked.limit))
+    return _listed(await runs.inbox.list(wanted, cursor=asked.cursor, limit=asked.limit))
 
 
 def _listed(page: tuple[list[Any], str | None]) -> Listed[Any]:

@@ -99,7 +99,7 @@ async def steer(
     """
     await demand_message(who, runs, body, run_id)
     message = await fitted(message_of(body, who, key), run_id, behind, runs)
-    message_id = await runs.steer(run_id, message)
+    message_id = await runs.run(run_id).signal_message(message)
     accepted = Accepted(run_id=run_id, message_id=message_id)
     return await sent(behind, who, accepted, wait, request, response)
 
@@ -151,12 +151,12 @@ async def list_messages(
     page_size: Annotated[int, Query(description="1 to 1000; anything else is 50.")] = _USUAL_PAGE,
 ) -> MessagePage:
     """List a run's unread messages, without reading them. A page past the end is empty."""
-    unread = await runs.messages(run_id)
+    unread = await runs.run(run_id).messages()
     page = max(1, page)
     page_size = page_size if 0 < page_size <= _LARGEST_PAGE else _USUAL_PAGE
     first = (page - 1) * page_size
     return MessagePage(
-        items=[wire.MessageView.of(message) for message in unread[first : first + page_size]],
+        items=unread[first : first + page_size],
         page=page,
         page_size=page_size,
         total=len(unread),
@@ -180,7 +180,7 @@ async def clear_messages(run_id: RunId, who: Who, runs: Runs, key: Key) -> wire.
     """Throw a run's unread messages away. They are reported as undelivered, with the reason `cleared`;
     the run goes on. A repeat with the same `Idempotency-Key` leaves alone what has come since.
     """
-    return wire.Cleared(cleared=await runs.clear_messages(run_id, actor=who.subject, key=key))
+    return wire.Cleared(cleared=await runs.run(run_id).clear_messages(principal=who, key=key))
 
 
 @router.post(
@@ -201,7 +201,7 @@ async def pause_and_send(
     await demand_message(who, runs, body, run_id, beside=CONTROLS)
     message = await fitted(message_of(body, who, key), run_id, behind, runs)
     order = wire.Pause(actor=who.subject, key=key or body.message_id)
-    return await runs.pause_and_send(run_id, message, order)
+    return await runs.run(run_id).pause_and_send_message(message, order)
 
 
 async def _until_there_is_room(
@@ -211,7 +211,7 @@ async def _until_there_is_room(
     pause = _FIRST_PAUSE
     while True:
         try:
-            return await runs.send_message(run_id, message)
+            return await runs.run(run_id).send_message(message)
         except Refusal as refusal:
             left = until - time.monotonic()
             if refusal.code is not Code.QUEUE_FULL or left <= 0 or leaving.is_set():

@@ -85,7 +85,7 @@ async def start_run(
             errors=[{"pointer": "", "message": "is not a mapping of fields"}],
         )
     named_by = key if body.run_id is None else None
-    started = await runs.start(
+    started = await runs.runs.start(
         graph,
         body.input,
         run_id=chosen_run_id(body.run_id)
@@ -109,7 +109,7 @@ async def start_run(
     response.headers["Location"] = f"/runs/{started.run_id}"
     if not started.created:
         response.status_code = 200
-    return shown_to(who, await runs.view(started.run_id))
+    return shown_to(who, await runs.run(started.run_id).view())
 
 
 def _request(body: StartBody, subject: str, key: str) -> str:
@@ -138,14 +138,14 @@ async def read_run(
     Where no worker can be asked, `degraded` is true and what Temporal knows is shown.
     """
     if not wait:
-        return await runs.view(run_id)
+        return await runs.run(run_id).view()
     longest = min(wait, behind.settings.default_timeout)
-    waiting = runs.wait(run_id, until=until or frozenset(), timeout=longest)
+    waiting = runs.run(run_id).wait(until=until or frozenset(), timeout=longest)
     try:
         view = await while_asked(request, waiting, leaving=behind.leaving)
     except Leaving:
         # As at the end of the wait: whoever asks again asks another process, or the next one.
-        return await runs.view(run_id)
+        return await runs.run(run_id).view()
     # Nobody reads what is answered to a caller who has gone.
     return Response(status_code=204) if view is None else view
 
@@ -159,4 +159,4 @@ async def read_run(
 )
 async def read_result(run_id: RunId, runs: Runs) -> RunResult:
     """Read what an ended run left behind. It is kept as long as Temporal keeps the run's history."""
-    return RunResult.of(run_id, await runs.result(run_id))
+    return RunResult.of(run_id, await runs.run(run_id).result())

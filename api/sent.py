@@ -39,7 +39,7 @@ async def fitted(
     # The run itself says what it cannot use.
     if message.action != "update_state" or not isinstance(patch, dict):
         return message
-    graph = behind.graphs.get(await runs.graph_of(run_id) or "")
+    graph = behind.graphs.get(await runs.run(run_id).graph_of() or "")
     if graph is None:
         return message
     misfits: list[ValuesError] = []

@@ -63,7 +63,7 @@ async def read_transcript(
     several transcripts and no `address` is given, `invalid_body` lists them in `addresses`; so does
     `unknown_node` for an address that has none. A page may be short of `limit`.
     """
-    items, next_cursor = await runs.transcript(
-        run_id, asked.address, cursor=asked.cursor, limit=asked.limit
+    items, next_cursor = await runs.run(run_id).transcript_page(
+        asked.address, cursor=asked.cursor, limit=asked.limit
     )
     return Listed(items=items, next_cursor=next_cursor)

@@ -99,7 +99,7 @@ async def test_the_smallest_graph_asks_and_pays(temporal: TemporalClient) -> Non
         large = await site.start({"order_id": "A-7", "amount": 250})
         small = await site.start({"order_id": "A-8", "amount": 20})
         waiting = await site.until(large, "awaiting-input")
-        await site.client.respond(large, response={"approved": True}, principal=_CLERK)
+        await site.client.run(large).respond(response={"approved": True}, principal=_CLERK)
         paid, at_once = await site.ended(large), await site.ended(small)
 
     assert waiting.interrupts[0].prompt == "Refund 250 for A-7?"
@@ -137,7 +137,7 @@ async def test_a_run_that_waits_goes_on_by_the_graph_it_was_started_with(
         run_id = await site.start({"order_id": "A-7", "amount": 250})
         await site.until(run_id, "awaiting-input")
     async with site.worker(changed):
-        await site.client.respond(run_id, response={"approved": True}, principal=_CLERK)
+        await site.client.run(run_id).respond(response={"approved": True}, principal=_CLERK)
         ended = await site.ended(run_id)
 
     assert ended.status == "completed"

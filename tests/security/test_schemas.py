@@ -313,10 +313,10 @@ async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
         await site.until(run_id, "awaiting-input")
         # Without a bound, it is validated for longer than the universe is old.
         with pytest.raises(Refusal) as refused:
-            await site.client.respond(run_id, response=nested(40, "x"), principal=ADA)
+            await site.client.run(run_id).respond(response=nested(40, "x"), principal=ADA)
         other = await site.start()
         await site.until(other, "awaiting-input")
-        await site.client.respond(run_id, response="Ada", principal=ADA)
+        await site.client.run(run_id).respond(response="Ada", principal=ADA)
         ended = await site.ended(run_id)
 
     assert refused.value.code is Code.INVALID_ANSWER
