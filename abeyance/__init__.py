@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from abeyance.agents.tool import Tool, ToolContext
     from abeyance.agents.toolform import tool
     from abeyance.agents.transcriptitem import TranscriptItem
-    from abeyance.client import Client
+    from abeyance.client import Client, TemporalRun
     from abeyance.core.ledger import Receipt
     from abeyance.core.state import Limits
     from abeyance.handle import InboxFilter, RunFilter, RunHandle, Started, Steered
@@ -86,6 +86,7 @@ __all__ = [
     "SettingsError",
     "Started",
     "Steered",
+    "TemporalRun",
     "Tool",
     "ToolContext",
     "TranscriptItem",
@@ -123,6 +124,7 @@ _LATE = {
     "RunView": "wire",
     "Started": "handle",
     "Steered": "handle",
+    "TemporalRun": "client",
     "Tool": "agents.tool",
     "ToolContext": "agents.tool",
     "TranscriptItem": "agents.transcriptitem",

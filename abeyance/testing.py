@@ -22,10 +22,9 @@ from pydantic import BaseModel
 from abeyance import arrivals, views, wire
 from abeyance.agents import transcript
 from abeyance.agents.transcriptitem import TranscriptItem, shown
-from abeyance.core import events, ledger, machine, recall
+from abeyance.core import events, keys, ledger, machine, recall
 from abeyance.core.canonical import Json
-from abeyance.core.events import Control, MessageSent
-from abeyance.core.events import Event as CoreEvent
+from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState
@@ -266,16 +265,21 @@ class InMemoryRun(Rehearsal):
         order = order_of(wire.Cancel, about)
         await self._signal("cancel", arrivals.cancel_requested(order, self._now))
 
-    async def _signal(self, name: Control, event: CoreEvent) -> None:
+    async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
+        if keys.is_repeat(self._state.controls, event):
+            return
+        self._refuse_ended()
         try:
             await self._feed(event)
         except Refusal as refusal:
-            if refusal.code in (Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT):
-                raise
             told = events.SignalRefused(
                 now=self._now, signal=name, code=str(refusal.code), reason=refusal.message
             )
             await self._feed(told)
+
+    def _refuse_ended(self) -> None:
+        if self._state.finished:
+            raise Refusal(Code.NOT_RUNNING, f"The run {self.run_id!r} has ended ({self.status}).")
 
     async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
         """Put a message into the mailbox as a signal, and return its id.
@@ -283,8 +287,7 @@ class InMemoryRun(Rehearsal):
         A message that the run rejects is in its events (`message.rejected`).
         """
         sent = self._message(text, fields, signalled=True)
-        if self._state.finished:
-            raise Refusal(Code.NOT_RUNNING, f"The run {self.run_id!r} has ended ({self.status}).")
+        self._refuse_ended()
         await self._feed(sent)
         return sent.message.message_id
 
