@@ -8,7 +8,7 @@ from typing import Any, assert_never
 from pydantic import ValidationError
 
 from abeyance import wire
-from abeyance.core import events, ledger
+from abeyance.core import events, keys, ledger
 from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.ledger import Ledger
 from abeyance.core.model import GoTo, Halt, OnPauseTimeout, ResumeRun
@@ -18,7 +18,12 @@ _GOTO = "goto:"
 
 
 def responded(
-    order: wire.Respond, book: Ledger, now: datetime, *, is_checked: bool = False
+    order: wire.Respond,
+    book: Ledger,
+    now: datetime,
+    *,
+    known: keys.Keys | None = None,
+    is_checked: bool = False,
 ) -> events.Responded:
     """An answer, held against the schemas of the open interrupts that it names; not again where it has
     been already: what was taken once is taken in each replay, whatever a schema may have by then.
@@ -28,7 +33,10 @@ def responded(
     if order.responses is not None:
         answers: dict[str, Json] = dict(order.responses)
     else:
+        # The repeat of an answer without an id is for what the first was for.
         named = order.interrupt_id
+        if named is None:
+            named = keys.addressee(known or {}, order.key)
         answers = {ledger.addressee(book) if named is None else named: order.response}
     asked = {
         id_: (book.open[id_].response_schema, answer)
@@ -45,6 +53,7 @@ def responded(
         schema_faults=dict.fromkeys(asked, ()) if is_checked else schema.faults_of_all(asked),
         digests=order.digests,
         note=order.note,
+        key=order.key,
     )
 
 
@@ -143,13 +152,17 @@ def messages_taken(order: wire.TakeMessages, now: datetime) -> events.MessagesTa
 
 def messages_cleared(order: wire.ClearMessages, now: datetime) -> events.MessagesCleared:
     """Somebody throws the unread messages away."""
-    return events.MessagesCleared(now=now, actor=order.actor)
+    return events.MessagesCleared(now=now, actor=order.actor, key=order.key)
 
 
 def values_edited(order: wire.EditValues, now: datetime) -> events.ValuesEdited:
     """An edit of the values."""
     return events.ValuesEdited(
-        now=now, principal=order.principal, patch=order.patch, version=order.version
+        now=now,
+        principal=order.principal,
+        patch=order.patch,
+        version=order.version,
+        key=order.key,
     )
 
 
@@ -164,6 +177,8 @@ def deadline_edited(order: wire.EditDeadline, now: datetime) -> events.DeadlineE
         interrupt_id=order.interrupt_id,
         moves=bool({"deadline", "timeout"} & order.model_fields_set),
         deadline=deadline,
+        timeout=order.timeout,
+        key=order.key,
         on_timeout=None if order.on_timeout is None else _on_timeout(order.on_timeout),
     )
 

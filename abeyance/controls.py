@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from pydantic import Field
 
 from abeyance.duration import OptionalSeconds
-from abeyance.shapes import Moment, Request
+from abeyance.shapes import Keyed, Moment, Request
 
 
 class ControlBody(Request):
@@ -34,19 +34,10 @@ class CancelBody(ControlBody):
     grace: OptionalSeconds = Field(default=None, ge=0)
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
-class Control(ControlBody):
-    """A control operation as the run gets it: also by whom, as its sender claims.
-
-    With the same `key` again it has no further effect.
-    """
+class Control(ControlBody, Keyed):
+    """A control operation as the run gets it: also by whom, as its sender claims."""
 
     actor: str = Field(default="temporal", max_length=256)
-    # Left out where there is none: a worker from before there were keys takes nothing unknown.
-    key: str | None = Field(default=None, min_length=1, max_length=256, exclude_if=_is_none)
 
 
 class Pause(PauseBody, Control):

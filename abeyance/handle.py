@@ -231,7 +231,7 @@ class RunHandle(Protocol):
     ) -> None:
         """Set fields of the values of a run that is paused or waits, if they are still at `version`.
 
-        Without a version, as they are now. Raises `invalid_input`, `not_stopped`, `stale`,
+        Without a version, as they are now; a call with a `key` names one. Raises `invalid_input`, `not_stopped`, `stale`,
         `capability_required`, `unknown_run` and `not_running`.
         """
         ...
@@ -269,6 +269,7 @@ def respond_order(
     principal: Principal,
     note: str | None = None,
     digests: Mapping[str, str] | None = None,
+    key: str | None = None,
 ) -> wire.Respond:
     """Answers by the ids of their interrupts, one `response` by the id of its interrupt, or one to the
     only open interrupt.
@@ -278,6 +279,7 @@ def respond_order(
     """
     forms = answers_as_json(answers, response)
     about = {"principal": principal, "note": note, "digests": dict(digests or {})}
+    about |= {} if key is None else {"key": key}
     return order_of(wire.Respond, {**forms, **about}, fault="This answers nothing")
 
 
@@ -295,11 +297,13 @@ def deadline_order(
     timeout: Duration | EllipsisType | None,
     on_timeout: str | None,
     principal: Principal,
+    key: str | None,
 ) -> wire.EditDeadline:
     """An edit of a deadline. Raises the Refusal `invalid_body` for what is none."""
     moved = {"deadline": deadline, "timeout": timeout}
     given = {name: value for name, value in moved.items() if value is not ...}
     about = {"interrupt_id": interrupt_id, "on_timeout": on_timeout, "principal": principal}
+    about |= {} if key is None else {"key": key}
     return order_of(wire.EditDeadline, {**given, **about})
 
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from abeyance.controls import Pause
 from abeyance.core.events import Message, Priority
 from abeyance.duration import OptionalSeconds
-from abeyance.shapes import Record, Request, Value
+from abeyance.shapes import Keyed, Record, Request, Value
 
 
 def _base64(text: str) -> str:
@@ -133,7 +133,7 @@ class TakeMessages(Request):
     most: int | None = Field(default=None, ge=1, le=1000)
 
 
-class ClearMessages(Request):
+class ClearMessages(Keyed):
     """Throw the unread messages away; they are reported."""
 
     actor: str = Field(default="temporal", max_length=256)

@@ -52,7 +52,6 @@ class Rehearsal:
     ) -> None:
         self._events: list[wire.Event] = []
         self._moved = asyncio.Event()
-        self._done: dict[str | None, tuple[wire.Request, object]] = {}
         self._graph = graph
         self._now = now
         self._wanted: deque[effects.Effect] = deque()

@@ -108,3 +108,11 @@ class Request(Stamped):
     """A request by a person or a program: nothing unknown in it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Keyed(Request):
+    """A request that counts once under its `key`: the same again gets the first receipt."""
+
+    key: str | None = Field(
+        default=None, min_length=1, max_length=256, exclude_if=lambda key: key is None
+    )

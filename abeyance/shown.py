@@ -11,6 +11,7 @@ from pydantic import Field
 
 from abeyance.core.ledger import Parent
 from abeyance.core.mailbox import Rejected, Undelivered
+from abeyance.core.state import Called
 from abeyance.shapes import Record
 
 UNSEEN: Final = re.compile(
@@ -158,7 +159,7 @@ class ClosingRecord(Record):
     """What a run leaves behind: enough to read it, and to answer for it, without a worker.
 
     `transcripts` says where those of its agents are kept, by the agents' addresses; None
-    where that was not written down. `controls` are the keys of the last controls, as hashes.
+    where that was not written down. `keys` are the last calls that came under a key.
     """
 
     outcome: str
@@ -168,7 +169,7 @@ class ClosingRecord(Record):
     view: RunView
     interrupts: list[InterruptView] = Field(default_factory=list)
     transcripts: dict[str, str] | None = None
-    controls: dict[str, str] = Field(default_factory=dict)
+    keys: dict[str, Called] = Field(default_factory=dict)
 
 
 class Event(Record):

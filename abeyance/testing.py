@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import EllipsisType
-from typing import Any, Final, Literal, TypeVar, Unpack, cast
+from typing import Any, Final, Literal, Unpack
 
 from pydantic import BaseModel
 
@@ -52,8 +52,6 @@ from abeyance.wire import (
 )
 
 __all__ = ["InMemoryRun", "run"]
-
-T = TypeVar("T")
 
 _ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
 
@@ -201,22 +199,17 @@ class InMemoryRun(Rehearsal):
             answers = {self._id_of(each): answer for each, answer in answers.items()}
         shown_ = {self._id_of(each): digest for each, digest in (digests or {}).items()}
         order = respond_order(
-            answers, response, principal=principal or _ANYBODY, note=note, digests=shown_
+            answers, response, principal=principal or _ANYBODY, note=note, digests=shown_, key=key
         )
-        return await self._once(key, order, lambda: self._respond(order))
-
-    async def _respond(self, order: wire.Respond) -> list[Receipt]:
-        event = arrivals.responded(order, self._state.ledger, self._now)
+        event = arrivals.responded(order, self._state.ledger, self._now, known=self._state.keys)
+        if (called := keys.earlier(self._state.keys, event)) is not None:
+            return keys.receipts_again(called)
         ledger.refuse_strays(event)
         machine.check(self._state, event)
-        replays = ledger.judge(self._state.ledger, event)
-        if len(replays) < len(event.answers):
+        receipts = keys.receipts(self._state.ledger, event)
+        if not all(receipt.replayed for receipt in receipts):
             await self._feed(event)
-        by, at = event.principal.subject, event.now
-        accepted = {
-            id_: Receipt(interrupt_id=id_, answered_by=by, accepted_at=at) for id_ in event.answers
-        }
-        return list({**accepted, **replays}.values())
+        return receipts
 
     async def pause(
         self,
@@ -266,7 +259,7 @@ class InMemoryRun(Rehearsal):
         await self._signal("cancel", arrivals.cancel_requested(order, self._now))
 
     async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
-        if keys.is_repeat(self._state.controls, event):
+        if keys.earlier(self._state.keys, event) is not None:
             return
         self._refuse_ended()
         try:
@@ -328,14 +321,14 @@ class InMemoryRun(Rehearsal):
         self, *, principal: Principal | None = None, key: str | None = None
     ) -> int:
         """Discard the unread messages, which are reported, and return how many there were."""
-        order = wire.ClearMessages(actor=(principal or _ANYBODY).subject)
-
-        async def clear() -> int:
-            count = len(self._state.mailbox.queue)
-            await self._feed(arrivals.messages_cleared(order, self._now))
-            return count
-
-        return await self._once(key, order, clear)
+        actor = (principal or _ANYBODY).subject
+        order = order_of(wire.ClearMessages, {"actor": actor, "key": key})
+        event = arrivals.messages_cleared(order, self._now)
+        if (called := keys.earlier(self._state.keys, event)) is not None:
+            return int(called.receipt)
+        count = len(self._state.mailbox.queue)
+        await self._feed(event)
+        return count
 
     async def edit_values(
         self,
@@ -354,8 +347,8 @@ class InMemoryRun(Rehearsal):
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
         read = self._state.root.version if version is None else version
         about = {"patch": checked, "version": read, "principal": principal or _ANYBODY}
-        order = order_of(wire.EditValues, about)
-        await self._once(key, order, lambda: self._feed(arrivals.values_edited(order, self._now)))
+        order = order_of(wire.EditValues, {**about, "key": key})
+        await self._feed(arrivals.values_edited(order, self._now))
 
     async def edit_deadline(
         self,
@@ -377,25 +370,9 @@ class InMemoryRun(Rehearsal):
             timeout=timeout,
             on_timeout=on_timeout,
             principal=principal or _ANYBODY,
+            key=key,
         )
-        await self._once(key, order, lambda: self._feed(arrivals.deadline_edited(order, self._now)))
-
-    async def _once(
-        self, key: str | None, order: wire.Request, work: Callable[[], Awaitable[T]]
-    ) -> T:
-        """What the work comes to, done once for a key."""
-        if key in self._done:
-            before, result = self._done[key]
-            if before != order:
-                raise Refusal(
-                    Code.IDEMPOTENCY_CONFLICT,
-                    f"The key {key!r} was used on the run {self.run_id!r} before, with another call.",
-                )
-            return cast("T", result)
-        result = await work()
-        if key is not None:
-            self._done[key] = (order, result)
-        return result
+        await self._feed(arrivals.deadline_edited(order, self._now))
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         """Return what was said to an agent, and by it, oldest first.

@@ -82,7 +82,7 @@ def closing_record(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
         view=view.model_copy(update={"values": {}, "result": None}),
         interrupts=settled_interrupts(state),
         transcripts=recall.transcripts(state),
-        controls=dict(state.controls),
+        keys=dict(state.keys),
     )
 
 

@@ -45,6 +45,7 @@ from abeyance.mail import SteerMessage as SteerMessage
 from abeyance.mail import TakeMessages as TakeMessages
 from abeyance.mail import TextPart as TextPart
 from abeyance.shapes import DEEPEST as DEEPEST
+from abeyance.shapes import Keyed as Keyed
 from abeyance.shapes import Moment as Moment
 from abeyance.shapes import Record as Record
 from abeyance.shapes import Request as Request
@@ -330,7 +331,7 @@ class Answers(Request):
         return self
 
 
-class Respond(Answers):
+class Respond(Answers, Keyed):
     """Answers as the run gets them: also from whom.
 
     Without a principal (as sent from Temporal's UI) it is `temporal` who answers, with no capability.
@@ -348,7 +349,7 @@ class ValuesBody(Request):
     version: int = Field(strict=True)
 
 
-class EditValues(ValuesBody):
+class EditValues(ValuesBody, Keyed):
     """An edit of the values as the run gets it: also by whom."""
 
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
@@ -381,7 +382,7 @@ class DeadlineBody(Request):
         return self
 
 
-class EditDeadline(DeadlineBody):
+class EditDeadline(DeadlineBody, Keyed):
     """An edit of a deadline as the run gets it: also of which interrupt, and by whom."""
 
     interrupt_id: str

@@ -15,7 +15,6 @@ from abeyance.api.backend import Behind, Runs
 from abeyance.api.bodies import Name, given_in, statuses_asked
 from abeyance.api.control import demand_course, demand_message, leads_on
 from abeyance.api.ids import Key
-from abeyance.api.interrupts import receipts_of
 from abeyance.api.lists import Label
 from abeyance.api.sent import fitted, message_of
 from abeyance.client import Client
@@ -208,8 +207,8 @@ async def respond_to_many(body: RespondBatch, who: Who, runs: Runs, key: Key) ->
     await _see_a_worker(runs)
 
     async def respond(run_id: str) -> object:
-        order = wire.Respond(**_answers_for(run_id, body.body), principal=who)
-        return await receipts_of(runs, run_id, order, key)
+        order = wire.Respond(**_answers_for(run_id, body.body), principal=who, key=key)
+        return await runs.run(run_id).respond_to(order)
 
     return await _done(runs, body, respond)
 

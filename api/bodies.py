@@ -20,7 +20,7 @@ from abeyance import wire
 from abeyance.api import examples
 from abeyance.api.problems import invalid
 from abeyance.core.canonical import sha256
-from abeyance.core.state import Limits, Status
+from abeyance.core.state import Called, Limits, Status
 from abeyance.duration import OptionalSeconds, Seconds
 
 T = TypeVar("T")
@@ -219,7 +219,7 @@ class RunResult(wire.ClosingRecord):
     run_id: str
     status: str
     error: wire.ErrorView | None = None
-    controls: dict[str, str] = Field(default_factory=dict, exclude=True)
+    keys: dict[str, Called] = Field(default_factory=dict, exclude=True)
 
     @classmethod
     def of(cls, run_id: str, record: wire.ClosingRecord) -> RunResult:

@@ -82,9 +82,11 @@ async def edit_deadline(
     answer is the interrupt's id and status.
     """
     await demand_course(who, runs, interrupt_id.run_id)
-    order = wire.EditDeadline(**given_in(body), interrupt_id=interrupt_id.id, principal=who)
+    order = wire.EditDeadline(
+        **given_in(body), interrupt_id=interrupt_id.id, principal=who, key=key
+    )
     run = runs.run(interrupt_id.run_id)
-    await run.edit(order, key=key)
+    await run.edit(order)
     edited = await run.interrupt(interrupt_id.id)
     if edited is None:
         raise Unavailable(f"the run {run.run_id!r} cannot be read now; the deadline was moved")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Body, Query
@@ -14,10 +13,7 @@ from abeyance.api.backend import Runs
 from abeyance.api.bodies import AnswerBody, Answered, Listed, given_in
 from abeyance.api.ids import InterruptId, Key, RunId, unknown_interrupt
 from abeyance.client import Client
-from abeyance.core.canonical import sha256
-from abeyance.core.ledger import Receipt
-from abeyance.core.policy import Principal
-from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.errors import Code
 
 router = APIRouter(tags=["interrupts"])
 
@@ -101,8 +97,8 @@ async def respond(
     (`response`). null is an answer. The same answer again gets the first receipt, `replayed`; another
     answer to what is settled is refused. `digests` tell what was shown to the answering person.
     """
-    order = wire.Respond(**given_in(body), principal=who)
-    return await _answer(runs, run_id, order, key, view=view)
+    order = wire.Respond(**given_in(body), principal=who, key=key)
+    return await _answer(runs, run_id, order, view=view)
 
 
 @router.post(
@@ -125,67 +121,17 @@ async def respond_to_interrupt(
         note=body.note,
         digests=body.digests,
         principal=who,
+        key=key,
     )
-    return await _answer(runs, interrupt_id.run_id, order, key, view=view)
+    return await _answer(runs, interrupt_id.run_id, order, view=view)
 
 
 async def _answer(
-    runs: Client, run_id: str, order: wire.Respond, key: str | None, *, view: bool
+    runs: Client, run_id: str, order: wire.Respond, *, view: bool
 ) -> Answered | wire.Receipts:
     if view:
         demand(order.principal, "runs:read")
-    receipts = await receipts_of(runs, run_id, order, key)
+    receipts = await runs.run(run_id).respond_to(order)
     if not view:
         return wire.Receipts(receipts=receipts)
     return Answered(receipts=receipts, run=await runs.run(run_id).view())
-
-
-async def receipts_of(
-    runs: Client, run_id: str, order: wire.Respond, key: str | None
-) -> list[Receipt]:
-    """Answer a run; with the same key again, get the same receipts."""
-    if key is None:
-        return await runs.run(run_id).respond_to(order)
-    earlier = await runs.run(run_id).earlier_receipts(key)
-    receipts = earlier or await runs.run(run_id).respond_to(order, key=key)
-    # Temporal gives a known key its first result, whatever it comes with the second time: also when
-    # the two calls were under way together, so the receipts are held against the answers either way.
-    await _check_same(runs, run_id, order, receipts, key)
-    return [replace(receipt, replayed=True) for receipt in receipts] if earlier else receipts
-
-
-async def _check_same(
-    runs: Client, run_id: str, order: wire.Respond, receipts: list[Receipt], key: str
-) -> None:
-    """Raise `idempotency_conflict` unless the receipts are those of these answers."""
-    settled = {entry.id: entry for entry in await runs.run(run_id).interrupts(status="all")}
-    given = _answers_by_id(order, receipts)
-    is_same = given.keys() == {receipt.interrupt_id for receipt in receipts}
-    for receipt in receipts if is_same else ():
-        entry = settled.get(receipt.interrupt_id)
-        if entry is None or entry.answer_sha256 is None:
-            await runs.run(run_id).refuse_natively_paused()
-            raise Unavailable(
-                f"the key {key!r} was used on the run {run_id!r} before, and it cannot be told now "
-                "whether with the same answers. The same call may be repeated."
-            )
-        is_same = is_same and entry.answer_sha256 == sha256(given[receipt.interrupt_id])
-        is_same = is_same and (receipt.replayed or _is_by(receipt, order.principal))
-    if not is_same:
-        raise Refusal(
-            Code.IDEMPOTENCY_CONFLICT,
-            f"The key {key!r} was used on the run {run_id!r} before, with other answers or by somebody "
-            "else. Send the same call, or another key.",
-        )
-
-
-def _answers_by_id(order: wire.Respond, receipts: list[Receipt]) -> dict[str, object]:
-    if order.responses is not None:
-        return dict(order.responses)
-    # Without an id the answer was for whatever was open then.
-    ids = [order.interrupt_id] if order.interrupt_id else [entry.interrupt_id for entry in receipts]
-    return dict.fromkeys(ids[:1], order.response)
-
-
-def _is_by(receipt: Receipt, principal: Principal) -> bool:
-    return receipt.answered_by == principal.subject

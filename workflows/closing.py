@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows import surface
 
 _CLOSING_MEMO_BYTES: Final = 12_000
+_CLOSING_KEYS: Final = 20
 
 
 def record_of(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
@@ -29,8 +30,14 @@ def record_of(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
         whole = record.model_dump(mode="json")
         if size(whole) > _CLOSING_MEMO_BYTES:
             view = {**whole["view"], "degraded": True}
-            bare: dict[str, Any] = {"values": {}, "interrupts": [], "transcripts": None}
-            whole = {**whole, **bare, "view": view}
+            keys = dict([*whole["keys"].items()][-_CLOSING_KEYS:])
+            bare: dict[str, Any] = {
+                "values": {},
+                "interrupts": [],
+                "transcripts": None,
+                "keys": keys,
+            }
+            whole = {**whole, **bare, "keys": keys, "view": view}
         workflow.upsert_memo({wire.MEMO_CLOSING: whole})
         raise asyncio.CancelledError
     if ending is not None and ending.outcome == "failed":
@@ -55,8 +62,11 @@ def refusals_told() -> Iterator[None]:
         ) from None
 
 
-def replayed(text: str, receipt: wire.Record) -> ApplicationError:
+def replayed(receipt: wire.Record) -> ApplicationError:
     """What a validator turns a repeat away with: it has the receipt in it."""
     return ApplicationError(
-        text, receipt.model_dump(mode="json"), type=wire.REPLAYED, non_retryable=True
+        "the same came before",
+        receipt.model_dump(mode="json"),
+        type=wire.REPLAYED,
+        non_retryable=True,
     )

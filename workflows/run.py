@@ -150,33 +150,35 @@ class AgentRun:
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
         with closing.refusals_told():
-            ledger_, now = self._state.ledger, workflow.now()
-            event = arrivals.responded(order, ledger_, now, is_checked=True)
-            replays = ledger.judge(self._state.ledger, event)
+            event = self._responded(order, is_checked=True)
+            receipts = keys.receipts(self._state.ledger, event)
         self._feed_update(event, order.stamp)
-        accepted = {
-            id_: ledger.Receipt(
-                interrupt_id=id_, answered_by=event.principal.subject, accepted_at=event.now
-            )
-            for id_ in event.answers
-        }
-        return wire.Receipts(receipts=list({**accepted, **replays}.values()))
+        return wire.Receipts(receipts=receipts)
 
     @respond.validator
     def _check_respond(self, order: wire.Respond) -> None:
         with closing.refusals_told():
             self._orders.check_sealed("respond", order.stamp)
-            event = arrivals.responded(order, self._state.ledger, workflow.now())
-            asked = {entry.id: entry.digest for entry in self._state.ledger.open.values()}
-            orders.check_shown(order.stamp, event.answers, asked)
-            ledger.refuse_strays(event)
-            machine.check(self._state, event)
-            replays = ledger.judge(self._state.ledger, event)
-        if len(replays) == len(event.answers):
+            event = self._responded(order)
+            called = keys.earlier(self._state.keys, event)
+            if called is not None:
+                again = keys.receipts_again(called)
+            else:
+                asked = {entry.id: entry.digest for entry in self._state.ledger.open.values()}
+                orders.check_shown(order.stamp, event.answers, asked)
+                ledger.refuse_strays(event)
+                machine.check(self._state, event)
+                again = [*ledger.judge(self._state.ledger, event).values()]
+        if len(again) == len(event.answers):
             # Rejecting is how a validator can answer at once and leave nothing in the history.
-            receipts = wire.Receipts(receipts=list(replays.values()))
-            raise closing.replayed("all of this was answered so before", receipts)
+            raise closing.replayed(wire.Receipts(receipts=again))
         self._check_sealed("respond", order)
+
+    def _responded(self, order: wire.Respond, *, is_checked: bool = False) -> events.Responded:
+        state = self._state
+        return arrivals.responded(
+            order, state.ledger, workflow.now(), known=state.keys, is_checked=is_checked
+        )
 
     @workflow.update(
         description='Leave a message, get a receipt: {"message_id": ..., "text": ...}.'
@@ -202,10 +204,10 @@ class AgentRun:
             if message.pause is not None:
                 pause = arrivals.paused(message.pause, event.now)
                 machine.check(self._state, pause)
-                pauses = not keys.is_repeat(self._state.controls, pause)
+                pauses = keys.earlier(self._state.keys, pause) is None
         if is_known and not pauses:
             receipt = self._message_receipt(event.message.message_id, duplicate=True)
-            raise closing.replayed("this message was sent before", receipt)
+            raise closing.replayed(receipt)
         self._check_sealed("send_message", message)
 
     def _message_receipt(self, message_id: str, *, duplicate: bool) -> wire.MessageReceipt:
@@ -221,6 +223,13 @@ class AgentRun:
 
     @clear_messages.validator
     def _check_clear_messages(self, order: wire.ClearMessages | None = None) -> None:
+        order = order or wire.ClearMessages()
+        event = arrivals.messages_cleared(order, workflow.now())
+        with closing.refusals_told():
+            self._orders.check_sealed("clear_messages", order.stamp)
+            called = keys.earlier(self._state.keys, event)
+        if called is not None:
+            raise closing.replayed(wire.Cleared(cleared=called.receipt))
         self._check_sealed("clear_messages", order)
 
     @workflow.update(description="Not for people: a visit takes the messages that are for it.")
@@ -276,8 +285,7 @@ class AgentRun:
 
     @edit_values.validator
     def _check_edit_values(self, order: wire.EditValues) -> None:
-        self._check_sealed("edit_values", order)
-        self._check_edit(arrivals.values_edited(order, workflow.now()))
+        self._check_edit("edit_values", order, arrivals.values_edited(order, workflow.now()))
 
     @workflow.update(description='Move a deadline: {"interrupt_id": ..., "timeout": "PT2H"}.')
     async def edit_deadline(self, order: wire.EditDeadline) -> None:
@@ -285,8 +293,7 @@ class AgentRun:
 
     @edit_deadline.validator
     def _check_edit_deadline(self, order: wire.EditDeadline) -> None:
-        self._check_sealed("edit_deadline", order)
-        self._check_edit(arrivals.deadline_edited(order, workflow.now()))
+        self._check_edit("edit_deadline", order, arrivals.deadline_edited(order, workflow.now()))
 
     @workflow.query(description="The whole view of the run.")
     def view(self) -> wire.RunView:
@@ -332,7 +339,13 @@ class AgentRun:
         with closing.refusals_told():
             self._orders.check(name, None if order is None else order.stamp)
 
-    def _check_edit(self, event: events.Event) -> None:
+    def _check_edit(self, name: str, order: wire.Request, event: events.Event) -> None:
+        with closing.refusals_told():
+            self._orders.check_sealed(name, order.stamp)
+            called = keys.earlier(self._state.keys, event)
+        if called is not None:
+            raise closing.replayed(wire.Record())
+        self._check_sealed(name, order)
         with closing.refusals_told():
             machine.check(self._state, event)
 

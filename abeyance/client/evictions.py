@@ -76,7 +76,7 @@ class Evictions:
 
     async def _one(self, run_id: str, order: wire.Evict) -> bool:
         try:
-            await self._line.update(run_id, "evict", order, None, Turn.SEND_MESSAGE, key=None)
+            await self._line.update(run_id, "evict", order, None, Turn.SEND_MESSAGE)
         except ApplicationError as error:
             if error.type != wire.STILL_ACTIVE:
                 raise

@@ -22,7 +22,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from pydantic import ValidationError
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import HistoryEventFilterType
 from temporalio.api.workflowservice.v1 import (
@@ -35,8 +34,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
+from abeyance.core.keys import conflict
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.histories.accepted import Accepted, accepted_before, check_same, other_call
 from abeyance.histories.closed import closing_record
 from abeyance.histories.described import PAUSED_NATIVELY, Described, NotOurs, describe
 from abeyance.histories.source import unknown_run
@@ -284,7 +283,7 @@ class Line:
         """
         known = await self.known(run_id)
         if key is not None and self._sent.get((known.first, key), digest) != digest:
-            raise other_call(run_id, key)
+            raise conflict(key)
 
         async def send() -> None:
             known = await self.known(run_id)
@@ -309,15 +308,12 @@ class Line:
         order: wire.Request,
         result_type: type[T] | None,
         turn: Turn,
-        *,
-        key: str | None,
     ) -> T:
-        """Send an update and wait for its result; with the same `key` it has the effect of one.
+        """Send an update, once however often it is tried, and wait for its result.
 
-        Raises what the run refuses, RunEnded, and the refusals `unknown_run` and
-        `idempotency_conflict`, which it cannot always tell: `check_same` can.
+        Raises what the run refuses, RunEnded, and the refusal `unknown_run`.
         """
-        update_id = key or uuid.uuid4().hex
+        update_id = uuid.uuid4().hex
 
         async def send() -> Any:
             # Without a run id of Temporal's: the run may have been handed over to a new one.
@@ -339,15 +335,8 @@ class Line:
                         await self.refuse_natively_paused(run_id)
                     await self._raise_if_gone(run_id, error)
                     raise
-                except ValidationError as error:
-                    # A known id gets its first result, which may be that of another kind of call.
-                    if key is None:
-                        raise
-                    raise other_call(run_id, key) from error
 
         found: T = await patiently(run_id, send, seconds=self.patience)
-        if found is None and result_type is not None and key is not None:
-            raise other_call(run_id, key)
         return found
 
     def _stamped(self, name: str, order: wire.Request, execution: str) -> wire.Request:
@@ -362,42 +351,6 @@ class Line:
             shown={} if order.stamp is None else order.stamp.shown,
         )
         return order.stamped(stamp)
-
-    async def accepted_before(self, run_id: str, name: str, *, key: str) -> Accepted | None:
-        """The update with this key that was accepted before the run was last handed over, if any.
-
-        Raises `idempotency_conflict` if it has another name, and the refusal `unknown_run`.
-        """
-        await self.admit(run_id)
-        ask = partial(accepted_before, self.temporal, run_id, key, RPC)
-        try:
-            found = await patiently(run_id, ask, seconds=self.patience)
-        except NotFound:
-            raise unknown_run(run_id) from None
-        if found is not None and found.name != name:
-            raise other_call(run_id, key)
-        return found
-
-    async def repeats(
-        self, run_id: str, name: str, order: wire.Request, *, key: str
-    ) -> Accepted | None:
-        """The same, if it was this order. Raises `idempotency_conflict` if it was another one."""
-        found = await self.accepted_before(run_id, name, key=key)
-        if found is not None and found.given != [order.model_dump(mode="json")]:
-            raise other_call(run_id, key)
-        return found
-
-    async def check_same(self, run_id: str, name: str, order: wire.Request, *, key: str) -> None:
-        """Raise `idempotency_conflict` if the update with this key was another one than this order.
-
-        Raises the refusal `unknown_run`.
-        """
-        await self.admit(run_id)
-        check = partial(check_same, self.temporal, run_id, name, order, key=key, rpc_timeout=RPC)
-        try:
-            await patiently(run_id, check, seconds=self.patience)
-        except NotFound:
-            raise unknown_run(run_id) from None
 
     async def _raise_if_gone(self, run_id: str, error: RPCError) -> None:
         """Raise RunEnded, `unknown_run` or Again if an error says that there is nothing to send to."""

@@ -10,18 +10,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from types import EllipsisType
 from typing import Any, Final, Literal, Unpack
 
 from temporalio.exceptions import ApplicationError
 
 from abeyance import arrivals, wire
-from abeyance.client.line import RPC, RunEnded
+from abeyance.client.line import RunEnded
 from abeyance.client.reading import Deployment, RunReader
 from abeyance.core import keys, ledger, mailbox
-from abeyance.core.events import Control, Message
+from abeyance.core.events import Control, Keyed, Message
 from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.state import Called
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.graphs.graph import Graph
@@ -32,10 +32,8 @@ from abeyance.handle import (
     order_of,
     respond_order,
 )
-from abeyance.histories.accepted import earlier_receipts
 from abeyance.histories.closed import edit_after_the_end, respond_after_the_end
 from abeyance.storage.converter import is_all_sealed
-from abeyance.temporal.patience import patiently
 from abeyance.temporal.turnstile import Turn
 from abeyance.values.statemodel import ValuesError
 
@@ -74,19 +72,17 @@ class TemporalRun(RunReader):
         refusals of the respond table; nothing of a refused call is applied.
         """
         order = respond_order(
-            answers, response, principal=principal or TEMPORAL, note=note, digests=digests
+            answers, response, principal=principal or TEMPORAL, note=note, digests=digests, key=key
         )
-        return await self.respond_to(order, key=key)
+        return await self.respond_to(order)
 
-    async def respond_to(
-        self, order: wire.Respond, *, key: str | None = None
-    ) -> list[ledger.Receipt]:
+    async def respond_to(self, order: wire.Respond) -> list[ledger.Receipt]:
         """Answer as an order says."""
         if is_all_sealed(self._line.temporal.data_converter):
             order = await self._bound(order)
         try:
             receipts = await self._line.update(
-                self.run_id, "respond", order, wire.Receipts, Turn.RESPOND, key=key
+                self.run_id, "respond", order, wire.Receipts, Turn.RESPOND
             )
         except ApplicationError as error:
             if error.type != wire.REPLAYED:
@@ -104,19 +100,6 @@ class TemporalRun(RunReader):
             answered = set(asked)
         shown = {id_: order.digests.get(id_, asked[id_]) for id_ in answered if id_ in asked}
         return order.stamped(wire.Stamp(order="respond", shown=shown))
-
-    async def earlier_receipts(self, key: str) -> list[ledger.Receipt] | None:
-        """What an accepted `respond` with this key got; None if there was none. Raises `unknown_run`."""
-        await self._line.admit(self.run_id)
-        ask = partial(earlier_receipts, self._line.temporal, self.run_id, key, RPC)
-        if (found := await patiently(self.run_id, ask, seconds=self._line.patience)) is not None:
-            return found
-        before = await self._line.accepted_before(self.run_id, "respond", key=key)
-        return None if before is None else wire.Receipts.model_validate(before.result).receipts
-
-    async def refuse_natively_paused(self) -> None:
-        """Raise the refusal `natively_paused` if the run is paused through Temporal itself."""
-        await self._line.refuse_natively_paused(self.run_id)
 
     async def pause(
         self,
@@ -177,11 +160,14 @@ class TemporalRun(RunReader):
                 self.run_id, _SIGNALS[type(order)], order, key=order.key, digest=keys.digest(event)
             )
         except RunEnded as ended:
-            if order.key is not None:
-                record = await self._line.record(ended.described)
-                if keys.is_repeat(record.controls, event):
-                    return
-            raise ended.described.not_running() from ended
+            if await self._earlier(ended, event) is None:
+                raise ended.described.not_running() from ended
+
+    async def _earlier(self, ended: RunEnded, event: Keyed) -> Called | None:
+        """The same call under its key, if the run took it before it ended."""
+        if event.key is None:
+            return None
+        return keys.earlier((await self._line.record(ended.described)).keys, event)
 
     async def edit_values(
         self,
@@ -209,7 +195,7 @@ class TemporalRun(RunReader):
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
         read = (await self.view()).version if version is None else version
         about = {"patch": checked, "version": read, "principal": principal or TEMPORAL}
-        await self.edit(order_of(wire.EditValues, about), key=key)
+        await self.edit(order_of(wire.EditValues, {**about, "key": key}))
 
     async def edit_deadline(
         self,
@@ -233,25 +219,31 @@ class TemporalRun(RunReader):
             timeout=timeout,
             on_timeout=on_timeout,
             principal=principal or TEMPORAL,
+            key=key,
         )
-        await self.edit(order, key=key)
+        await self.edit(order)
 
-    async def edit(
-        self, order: wire.EditValues | wire.EditDeadline, *, key: str | None = None
-    ) -> None:
+    async def edit(self, order: wire.EditValues | wire.EditDeadline) -> None:
         """Edit values or a deadline as an order says. Raises as `edit_values` or `edit_deadline`."""
-        name = "edit_deadline" if isinstance(order, wire.EditDeadline) else "edit_values"
-        if key is not None and await self._line.repeats(self.run_id, name, order, key=key):
-            return
+        now = datetime.now(UTC)
+        event: Keyed
+        match order:
+            case wire.EditValues():
+                name, event = "edit_values", arrivals.values_edited(order, now)
+            case wire.EditDeadline():
+                name, event = "edit_deadline", arrivals.deadline_edited(order, now)
         try:
-            await self._line.update(self.run_id, name, order, None, Turn.RESPOND, key=key)
+            await self._line.update(self.run_id, name, order, None, Turn.RESPOND)
+        except ApplicationError as error:
+            if error.type != wire.REPLAYED:
+                raise
         except RunEnded as ended:
+            record = await self._line.record(ended.described)
+            if keys.earlier(record.keys, event) is not None:
+                return
             if isinstance(order, wire.EditDeadline):
-                record = await self._line.record(ended.described)
                 raise edit_after_the_end(record, order) from ended
             raise ended.described.not_running() from ended
-        if key is not None:
-            await self._line.check_same(self.run_id, name, order, key=key)
 
     async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> wire.MessageReceipt:
         """Put a message into the mailbox, and return the receipt of the run itself.
@@ -262,9 +254,7 @@ class TemporalRun(RunReader):
         """
         return await self.send_message(_order(text, fields))
 
-    async def send_message(
-        self, message: wire.SteerMessage, *, key: str | None = None
-    ) -> wire.MessageReceipt:
+    async def send_message(self, message: wire.SteerMessage) -> wire.MessageReceipt:
         """Send a message as an order has it. Raises as `send`."""
         try:
             return await self._line.update(
@@ -273,8 +263,6 @@ class TemporalRun(RunReader):
                 _named(message),
                 wire.MessageReceipt,
                 Turn.SEND_MESSAGE,
-                # Not the message's own id: the mailbox knows that one, and says so.
-                key=key,
             )
         except ApplicationError as error:
             if error.type != wire.REPLAYED:
@@ -316,7 +304,7 @@ class TemporalRun(RunReader):
         """What a visit takes; none if there is none for it. Not for people."""
         try:
             return await self._line.update(
-                self.run_id, "take_messages", order, list[Message], Turn.TAKE_MESSAGES, key=None
+                self.run_id, "take_messages", order, list[Message], Turn.TAKE_MESSAGES
             )
         except ApplicationError as error:
             if error.type != wire.EMPTY:
@@ -332,16 +320,21 @@ class TemporalRun(RunReader):
 
         With the same `key` again, what came since stays.
         """
-        order = wire.ClearMessages(actor="local" if principal is None else principal.subject)
-        before = key and await self._line.repeats(self.run_id, "clear_messages", order, key=key)
-        if before:
-            return wire.Cleared.model_validate(before.result).cleared
+        actor = "local" if principal is None else principal.subject
+        order = wire.ClearMessages(actor=actor, key=key)
         try:
             cleared = await self._line.update(
-                self.run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE, key=key
+                self.run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE
             )
+        except ApplicationError as error:
+            if error.type != wire.REPLAYED:
+                raise
+            cleared = wire.Cleared.model_validate(error.details[0])
         except RunEnded as ended:
-            raise ended.described.not_running() from ended
+            called = await self._earlier(ended, arrivals.messages_cleared(order, datetime.now(UTC)))
+            if called is None:
+                raise ended.described.not_running() from ended
+            return int(called.receipt)
         return cleared.cleared
 
     async def pause_and_send(

@@ -198,6 +198,7 @@ class Responded(_Event):
     schema_faults: Mapping[str, tuple[SchemaFault, ...]]
     digests: Mapping[str, str] = field(default_factory=dict)
     note: str | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,10 +237,6 @@ class CancelRequested(_Event):
     grace: float | None = None
     native: bool = False
     key: str | None = None
-
-
-KEYED: Final = (Paused, Resumed, CancelRequested)
-"""The controls: what may come under a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +309,7 @@ class MessagesCleared(_Event):
     """A principal threw the unread messages away."""
 
     actor: str
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,6 +319,7 @@ class ValuesEdited(_Event):
     principal: Principal
     patch: Mapping[str, Json]
     version: int
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,13 +327,31 @@ class DeadlineEdited(_Event):
     """A principal moved the deadline of an open interrupt, or what happens then.
 
     `deadline` None removes it; `moves` is False where it stays. `on_timeout` None leaves that too.
+    `timeout` is how the principal said it, if as a time from `now`.
     """
 
     principal: Principal
     interrupt_id: str
     moves: bool
     deadline: datetime | None = None
+    timeout: float | None = None
     on_timeout: OnTimeout | None = None
+    key: str | None = None
+
+
+Keyed: TypeAlias = (
+    Responded | Paused | Resumed | CancelRequested | MessagesCleared | ValuesEdited | DeadlineEdited
+)
+"""What may come under a key, under which it counts once."""
+KEYED: Final = (
+    Responded,
+    Paused,
+    Resumed,
+    CancelRequested,
+    MessagesCleared,
+    ValuesEdited,
+    DeadlineEdited,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

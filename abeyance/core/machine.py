@@ -129,7 +129,7 @@ def may_rotate(state: RunState) -> bool:
 
 
 def _refuse(state: RunState, event: events.Event) -> None:
-    if keys.is_repeat(state.controls, event):
+    if keys.earlier(state.keys, event) is not None:
         return
     if not isinstance(event, events.Responded | events.DeadlineEdited):
         authority.refuse(state, event)
@@ -162,7 +162,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
 
 
 def _apply(draft: Draft, event: events.Event) -> None:
-    if keys.is_repeat(draft.state.controls, event):
+    if keys.earlier(draft.state.keys, event) is not None:
         return
     keys.remember(draft, event)
     match event:

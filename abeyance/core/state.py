@@ -40,6 +40,14 @@ class Status(StrEnum):
 Outcome: TypeAlias = Literal["completed", "failed", "cancelled", "halted"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """A call that came under a key: the hash of all that it says and of who says it, and its receipt."""
+
+    digest: str
+    receipt: Json = None
+
+
 class Phase(StrEnum):
     """Where a visit is: about to start, running code, waiting for people, or walking a nested graph,
     whose own visits say what it does.
@@ -369,8 +377,8 @@ class RunState:
     """A run. `facts` counts what was published; `task_bytes` what this workflow task has sent.
 
     `transcripts` are the conversations of agents that are over, by their addresses; `remembered` is what
-    the next visit of an agent's node begins with. `controls` maps the keys of the last controls to what
-    came with them, both as hashes. `salt` tells what it asks from what an earlier run of its id
+    the next visit of an agent's node begins with. `keys` maps hashes of the last keys to the calls that
+    came under them. `salt` tells what it asks from what an earlier run of its id
     has asked.
     """
 
@@ -393,7 +401,7 @@ class RunState:
     counters: Counters = field(default_factory=Counters)
     transcripts: Mapping[str, str] = field(default_factory=dict)
     remembered: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
-    controls: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, Called] = field(default_factory=dict)
     facts: int = 0
     task_bytes: int = 0
     yielding: bool = False

@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
-from abeyance.core import edits, ledger
+from abeyance.core import edits, keys, ledger
 from abeyance.core.canonical import rfc3339
 from abeyance.core.events import Responded
 from abeyance.core.ledger import Ledger, Settled
@@ -101,14 +101,15 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
     Only the repeat of an accepted answer gets a receipt; everything else is refused.
     """
     view = record.view
-    if order.responses is None and order.interrupt_id is None:
+    named = order.interrupt_id or keys.addressee(record.keys, order.key)
+    if order.responses is None and named is None:
         raise Refusal(
             Code.RUN_FINISHED,
             f"The run {view.run_id!r} has ended ({view.status}) and waits for no answer.",
             run_status=view.status,
             ended_at=view.ended_at and rfc3339(view.ended_at),
         )
-    answers = order.responses or {order.interrupt_id or "": order.response}
+    answers = order.responses or {named or "": order.response}
     book = _book(record)
     event = Responded(
         now=view.ended_at or view.updated_at,
@@ -116,7 +117,11 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
         answers=answers,
         schema_faults={},
         digests=order.digests,
+        note=order.note,
+        key=order.key,
     )
+    if (called := keys.earlier(record.keys, event)) is not None:
+        return keys.receipts_again(called)
     try:
         ledger.refuse_strays(event)
         return list(ledger.judge(book, event).values())

@@ -84,9 +84,13 @@ async def test_a_run_is_read_answered_and_controlled(begin: Begin) -> None:
     assert await refused(run.edit_deadline(asked.id)) == Code.INVALID_BODY
 
     answer = {"approved": True}
-    (receipt,) = await run.respond({asked.id: answer}, digests={asked.id: str(asked.digest)})
+    shown = {asked.id: str(asked.digest)}
+    (receipt,) = await run.respond({asked.id: answer}, digests=shown, key="k")
     (again,) = await run.respond(asked.id, answer)
-    assert (receipt.interrupt_id, receipt.replayed, again.replayed) == (asked.id, False, True)
+    (repeated,) = await run.respond({asked.id: answer}, digests=shown, key="k")
+    assert (receipt.interrupt_id, receipt.replayed) == (asked.id, False)
+    assert (again.replayed, repeated.replayed) == (True, True)
+    assert await refused(run.clear_messages(key="k")) == Code.IDEMPOTENCY_CONFLICT
     ended = await run.wait()
     assert (ended.status, ended.values["log"]) == ("completed", ["before", f"after {answer}"])
     record = await run.result()

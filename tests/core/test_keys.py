@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from core_drive import SNAPSHOT, Drive, chain, gate, restored
+from core_drive import Drive, chain, gate, restored
 
 from abeyance.core import events, keys
 from abeyance.core.model import GoTo, Halt
@@ -109,30 +108,18 @@ def test_keys_are_known_after_a_hand_over() -> None:
     assert run.status == "awaiting-input"
 
 
-def test_a_snapshot_from_before_there_were_keys_is_read() -> None:
+def test_the_last_thousand_keys_are_remembered() -> None:
     run = waiting()
-    written = json.loads(SNAPSHOT.dump_json(run.state))
-    del written["controls"]
-    run.state = SNAPSHOT.validate_python(written)
-    run.feed(events.Paused, **PAUSE)
-
-    assert (run.status, len(run.state.controls)) == ("paused", 1)
-
-
-def test_the_last_hundred_keys_are_remembered() -> None:
-    run = waiting()
-    for number in range(101):
+    for number in range(1001):
         run.feed(events.Resumed, actor="ada", key=f"k{number}")
-    last = events.Resumed(now=run.now, actor="ada", key="k100")
+    last = events.Resumed(now=run.now, actor="ada", key="k1000")
     second = events.Resumed(now=run.now, actor="ada", key="k1")
     first = events.Resumed(now=run.now, actor="ada", key="k0")
 
-    assert len(run.state.controls) == 100
-    assert [keys.is_repeat(run.state.controls, event) for event in (last, second, first)] == [
-        True,
-        True,
-        False,
-    ]
+    assert len(run.state.keys) == 1000
+    assert keys.earlier(run.state.keys, last)
+    assert keys.earlier(run.state.keys, second)
+    assert keys.earlier(run.state.keys, first) is None
 
 
 def test_a_run_that_is_over_takes_no_key_and_is_not_disturbed() -> None:
@@ -140,4 +127,4 @@ def test_a_run_that_is_over_takes_no_key_and_is_not_disturbed() -> None:
     run.finish("work")
     run.feed(events.CancelRequested, actor="ada", key="k1")
 
-    assert (run.status, run.state.controls) == ("completed", {})
+    assert (run.status, run.state.keys) == ("completed", {})

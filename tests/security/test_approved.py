@@ -423,9 +423,12 @@ async def test_a_directive_does_not_wait_behind_a_gate_whoever_sends_it(place: O
     case = await place.standing("refund", "open")
     said = {"action": "update_state", "target": "pay", "params": {"patch": LARGE}}
     async with place.untouched(case):
-        for door in ("steer", "messages", "pause-and-send"):
+        for door in ("messages", "pause-and-send"):
             path = f"/runs/{case.run_id}/{door}"
             problem(await place.call("chief", "POST", path, said), 422, "action_not_allowed")
+    await place.done("chief", "POST", f"/runs/{case.run_id}/steer", said)
+    view = await place.view(case)
+    assert [note["code"] for note in view["rejected"]] == ["action_not_allowed"]
 
 
 async def test_to_talk_takes_steering_and_nothing_more(place: Office) -> None:
@@ -642,13 +645,13 @@ async def test_who_may_not_read_is_told_the_id_and_the_status_of_what_they_contr
     run = f"/runs/{case.run_id}"
     version = (await place.view(case))["version"]
     told = [
-        await place.done("controller", "POST", f"{run}/pause", {}),
+        await place.done("controller", "POST", f"{run}/pause?wait=30s", {}),
         await place.done("warden", "PATCH", f"{run}/values", {"patch": LARGE, "version": version}),
-        await place.done("controller", "POST", f"{run}/resume", {}),
+        await place.done("controller", "POST", f"{run}/resume?wait=30s", {}),
         await place.done(
             "warden", "PATCH", f"/interrupts/{case.interrupts[0]}", {"timeout": "P9D"}
         ),
-        await place.done("controller", "POST", f"{run}/cancel", {}),
+        await place.done("controller", "POST", f"{run}/cancel?wait=30s", {}),
     ]
     started = [await place.call("starter", "POST", "/runs", start_body(case)) for _ in "12"]
 

@@ -312,7 +312,7 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
 async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
     site: Site, intruder: Intruder
 ) -> None:
-    run_id, _ = await asking(site, limits=Limits(continue_as_new_after=12))
+    run_id, _ = await asking(site, limits=Limits(continue_as_new_after=16))
     await site.client.run(run_id).control(wire.Pause(actor="ada"))
     await site.client.run(run_id).control(wire.Resume(actor="ada"))
     (resume,) = await intruder.signals(run_id, "resume")
@@ -320,6 +320,7 @@ async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
     for _ in range(6):
         await site.client.run(run_id).control(wire.Pause(actor="ada"))
         await site.client.run(run_id).control(wire.Resume(actor="ada"))
+        await site.client.run(run_id).view()
     await site.client.run(run_id).control(wire.Pause(actor="ada", reason="the bank is closed"))
     assert (await intruder.events(run_id))[0] != first, "it was handed over"
 

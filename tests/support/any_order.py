@@ -207,8 +207,8 @@ class Program:
         return said
 
     async def _answered(self, order: dict[str, Any], principal: Principal) -> Said:
-        given = wire.Respond(**order, principal=principal)
-        call = self.site.client.run(self.run_id).respond_to(given, key=uuid.uuid4().hex)
+        given = wire.Respond(**order, principal=principal, key=uuid.uuid4().hex)
+        call = self.site.client.run(self.run_id).respond_to(given)
         return await self._caller.tried(call, what=str(order))
 
     async def _message(self, random: Random) -> Said:

@@ -208,14 +208,15 @@ async def test_a_key_that_another_kind_of_call_has_used_is_refused(
     site = Site(temporal, gates(2))
     async with site.worker():
         run_id, (gate, other) = await asked(site)
-        await site.client.run(run_id).send_message(HELLO, key="told")
+        await site.client.run(run_id).pause(key="paused")
         with pytest.raises(Refusal) as answered:
-            await site.client.run(run_id).respond({gate: 1}, principal=ANYBODY, key="told")
+            await site.client.run(run_id).respond({gate: 1}, principal=ANYBODY, key="paused")
         await site.client.run(run_id).respond({gate: 1}, principal=ANYBODY, key="answered")
         with pytest.raises(Refusal) as told:
-            await site.client.run(run_id).send_message(HELLO, key="answered")
-        move = wire.EditDeadline(interrupt_id=other, timeout=60, principal=ANYBODY)
-        await site.client.run(run_id).edit(move, key="moved")
+            await site.client.run(run_id).clear_messages(key="answered")
+        move = wire.EditDeadline(interrupt_id=other, timeout=60, principal=ANYBODY, key="moved")
+        await site.client.run(run_id).edit(move)
+        await site.client.run(run_id).edit(move)
         with pytest.raises(Refusal) as moved:
             await site.client.run(run_id).respond({other: 1}, principal=ANYBODY, key="moved")
 
@@ -271,9 +272,9 @@ async def test_a_run_that_is_deleted_after_an_edit_is_unknown(temporal: Temporal
     client, mishaps = over(site)
     async with site.worker():
         run_id, (gate, _) = await asked(site)
-        mishaps.come("get_workflow_execution_history_reverse", GONE)
+        mishaps.come("describe_workflow_execution", None, GONE)
         move = wire.EditDeadline(interrupt_id=gate, timeout=60, principal=ANYBODY)
         with pytest.raises(Refusal) as caught:
-            await client.run(run_id).edit(move, key="k")
+            await client.run(run_id).edit(move)
 
     assert caught.value.code is Code.UNKNOWN_RUN

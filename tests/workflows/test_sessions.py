@@ -142,6 +142,7 @@ async def test_a_run_that_was_active_after_all_stays(temporal: TemporalClient) -
         assert view.metrics is not None
         before = view.metrics.last_activity_at
         await site.client.run(run_id).pause()
+        await site.until(run_id, "paused")
         handle = temporal.get_workflow_handle(run_id)
         events = len((await site.history(run_id)).events)
         with pytest.raises(Exception, match="Workflow update failed") as refused:
