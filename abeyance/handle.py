@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import EllipsisType
@@ -114,7 +114,9 @@ class RunHandle(Protocol):
         """Return one interrupt, open or settled; None if the run has no such one."""
         ...
 
-    def events(self, *, after: str | None = None, follow: bool = True) -> AsyncIterator[Event]:
+    def events(
+        self, *, after: str | None = None, follow: bool = True
+    ) -> AsyncGenerator[Event, None]:
         """Yield what has happened, in order, after the event with the id `after`.
 
         With `follow` also what happens from then on, until the run has ended.
@@ -231,8 +233,8 @@ class RunHandle(Protocol):
     ) -> None:
         """Set fields of the values of a run that is paused or waits, if they are still at `version`.
 
-        Without a version, as they are now; a call with a `key` names one. Raises `invalid_input`, `not_stopped`, `stale`,
-        `capability_required`, `unknown_run` and `not_running`.
+        Without a version, as they are now; a call with a `key` names one. Raises `invalid_input`,
+        `not_stopped`, `stale`, `capability_required`, `unknown_run` and `not_running`.
         """
         ...
 

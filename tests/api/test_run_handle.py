@@ -171,7 +171,7 @@ async def test_a_cancelled_run_ends_in_good_order(begin: Begin) -> None:
 
 async def test_who_reads_no_further_may_stop(begin: Begin) -> None:
     run = await begin({})
-    async with aclosing(run.events()) as events:  # type: ignore[type-var]
+    async with aclosing(run.events()) as events:
         async for event in events:
             if event.type == "run.awaiting_input":
                 break
