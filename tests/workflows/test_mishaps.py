@@ -274,7 +274,8 @@ async def test_a_run_that_is_deleted_after_an_edit_is_unknown(temporal: Temporal
         run_id, (gate, _) = await asked(site)
         mishaps.come("describe_workflow_execution", None, GONE)
         move = wire.EditDeadline(interrupt_id=gate, timeout=60, principal=ANYBODY)
+        await client.run(run_id).edit(move)
         with pytest.raises(Refusal) as caught:
-            await client.run(run_id).edit(move)
+            await client.run(run_id).interrupt(gate)
 
     assert caught.value.code is Code.UNKNOWN_RUN
