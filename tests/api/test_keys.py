@@ -206,13 +206,13 @@ async def test_a_key_of_an_update_is_known_after_the_history_was_handed_over(
 
         version = (await api.http.get(path)).json()["version"]
         edit = {"patch": {"x": 1}, "version": version}
+        execution = (await site.history(run_id)).run_id
         await call("POST", "m1", "/messages", text="old")
         first = [
             await call("DELETE", "c", "/messages"),
             await call("PATCH", "e", "/values", **edit),
             await call("POST", "r", "/respond", response=1),
         ]
-        execution = (await site.history(run_id)).run_id
         await call("POST", "m2", "/messages", text="new")
         await eventually(lambda: handed_over(execution))
         again = [

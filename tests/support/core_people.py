@@ -120,8 +120,9 @@ class Peopled(Watched):
     @precondition(lambda self: self.state.pause)
     @rule()
     def people_resume(self) -> None:
+        before = self.state.pause
         self.feed(events.Resumed, actor="ada")
-        assert self.state.pause is None
+        assert self.state.pause is not before
 
     @rule(
         id_=st.sampled_from(["a", "b", "c", "d"]),
@@ -196,7 +197,8 @@ class Peopled(Watched):
     def only_who_may(self, principal: Principal, refusal: Refusal | None) -> None:
         """A change of course is refused, with all that is missing, to who may not approve everything."""
         if self.state.ending is None:
-            wanted = {"runs:control", *guards_of(self.state.spec)}
+            asked = {each.requested_capability for each in self.state.ledger.open.values()}
+            wanted = {"runs:control", *guards_of(self.state.spec), *filter(None, asked)}
             lacking = sorted(wanted - {*principal.capabilities})
             if lacking:
                 assert refusal is not None

@@ -89,7 +89,12 @@ class Standing:
     ) -> None:
         """One step of the run; AssertionError if something began in it that nobody has approved."""
         facts = [effect for effect in effects if isinstance(effect, Publish)]
-        orders = [effect for effect in effects if isinstance(effect, RunNode)]
+        # What is stopped in the event that orders it, with the graph around it, does not begin.
+        orders = [
+            effect
+            for effect in effects
+            if isinstance(effect, RunNode) and effect.visit in after.visits
+        ]
         if _is_led(before, event, facts):
             self.is_led = True
             self.approved.clear()
@@ -192,7 +197,9 @@ class Standing:
     def _is_around(self, state: RunState, scope: str, name: str, writers: list[Writer]) -> None:
         """A field has changed around the nested graphs that are walked now."""
         for each in state.scopes.values():
-            if each.visit is not None and state.visits[each.visit].scope == scope:
+            # Of a graph that is being left the visit goes first.
+            around = None if each.visit is None else state.visits.get(each.visit)
+            if around is not None and around.scope == scope:
                 said = self.around.setdefault((each.address, name), set())
                 for writer in writers:
                     if writer.fields is None or name in writer.fields:

@@ -100,8 +100,8 @@ class Watch:
         visit = order.visit
         assert visit not in self.orders, "a visit that runs is not started again"
         assert visit not in self.over, "a visit that is over is not started again"
-        # What an answer has allowed may start in the very event in which a waiting pause gets its place.
-        is_held = before.pause is not None and after.pause is not None
+        # Another pause, which waited for its place, may begin in the very event that ends the first.
+        is_held = before.pause is not None and after.pause is before.pause
         assert not is_held or before.ending is not None, "nothing starts while paused"
         if isinstance(order, RunNode):
             assert visit not in self._done, "work that is done is not started again"
