@@ -43,7 +43,11 @@ def complain(text: str) -> None:
 
 def told(error: AbeyanceError) -> str:
     """An error as a person reads it."""
+    from abeyance.http.connection import ApiProblem
+
     match error:
+        case ApiProblem():
+            return str(error)
         case GraphError():
             # All faults in one line: it may be the last line of a log that somebody passes on.
             return " ".join(str(error).split())
