@@ -4,10 +4,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test bench browser chaos lock clean
+.PHONY: help venv demo dev check test test-all core bench browser chaos lock clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(VENV)/installed  ## make the virtual environment, if what it depends on has changed
 
@@ -32,15 +32,24 @@ check: venv  ## lint, format, types, imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: venv  ## every test that needs no browser
-	$(BIN)/pytest -m "not browser"
+# Most tests wait for servers, so more processes than processors pay. A file stays in one process.
+PYTEST := $(BIN)/pytest -n 4 --dist loadfile --durations=50
+
+test: venv  ## the quick tests
+	$(PYTEST) -m "not browser and not slow"
+
+test-all: venv  ## every test that needs no browser, with more examples of what calls and runs may be
+	$(PYTEST) -m "not browser" --hypothesis-profile=wide
+
+core: venv  ## the tests of the core alone, which run every branch of it
+	$(BIN)/pytest -n 2 tests/core --cov=abeyance.core --cov-branch --cov-fail-under=100
 
 browser: venv  ## only the tests that need Chromium and its driver
 	$(PIP) -e ".[agents,browser,dev,test]"
 	$(BIN)/pytest -m browser
 
 chaos: venv  ## only the tests that kill processes
-	$(BIN)/pytest -m chaos
+	$(PYTEST) tests/chaos
 
 bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers (WORKLOAD=steer, ...)
 	$(BIN)/python benchmarks/run.py $(if $(WORKLOAD),--workload $(WORKLOAD))

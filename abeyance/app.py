@@ -46,7 +46,12 @@ def _read(app: str) -> tuple[Mapping[str, Graph], list[GraphError]]:
     found = app if _is_path(app) else _named(app)
     graphs = [found] if isinstance(found, Graph) or _is_path(found) else found
     if not isinstance(graphs, Iterable) or isinstance(graphs, str | Mapping):
-        raise SettingsError(f"{app!r} is a {type(found).__name__}; {_HINT}")
+        what = (
+            f"the class {found.__name__}"
+            if isinstance(found, type)
+            else f"a {type(found).__name__}"
+        )
+        raise SettingsError(f"{app!r} is {what}, not a graph; {_HINT}")
     by_name: dict[str, Graph] = {}
     faulty: list[GraphError] = []
     for held in graphs:

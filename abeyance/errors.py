@@ -88,14 +88,14 @@ class AbeyanceError(Exception):
 
 
 class GraphError(AbeyanceError):
-    """A graph cannot be built. `faults` holds one sentence for each thing that is wrong."""
+    """A graph cannot be built. `faults` holds one sentence for each error in it."""
 
     def __init__(self, graph: str, faults: Sequence[str]) -> None:
         self.graph = graph
         self.faults = tuple(faults)
         listed = "\n".join(f"  {number}. {fault}" for number, fault in enumerate(self.faults, 1))
-        count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
-        super().__init__(f"graph {graph!r} has {count}:\n{listed}")
+        count = "1 error" if len(self.faults) == 1 else f"{len(self.faults)} errors"
+        super().__init__(f"the graph {graph!r} has {count}:\n{listed}")
 
 
 class SettingsError(AbeyanceError):

@@ -6,9 +6,8 @@ is tried until it can: the visit waits, because to go on would be to do again, o
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -22,9 +21,9 @@ from abeyance import wire
 from abeyance.activities.given import UNREAD, Given
 from abeyance.errors import FailureCode, SettingsError, Unavailable
 from abeyance.storage.converter import of_run
+from abeyance.temporal.retry import attempts
 
 _RPC_TIMEOUT: Final = timedelta(seconds=5)
-_LONGEST_BACKOFF: Final = 2.0
 _PASSING: Final = frozenset(
     {
         RPCStatusCode.CANCELLED,
@@ -45,7 +44,7 @@ class Superseded(BaseException):
 
 async def encoded(value: Any) -> Payload:
     """A value as it is sent, and kept where it is large. Waits for the storage if it is away."""
-    async for _ in _patiently():
+    async for _ in attempts(0.1, 2.0):
         try:
             converter = of_run(activity.client().data_converter, activity.info().workflow_id or "")
             (payload,) = await converter.encode([value])
@@ -53,7 +52,7 @@ async def encoded(value: Any) -> Payload:
             _say("what it has done cannot be kept yet", error)
         else:
             return payload
-    raise AssertionError("patience has no end")
+    raise AssertionError("attempts have no end")
 
 
 async def written(details: Sequence[Payload]) -> bool:
@@ -68,7 +67,7 @@ async def written(details: Sequence[Payload]) -> bool:
         task_token=activity.info().task_token,
         details=Payloads(payloads=details),
     )
-    async for _ in _patiently():
+    async for _ in attempts(0.1, 2.0):
         try:
             told = await client.workflow_service.record_activity_task_heartbeat(
                 request, retry=True, timeout=_RPC_TIMEOUT
@@ -81,7 +80,7 @@ async def written(details: Sequence[Payload]) -> bool:
             _say("a step could not be written down yet", error)
         else:
             return told.cancel_requested
-    raise AssertionError("patience has no end")
+    raise AssertionError("attempts have no end")
 
 
 async def unread(given: Given, fault: Exception) -> ApplicationError:
@@ -102,14 +101,6 @@ async def unread(given: Given, fault: Exception) -> ApplicationError:
         mark = {"encoding": b"json/plain", UNREAD: b"true"}
         await written([*others, Payload(metadata=mark, data=counted)])
     return ApplicationError(message, type=FailureCode.PAYLOAD_UNREADABLE)
-
-
-async def _patiently() -> AsyncIterator[None]:
-    pause = 0.1
-    while True:
-        yield
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_BACKOFF)
 
 
 def _say(what: str, error: Exception) -> None:

@@ -3,24 +3,49 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from hypothesis import HealthCheck, settings
+from temporal_site import real_server, skipping_server
+from temporalio.client import Client as TemporalClient
+from temporalio.testing import WorkflowEnvironment
 
 # How long an example takes says more of the machine than of what is tried.
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("wide", settings.get_profile("any machine"), max_examples=400)
 settings.load_profile("any machine")
 
 _BEFORE_THE_HARD_END = 10.0
 
 
+@pytest_asyncio.fixture(scope="session")
+async def temporal() -> AsyncIterator[TemporalClient]:
+    """The Temporal server of this process of pytest. Each `Site` has a task queue of its own on it."""
+    async with real_server() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def address(temporal: TemporalClient) -> str:
+    """Where that server is, for what connects to it from another event loop."""
+    return temporal.service_client.config.target_host
+
+
+@pytest_asyncio.fixture(scope="session")
+async def time_machine() -> AsyncIterator[WorkflowEnvironment]:
+    """A server on which a run's time can be moved on by days."""
+    async with skipping_server() as environment:
+        yield environment
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # What pytest-timeout raises may hit any task of a loop that many tests share, and leaves the test
-    # that hangs running beside all that follow. So a test is cancelled in its own loop before that.
+    # All tests share one event loop. pytest-timeout raises in whatever runs there at that moment, and
+    # leaves the test that hangs running beside all that follow; so a test is cancelled before that.
     hard = float(config.getini("timeout"))
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):

@@ -137,7 +137,7 @@ def _of_provider(model: str, error: ModelAPIError) -> ModelFailure:
         case library.ModelQuotaExceededError():
             return _unusable(model, f"the account's quota or credit is used up: {_cut(error)}")
         case library.ModelAuthenticationError():
-            return _unusable(model, f"its provider does not accept {_key(model)}: {_cut(error)}")
+            return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
         case library.ModelNotFoundError():
             return _unusable(model, f"its provider does not know it: {_cut(error)}")
         case library.ModelRequestRejectedError():
@@ -145,7 +145,7 @@ def _of_provider(model: str, error: ModelAPIError) -> ModelFailure:
         case _ if status is None or status in _PASSING or status >= _SERVER_ERRORS:
             return _down(model, _cut(error), retry_after=error.retry_after)
         case _ if status in _UNAUTHORISED:
-            return _unusable(model, f"its provider does not accept {_key(model)}: {_cut(error)}")
+            return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
         case _ if status == _TOO_LARGE:
             return _refused(model, f"the conversation is too large for it: {_cut(error)}")
         case _:
@@ -173,7 +173,7 @@ def _of_all(model: str, group: ExceptionGroup[Exception]) -> ModelFailure | None
 def _down(model: str, said: str, *, retry_after: float | None = None) -> ModelDown:
     return ModelDown(
         model,
-        f"the model {model!r} cannot be reached now: {said}. The run waits and tries again.",
+        f"the model {model!r} cannot be reached now: {said}. The run waits and tries again by itself.",
         retry_after=retry_after,
     )
 
@@ -181,8 +181,9 @@ def _down(model: str, said: str, *, retry_after: float | None = None) -> ModelDo
 def _unusable(model: str, said: str) -> ModelUnusable:
     return ModelUnusable(
         model,
-        f"this worker cannot use the model {model!r}: {said}. When the worker is mended and started"
-        " again, the run goes on by itself.",
+        f"this worker cannot use the model {model!r}: {said.rstrip('.')}"
+        f"{'' if said.endswith('?') else '.'} Fix this and restart the worker; the run then continues by"
+        " itself.",
     )
 
 
@@ -197,6 +198,15 @@ def _key(model: str) -> str:
     provider = model.partition(":")[0].removeprefix("gateway/")
     name = _KEYS.get(provider)
     return f"the key in {name}" if name else f"the key of {provider!r}"
+
+
+def _reply(error: ModelAPIError) -> str:
+    """What the provider answered, in parentheses: its own sentence, where its answer has one."""
+    match getattr(error, "body", None):
+        case {"message": str(text)} | {"error": {"message": str(text)} | str(text)}:
+            return f" (it says: {text[:_MOST_CHARS].strip()})"
+        case _:
+            return f" (it says: {_cut(error)})"
 
 
 def _cut(error: Exception) -> str:

@@ -29,7 +29,7 @@ from abeyance.handle import MessageFields, Steered, message_order
 from abeyance.histories.roster import roster
 from abeyance.parallel import each
 from abeyance.runid import conversation_workflow_id
-from abeyance.temporal.patience import Again, NotFound, patiently
+from abeyance.temporal.retry import Again, NotFound, patiently
 from abeyance.temporal.turnstile import Turn, Turnstile
 
 _UNSTARTED: Final = timedelta(seconds=60)

@@ -41,7 +41,7 @@ from abeyance.histories.described import PAUSED_NATIVELY, Described, NotOurs, de
 from abeyance.histories.source import unknown_run
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.hedge import hedged
-from abeyance.temporal.patience import LOOKED_AHEAD, Again, NotFound, patiently, worth_repeating
+from abeyance.temporal.retry import LOOKED_AHEAD, Again, NotFound, patiently, worth_repeating
 from abeyance.temporal.turnstile import SharedReads, Turn, Turnstile
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from abeyance.errors import Unavailable
 from abeyance.handle import RunFilter
 from abeyance.histories import bookmark
 from abeyance.histories.described import Described, read
-from abeyance.temporal.patience import patiently
+from abeyance.temporal.retry import patiently
 
 MOST_READ: Final = 1_000
 """How many runs are looked at for one page; then the page ends, however much is on it."""

@@ -29,7 +29,7 @@ from abeyance.graphs.graph import Graph
 from abeyance.handle import RunFilter, Started
 from abeyance.runid import checked_run_id
 from abeyance.storage.converter import is_all_sealed
-from abeyance.temporal.patience import patiently
+from abeyance.temporal.retry import patiently
 
 _LOCAL: Final = Principal(subject="local")
 _GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})

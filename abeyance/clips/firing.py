@@ -15,10 +15,10 @@ the slots that it was asserted with, and `value`. Rules that never come to rest 
 whose pattern `(node-id (id other))` stands for itself, in no `or` and no `not`, is not looked at after
 a visit of another node, so its functions need not bear the values that there are before its own.
 
-Values reach CLIPS as values, never as text, and texts only as `source` wrote them. An evaluation has
-an environment of its own, which is gone with it, so that threads may evaluate at the same time. The
-library is the extra `rules`, and is imported when there is something to evaluate. All this is for
-activities: nothing here belongs into a workflow.
+Values reach CLIPS as values, never as text, and texts only once `source` has checked them. An
+evaluation has an environment of its own, which is gone with it, so that threads may evaluate at the same
+time. The library is the extra `rules`, and is imported when there is something to evaluate. All this is
+for activities: nothing here belongs into a workflow.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from typing import Final, TypeAlias, assert_never
 
 from abeyance.clips import source
 from abeyance.clips.engine import ClipsError, ClipsMissing, Engine, library
-from abeyance.clips.source import Part
-from abeyance.clips.tokens import TextError
+from abeyance.clips.source import Part, TextError
 from abeyance.core.canonical import Json
 from abeyance.core.model import Assert, Clips, Matches, Retract, Rule
 from abeyance.core.rules import hold

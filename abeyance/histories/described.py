@@ -26,7 +26,7 @@ from abeyance import wire
 from abeyance.core.canonical import rfc3339
 from abeyance.errors import Code, FailureCode, Refusal, Unreadable
 from abeyance.storage.converter import UNREADABLE, decode_message, of_run
-from abeyance.temporal.patience import Again, NotFound
+from abeyance.temporal.retry import Again, NotFound
 
 PAUSED_NATIVELY: Final = 8
 """A workflow that an operator has paused. The SDK's own enumeration lacks it, and fails on it."""

@@ -23,7 +23,7 @@ from abeyance.histories.runlog import mapping
 from abeyance.histories.source import Source, unknown_run
 from abeyance.histories.translate import sources
 from abeyance.histories.visitlog import is_visit
-from abeyance.temporal.patience import NotFound
+from abeyance.temporal.retry import NotFound
 
 
 async def heads(

@@ -21,7 +21,7 @@ from abeyance.histories.runlog import CLOSING
 from abeyance.histories.source import Execution, Source, unknown_run
 from abeyance.histories.translate import Known, failures, released, sources, translate
 from abeyance.storage.converter import decode_message
-from abeyance.temporal.patience import NotFound
+from abeyance.temporal.retry import NotFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from abeyance.core.conversation import Claim, Conversation
 from abeyance.errors import Refusal
 from abeyance.runid import conversation_workflow_id
 from abeyance.storage.converter import UNREADABLE, of_run
-from abeyance.temporal.patience import NotFound
+from abeyance.temporal.retry import NotFound
 
 T = TypeVar("T")
 

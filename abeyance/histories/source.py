@@ -24,7 +24,7 @@ from abeyance import wire
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.histories.described import PAUSED_NATIVELY
 from abeyance.storage.converter import of_run
-from abeyance.temporal.patience import NotFound, worth_repeating
+from abeyance.temporal.retry import NotFound, attempts, worth_repeating
 
 T = TypeVar("T")
 
@@ -33,8 +33,6 @@ _POLL: Final = timedelta(seconds=70)
 """Longer than the server lets a long poll wait before it answers that there is nothing new."""
 _PAGE: Final = 200
 """In transactions of the server, each of which wrote some events."""
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
 _RUNNING: Final = (WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, PAUSED_NATIVELY)
 
 
@@ -119,11 +117,10 @@ class Source:
         return found
 
     async def _patiently(self, run_id: str, ask: Callable[[], Awaitable[T]]) -> T:
-        # Not `patience.patiently`: the time counts from the first failure, for a poll may be long.
+        # Not `retry.patiently`: the time counts from the first failure, for a poll may be long.
         clock = asyncio.get_running_loop().time
         deadline: float | None = None
-        pause = _FIRST_PAUSE
-        while True:
+        async for pause in attempts(0.05, 1.0):
             try:
                 return await ask()
             except RPCError as error:
@@ -134,8 +131,7 @@ class Source:
                         f"the events of the run {run_id!r} cannot be read: Temporal did not answer for "
                         f"{self._patience:g} s ({error.message}). Go on from the last id received."
                     ) from error
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        raise AssertionError("attempts have no end")
 
 
 def unknown_run(run_id: str) -> Refusal:

@@ -18,7 +18,7 @@ from abeyance.histories.cursor import is_later, order
 from abeyance.histories.pages import Histories, Place
 from abeyance.histories.source import Execution, unknown_run
 from abeyance.histories.walk import Walk
-from abeyance.temporal.patience import NotFound
+from abeyance.temporal.retry import NotFound
 
 
 class Recent:

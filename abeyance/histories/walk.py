@@ -6,7 +6,7 @@ from abeyance import wire
 from abeyance.errors import Code, Refusal
 from abeyance.histories.cursor import Cursor, is_later
 from abeyance.histories.pages import Histories, Place
-from abeyance.temporal.patience import NotFound
+from abeyance.temporal.retry import NotFound
 
 
 class Walk:

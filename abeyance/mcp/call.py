@@ -36,10 +36,6 @@ _POLLED: Final = (0.05, 1.0)
 """Seconds between requests to a server that is not done and asks nothing: the first, and the most."""
 _NO_WAY_BACK: Final = "no back-channel"
 """What servers say that were written for the protocol of 2025, are asked in a later one, and elicit."""
-_HANDSHAKE_HINT: Final = (
-    ". The server asks in the way of the protocol of 2025, so it has to be declared with "
-    "McpServer(handshake=True)"
-)
 
 
 async def called(
@@ -52,20 +48,31 @@ async def called(
     ask: Ask,
 ) -> McpResult:
     """What the tool gave. Raises McpDown, McpUnusable, McpToolError, and what `ask` raises."""
-    # Each idle connection may be of a time before the server was started anew.
-    for _ in range(server.connections + 1):
+    record.handshake = record.handshake or tool in pool.handshake_tools
+    # Each idle connection may be of a time before the server was started anew; and once more if the tool
+    # turns out to need an older protocol.
+    for _ in range(server.connections + 2):
         try:
-            async with pool.lease(seconds(server.timeout)) as connection:
+            async with pool.lease(
+                seconds(server.timeout), handshake=record.handshake
+            ) as connection:
                 call = _Call(server, connection, tool, arguments, record=record, ask=ask)
                 return result_of(await call.made(), server, tool)
         except _Forgotten:
             continue
+        except _HandshakeNeeded:
+            record.handshake = True
+            pool.handshake_tools.add(tool)
     message = f"{server.title} ends its sessions as soon as they have begun"
     raise McpDown(message)
 
 
 class _Forgotten(Exception):
     """The server does not know our session any more, and has refused the request unread."""
+
+
+class _HandshakeNeeded(Exception):
+    """The tool has tried to ask with a request of its own, which this protocol does not have."""
 
 
 class _StateRefused(Exception):
@@ -272,10 +279,9 @@ class _Call:
         by_status = of_status(status, f"{self._told} is refused")
         if by_status is not None and error.code == types.INTERNAL_ERROR:
             return by_status
-        hint = _HANDSHAKE_HINT if _NO_WAY_BACK in str(error) else ""
-        return McpToolError(
-            "refused", f"{self._told} was refused: {error} (code {error.code}){hint}"
-        )
+        if self._connection.stateless and _NO_WAY_BACK in str(error):
+            return _HandshakeNeeded()
+        return McpToolError("refused", f"{self._told} was refused: {error} (code {error.code})")
 
 
 def _put(params: types.ElicitRequestParams) -> Wanted:

@@ -40,8 +40,12 @@ _log = logging.getLogger(__name__)
 class Connection:
     """A connection, from `open` to `close`. `inbox` is where elicitations go while a call is made."""
 
-    def __init__(self, server: McpServer, tools_changed: Callable[[], None]) -> None:
+    def __init__(
+        self, server: McpServer, tools_changed: Callable[[], None], *, handshake: bool
+    ) -> None:
         self.server = server
+        self.handshake = handshake
+        """Speak a protocol of 2025, whatever else the server knows."""
         self.inbox: Inbox | None = None
         self.given_up = False
         """A call was given up in it: what the server still says may be about that."""
@@ -133,7 +137,7 @@ class Connection:
         try:
             async with Client(
                 Transport(self.server, ended=self.ended, answered=self._answered),
-                mode="legacy" if self.server.handshake else "auto",
+                mode="legacy" if self.handshake else "auto",
                 elicitation_callback=self._elicited,
                 message_handler=self._told,
                 client_info=types.Implementation(name="abeyance", version="1"),

@@ -54,6 +54,8 @@ class Pool:
         self._behind: set[asyncio.Task[None]] = set()
         self._tools: list[types.Tool] | None = None
         self._closed = False
+        self.handshake_tools: set[str] = set()
+        """Tools that ask with a request of their own, which a server sends only in a protocol of 2025."""
 
     @property
     def connections(self) -> int:
@@ -72,14 +74,15 @@ class Pool:
         return self._tools or []
 
     @asynccontextmanager
-    async def lease(self, wait: float) -> AsyncIterator[Connection]:
+    async def lease(self, wait: float, *, handshake: bool = False) -> AsyncIterator[Connection]:
         """A connection for one call, opened if none is idle. Raises McpDown, McpUnusable.
 
-        `wait` is how many seconds to wait for one while all that there may be are in use.
+        `wait` is how many seconds to wait for one while all that there may be are in use. With
+        `handshake`, it speaks a protocol of 2025.
         """
         await self._place(wait)
         try:
-            connection = await self._taken()
+            connection = await self._taken(handshake=handshake)
         except BaseException:
             self._places.release()
             raise
@@ -113,25 +116,30 @@ class Pool:
             )
             raise McpDown(message) from error
 
-    async def _taken(self) -> Connection:
-        while self._idle:
-            connection, timer = self._idle.popitem()
-            timer.cancel()
-            if connection.alive:
-                return connection
-            await connection.close()
-            self._all.discard(connection)
-        connection = Connection(self._server, self._tools_changed)
+    async def _taken(self, *, handshake: bool) -> Connection:
+        while (idle := self._next_idle(handshake=handshake)) is not None:
+            self._idle.pop(idle).cancel()
+            if idle.alive and idle.handshake == handshake:
+                return idle
+            await self._closed_down(idle)
+        connection = Connection(self._server, self._tools_changed, handshake=handshake)
         self._all.add(connection)
         try:
             await connection.open()
             # Each connection lists the tools once: it has to know them to check and route calls.
             self._tools = await connection.list_tools()
         except BaseException:
-            await connection.close()
-            self._all.discard(connection)
+            await self._closed_down(connection)
             raise
         return connection
+
+    def _next_idle(self, *, handshake: bool) -> Connection | None:
+        # One that speaks the right protocol; failing that, one to close if there may be no more.
+        for each in reversed(self._idle):
+            if each.handshake == handshake:
+                return each
+        full = len(self._all) >= self._server.connections
+        return next(iter(self._idle), None) if full else None
 
     def _tools_changed(self) -> None:
         self._tools = None

@@ -125,6 +125,8 @@ class Record:
         self._answers: dict[str, Answer] = {}
         self._used: set[str] = set()
         self._round = saved["round"] if known else None
+        self.handshake: bool = known and saved["handshake"]
+        """The tool asks with a request of its own, so the call needs a protocol of 2025."""
 
     def resumed(self) -> tuple[Round, Mapping[str, str]] | None:
         """Where the call stood when it was given up, with the names of what was asked there; None if it
@@ -227,6 +229,7 @@ class Record:
                     "format": _FORMAT,
                     "asked": [list(each) for each in self._asked],
                     "round": self._round,
+                    "handshake": self.handshake,
                 },
             )
             self._answers[name] = await ask(elicitation)

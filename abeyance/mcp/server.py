@@ -8,6 +8,10 @@ when there is an answer. A server of the protocol of 2026 or later that answers 
 from where it stood, as long as it takes back the state that it gave us; every other server runs the tool
 **again from its beginning**. So a tool that asks should ask before it acts, or act only once for one set
 of arguments.
+
+The newest protocol is spoken that both sides know. A tool written for a protocol of 2025 cannot ask in a
+newer one: the first time it tries, its call fails, and is made again over a connection that speaks the
+protocol of 2025, as are all later calls of this tool.
 """
 
 from __future__ import annotations
@@ -91,8 +95,7 @@ class McpServer:
     `connect_timeout` bounds finding the server. `retries` counts the attempts after the first at a call
     that has not reached the server; one that may have been done is not made again. `max_result` is in
     bytes. `connections` bounds how many calls one process makes at once (a started server is one process
-    for each); one that nobody has used for `idle` is closed. `handshake`: speak a
-    protocol of 2025, and do not ask for a newer one.
+    for each); one that nobody has used for `idle` is closed.
 
     Raises ValueError for what cannot be meant.
     """
@@ -117,7 +120,6 @@ class McpServer:
     retries: int = 3
     max_result: int = 100_000
     connections: int = 4
-    handshake: bool = False
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
@@ -171,7 +173,6 @@ class McpServer:
                 seconds(self.connect_timeout),
                 seconds(self.idle),
                 self.connections,
-                self.handshake,
             ]
         )
 

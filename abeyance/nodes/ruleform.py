@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from abeyance.clips import firing, source
-from abeyance.clips.tokens import TextError
+from abeyance.clips.source import TextError
 from abeyance.core.canonical import Json
 from abeyance.core.model import (
     Ask,
@@ -100,7 +100,7 @@ class RuleReader:
             case str() if found := _AT_NODE.fullmatch(when):
                 return Matches(node=found[2])
             case str():
-                return Clips(text=when, node=_node_of(when))
+                return Clips(text=when, node=node_of(when))
             case _:
                 self._intake.note(f"{told}: when={when!r} is neither a mapping nor a text")
         return None
@@ -239,10 +239,13 @@ def _needs_a_binding(action: RuleAction) -> bool:
     return isinstance(action, Retract) and action.fact.startswith("?")
 
 
-def _node_of(text: str) -> str | None:
-    """The node after whose visits CLIPS text can hold, if it is only one."""
+def node_of(when: str | Mapping[str, Json]) -> str | None:
+    """The node after whose visits a condition can hold, if it is only one."""
+    if not isinstance(when, str):
+        node = when.get(NODE)
+        return node if isinstance(node, str) else None
     try:
-        return source.condition(text).node
+        return source.condition(when).node
     except TextError:
         # Told with the faults of all rules, once the graph is built.
         return None

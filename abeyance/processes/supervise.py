@@ -99,7 +99,7 @@ class Keeper:
             )
         self.pid = process.pid
         if self._deaths:
-            self._announce(f"the {program.name} is started again, as process {process.pid}")
+            self._announce(f"the {program.name} is running again (process {process.pid})")
         ended = asyncio.create_task(process.wait())
         stopped = asyncio.create_task(self._stop.wait())
         try:
@@ -117,7 +117,7 @@ class Keeper:
     def _pause_before_restart(self, code: int) -> float:
         """Seconds to wait. Raises SettingsError or Unavailable when it is no use starting again."""
         program, now = self.program, time.monotonic()
-        told = f"the {program.name} ended ({_how(code)})"
+        told = f"the {program.name} {_how(code)}"
         # A process that is killed has no last word: the last line is about something else.
         last = _last_line(program.log, self._log_from) if code > 0 else ""
         if code == program.wrong_settings:
@@ -128,10 +128,10 @@ class Keeper:
         recent = [death for death in self._deaths if now - death <= _WINDOW]
         if len(recent) > _MOST_RESTARTS:
             raise Unavailable(
-                f"{told}{last and f': {last}'}. That was death {len(recent)} within a minute, so it is "
-                f"not started again; its log is {program.log}"
+                f"{told}{last and f': {last}'}. It has stopped {len(recent)} times within a minute, so "
+                f"everything was shut down. Its log is {program.log}"
             )
-        self._announce(told)
+        self._announce(f"{told}; it is being restarted")
         return float(_FIRST_PAUSE * 2 ** (len(recent) - 1))
 
 
@@ -188,10 +188,10 @@ class Group:
 
 def _how(code: int) -> str:
     if code >= 0:
-        return f"exit code {code}"
+        return f"stopped with exit code {code}"
     with contextlib.suppress(ValueError):
-        return f"killed by {signal.Signals(-code).name}"
-    return f"killed by signal {-code}"
+        return f"was killed ({signal.Signals(-code).name})"
+    return f"was killed (signal {-code})"
 
 
 def _last_line(log: Path, start: int) -> str:

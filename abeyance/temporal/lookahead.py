@@ -19,7 +19,7 @@ from temporalio.converter import SerializationContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 from temporalio.workflow import Info
 
-from abeyance.temporal.patience import LOOKED_AHEAD
+from abeyance.temporal.retry import LOOKED_AHEAD
 
 _ALLOWED: Final = frozenset(
     {"notify_has_patch", "query_workflow", "remove_from_cache", "update_random_seed"}

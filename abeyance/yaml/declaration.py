@@ -16,6 +16,7 @@ from abeyance.core.canonical import Json
 from abeyance.core.model import START
 from abeyance.errors import GraphError
 from abeyance.graphs.graph import Graph
+from abeyance.nodes.ruleform import node_of
 from abeyance.reference import NotFound, object_named
 from abeyance.yaml import state
 from abeyance.yaml.faults import Faults
@@ -65,6 +66,7 @@ class Declaration:
         self._faults = faults
         self._opener = opener
         self._order: dict[str, None] = {}
+        self._leaves_by_join: set[str] = set()
         self._graph = Graph(
             name,
             state=self._state(name),
@@ -88,7 +90,8 @@ class Declaration:
         """Without edges, the order of the nodes is the way."""
         order = [name for name in self._order if name not in self._head.finally_]
         for source, target in pairwise([START, *order]):
-            self._graph.edge(source, target)
+            if source not in self._leaves_by_join:
+                self._graph.edge(source, target)
 
     def node(self, item: Item) -> None:
         """Declare a node. One that has only a name is there too, so that ways may lead to it."""
@@ -152,9 +155,14 @@ class Declaration:
         told = f"the rule {form.id!r}"
         places = [(*item.place, "then", number) for number in range(len(form.then))]
         actions = [
-            self._action(action, place) for action, place in zip(form.then, places, strict=True)
+            self._action(action, place, node_of(form.when))
+            for action, place in zip(form.then, places, strict=True)
         ]
         self._graph.rule(form.id, when=form.when, then=actions)
+        for action, place in zip(form.then, places, strict=True):
+            if isinstance(action, ParallelForm) and action.join is not None:
+                self._leaves_by_join.update(action.nodes)
+                self.edge(Item(place=place, form=(action.nodes, action.join)))
         if item.is_spoilt:
             self._faults.spoilt(told)
         self._faults.repeated(f"two rules are named {form.id!r}", item.place)
@@ -164,7 +172,7 @@ class Declaration:
         for number, (action, place) in enumerate(zip(form.then, places, strict=True)):
             self._faults.subject(f"{told}, then[{number}]", place)
             for mark in (",", ":"):
-                self._faults.subject(f"{told}, {action.kind}{mark}", place)
+                self._faults.subject(f"{told}, {actions[number]['kind']}{mark}", place)
             if isinstance(action, InterruptForm):
                 self._faults.keys(told, place, action.model_fields_set)
 
@@ -172,7 +180,7 @@ class Declaration:
         place = (*place, "kind")
         function = self._imported(form.kind, place)
         if function is not None and not callable(function):
-            self._faults.note(place, f"{form.kind!r} is no function, but {function!r}")
+            self._faults.note(place, f"{form.kind!r} is not a function, but {function!r}")
         options = {
             name: value for name, value in form.config if name in form.config.model_fields_set
         }
@@ -194,7 +202,7 @@ class Declaration:
             if isinstance(found, Graph):
                 return found
             if found is not None:
-                self._faults.note(place, f"{given!r} is no graph, but {found!r}")
+                self._faults.note(place, f"{given!r} is not a graph, but {found!r}")
             return None
         try:
             return self._opener(given)
@@ -211,18 +219,17 @@ class Declaration:
             said["response"] = self._imported(said["response"], (*place, "response"))
         return said
 
-    def _action(self, form: ActionForm, place: Place) -> Mapping[str, Json]:
+    def _action(self, form: ActionForm, place: Place, own: str | None) -> Mapping[str, Json]:
         match form:
             case InterruptForm():
                 return {"kind": form.kind, **self._question(form, place)}
-            case (
-                AssertForm()
-                | GotoForm()
-                | HaltForm()
-                | ParallelForm()
-                | RetractForm()
-                | RetryForm()
-            ):
+            case RetryForm(target=target) if target in {None, own}:
+                return {"kind": "retry"}
+            case RetryForm(target=target):
+                return {"kind": "goto", "node": target}
+            case ParallelForm(nodes=nodes):
+                return {"kind": "parallel", "nodes": nodes}
+            case AssertForm() | GotoForm() | HaltForm() | RetractForm():
                 return {name: value for name, value in form if value is not None}
             case _:
                 assert_never(form)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self, TypeAlias
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -88,6 +89,28 @@ class Form(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        form = handler.resolve_ref_schema(handler(schema))
+        for own, other in cls._other_words():
+            form["properties"][other] = form["properties"][own]
+            alone: list[dict[str, Any]] = [{"required": [own]}, {"required": [other]}]
+            if own in form.get("required", ()):
+                form["required"].remove(own)
+                form["oneOf"] = alone
+            else:
+                form["not"] = {"required": [own, other]}
+        return form
+
+    @classmethod
+    def _other_words(cls) -> list[tuple[str, str]]:
+        """Keys that may also be written in another word, with that word."""
+        choices = [field.validation_alias for field in cls.model_fields.values()]
+        words = [each.choices for each in choices if isinstance(each, AliasChoices)]
+        return [(str(own), str(other)) for own, other in words]
+
     @model_validator(mode="wrap")
     @classmethod
     def _tell_what_there_is(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
@@ -104,5 +127,8 @@ class Form(BaseModel):
         if entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1:
             known = [field.alias or name for name, field in cls.model_fields.items()]
             told = f"is no key that may stand here; there are {', '.join(known)}"
+            for own, other in cls._other_words():
+                if entry["loc"] == (other,):
+                    told = f"and {own!r} are one thing: write one of them"
         error = PydanticCustomError(entry["type"], "{told}", {"told": told})
         return InitErrorDetails(type=error, loc=entry["loc"], input=entry["input"])

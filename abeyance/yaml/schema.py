@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, Tag, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AliasChoices, Discriminator, Field, Tag
 
 from abeyance.core.canonical import Json
 from abeyance.duration import OptionalSeconds, Seconds
@@ -43,6 +42,11 @@ Looks: TypeAlias = Annotated[
 Fields: TypeAlias = dict[str, str]
 
 
+def _either(own: str, other: str) -> AliasChoices:
+    """A key of ours, and the word that Stargraph has for it."""
+    return AliasChoices(own, other)
+
+
 class DefaultAnswer(Form):
     """The answer that is given when nobody has answered in time."""
 
@@ -61,26 +65,17 @@ class QuestionForm(Form):
 
     prompt: str | None = None
     reason: Any = None
-    payload: Any = None
-    interrupt_payload: Any = Field(None, description="the same as payload")
+    payload: Any = Field(None, validation_alias=_either("payload", "interrupt_payload"))
     response: Annotated[Schema | Reference, by_sort("a JSON Schema, or module:Class")] | None = None
     answer_to: str | None = Field(None, description="the field to which the answer is written")
     requested_capability: str | None = None
     timeout: OptionalSeconds = None
     on_timeout: OnTimeout = "halt"
 
-    @model_validator(mode="after")
-    def _has_one_payload(self) -> Self:
-        if {"payload", "interrupt_payload"} <= self.model_fields_set:
-            raise PydanticCustomError("payload", "payload and interrupt_payload are one thing")
-        return self
-
     def said(self) -> dict[str, Any]:
         """What was written, in the words of `Graph.interrupt`."""
         found = {name: value for name, value in self if name in self.model_fields_set}
         found.pop("kind", None)
-        if "interrupt_payload" in found:
-            found["payload"] = found.pop("interrupt_payload")
         if isinstance(self.on_timeout, DefaultAnswer):
             found["on_timeout"] = {"default": self.on_timeout.default}
         return found
@@ -182,7 +177,7 @@ class GotoForm(Form):
     """Run this node next."""
 
     kind: Literal["goto"]
-    node: str
+    node: str = Field(validation_alias=_either("node", "target"))
 
 
 class HaltForm(Form):
@@ -202,7 +197,9 @@ class ParallelForm(Form):
     """Run these nodes, each as a branch."""
 
     kind: Literal["parallel"]
-    nodes: list[str]
+    nodes: list[str] = Field(validation_alias=_either("nodes", "targets"))
+    join: str | None = Field(None, description="the node that runs once all of them are done")
+    strategy: Literal["all"] = "all"
 
 
 class RetractForm(Form):
@@ -216,6 +213,10 @@ class RetryForm(Form):
     """Run the node again."""
 
     kind: Literal["retry"]
+    target: str | None = Field(None, description="run this node again, in place of the rule's own")
+    backoff_ms: int | None = Field(
+        None, ge=0, description="has no effect: a node's visits follow each other at once"
+    )
 
 
 def _kind_of_action(value: object) -> object:

@@ -1,11 +1,12 @@
 """A server of tools for tests, on standard input and output or over HTTP.
 
-    python mcp_servers.py stdio FOLDER
-    python mcp_servers.py http FOLDER [--forgetful] [--token TOKEN] [--port PORT]
+    python mcp_servers.py stdio FOLDER [--older]
+    python mcp_servers.py http FOLDER [--older] [--forgetful] [--stateless] [--token TOKEN] [--port PORT]
 
 What its tools did stands in the file `deeds` of the folder, one deed a line. Over HTTP it takes the
 port, or a free one, and prints it. `--forgetful`: after a new start, it does not take back a state that
-it gave before. What stands in the file `status` of the folder is its answer to every request.
+it gave before. `--older`: it speaks the protocols of 2025 and no newer one. `--stateless`: it keeps no
+sessions. What stands in the file `status` of the folder is its answer to every request.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from mcp import UrlElicitationRequiredError
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.server.request_state import RequestStateSecurity
+from mcp.server.runner import serve_loop
+from mcp.server.stdio import stdio_server
 from mcp_types import (
     ElicitRequest,
     ElicitRequestFormParams,
@@ -30,6 +33,7 @@ from mcp_types import (
     ElicitResult,
     InputRequiredResult,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -239,8 +243,8 @@ def _form(message: str, field: str) -> ElicitRequestFormParams:
 
 
 class Guarded:
-    def __init__(self, app: ASGIApp, token: str | None, status: Path) -> None:
-        self.app, self.token, self.status = app, token, status
+    def __init__(self, app: ASGIApp, token: str | None, status: Path, *, older: bool) -> None:
+        self.app, self.token, self.status, self.older = app, token, status, older
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -248,35 +252,54 @@ class Guarded:
                 status = int(self.status.read_text(encoding="utf-8"))
                 await PlainTextResponse("not now", status)(scope, receive, send)
                 return
-            given = Request(scope).headers.get("authorization")
+            headers = Request(scope).headers
+            if self.older and headers.get("mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
+                await PlainTextResponse("unsupported version", 400)(scope, receive, send)
+                return
+            given = headers.get("authorization")
             if self.token is not None and given != f"Bearer {self.token}":
                 await PlainTextResponse("who are you?", 401)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
 
-async def serve(server: MCPServer, folder: Path, port: int, token: str | None) -> None:
-    app = Guarded(server.streamable_http_app(), token, folder / "status")
-    with socket.create_server(("127.0.0.1", port)) as listening:
+async def serve(server: MCPServer, given: argparse.Namespace) -> None:
+    app = Guarded(
+        server.streamable_http_app(stateless_http=given.stateless),
+        given.token,
+        given.folder / "status",
+        older=given.older,
+    )
+    with socket.create_server(("127.0.0.1", given.port)) as listening:
         print(listening.getsockname()[1], flush=True)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
         await uvicorn.Server(config).serve(sockets=[listening])
+
+
+async def serve_older(server: MCPServer) -> None:
+    lowlevel = server._lowlevel_server
+    async with stdio_server() as (read, write), lowlevel.lifespan(lowlevel) as lifespan:
+        await serve_loop(lowlevel, read, write, lifespan_state=lifespan)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("way", choices=["stdio", "http"])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--older", action="store_true")
     parser.add_argument("--forgetful", action="store_true")
+    parser.add_argument("--stateless", action="store_true")
     parser.add_argument("--token")
     parser.add_argument("--port", type=int, default=0)
     given = parser.parse_args()
     security = None if given.forgetful else RequestStateSecurity(keys=["k" * 32])
     server = server_of(given.folder, security)
-    if given.way == "stdio":
-        server.run()
+    if given.way == "http":
+        asyncio.run(serve(server, given))
+    elif given.older:
+        asyncio.run(serve_older(server))
     else:
-        asyncio.run(serve(server, given.folder, given.port, given.token))
+        server.run()
 
 
 if __name__ == "__main__":

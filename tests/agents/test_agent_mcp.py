@@ -92,7 +92,7 @@ async def test_a_model_is_offered_the_tools_of_a_server_and_calls_them(tmp_path:
 async def test_what_a_server_asks_is_an_interrupt_with_its_schema_and_no_is_an_answer(
     tmp_path: Path, answer: dict[str, Any], said: str, done: list[str]
 ) -> None:
-    graph = graph_of(Calls(("transfer", {"amount": 9})), started(tmp_path, handshake=True))
+    graph = graph_of(Calls(("transfer", {"amount": 9})), started(tmp_path, older=True))
     run = testing.InMemoryRun(graph, {"task": "pay"})
     await run.start()
 
@@ -115,15 +115,16 @@ async def test_a_call_in_which_its_server_dies_is_not_made_again(tmp_path: Path)
     assert deeds(tmp_path) == ["crashed"]
 
 
-async def test_a_server_that_asks_in_the_old_way_and_is_asked_in_the_new_one_says_how_to_declare_it(
+async def test_a_server_that_asks_in_the_old_way_need_not_be_declared_as_such(
     tmp_path: Path,
 ) -> None:
     run = testing.InMemoryRun(graph_of(Calls(("transfer", {"amount": 9})), started(tmp_path)))
     await run.start()
-
-    assert run.status == "completed"
-    assert "has to be declared with McpServer(handshake=True)" in run.values["said"]
     assert deeds(tmp_path) == []
+
+    await run.respond("elicit", {"action": "accept", "content": {"sure": True}})
+    assert run.values["said"] == "success: transferred"
+    assert deeds(tmp_path) == ["transferred 9"]
 
 
 async def test_a_gated_tool_of_a_server_is_called_only_when_somebody_has_approved_it(

@@ -12,10 +12,11 @@ import pytest
 from mcp_site import YES, People, Site, deeds, site, started, until
 
 from abeyance.mcp.pool import pool_of
-from abeyance.mcp.server import McpDown, McpServer, McpUnusable, close_servers
+from abeyance.mcp.server import McpDown, McpServer, McpToolError, McpUnusable, close_servers
 from abeyance.nodes.interrupts import Suspended
 
 SEAT = {"action": "accept", "content": {"seat": "7A"}}
+OLDER = ["--older"]
 MEAL = {"action": "accept", "content": {"meal": "soup"}}
 
 
@@ -31,10 +32,10 @@ async def _given_up(server: McpServer, tool: str, people: People, saved: Any = N
     return caught.value
 
 
-@pytest.mark.parametrize("handshake", [True, False])
-async def test_tools_are_listed_and_called(tmp_path: Path, handshake: bool) -> None:
-    with site(tmp_path) as remote:
-        server = remote.server(handshake=handshake)
+@pytest.mark.parametrize("older", [True, False])
+async def test_tools_are_listed_and_called(tmp_path: Path, older: bool) -> None:
+    with site(tmp_path, *(OLDER if older else ())) as remote:
+        server = remote.server()
         assert "add" in {tool.name for tool in await server.list_tools()}
         assert (await server.call("add", {"a": 2, "b": 3}, ask=People())).text == "5"
 
@@ -79,12 +80,12 @@ async def test_equal_questions_keep_their_own_answers(tmp_path: Path) -> None:
     assert (await server.call("three_times", {}, ask=people, saved=saved)).text == "abc"
 
 
-@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize("older", [True, False])
 async def test_a_question_in_the_way_of_the_library_works_in_both_protocols(
-    tmp_path: Path, handshake: bool
+    tmp_path: Path, older: bool
 ) -> None:
-    with site(tmp_path) as remote:
-        server = remote.server(handshake=handshake)
+    with site(tmp_path, *(OLDER if older else ())) as remote:
+        server = remote.server()
         suspended = await _given_up(server, "declared", People())
         assert suspended.asked[0].question.prompt == "Really?"
         assert deeds(tmp_path) == []
@@ -99,8 +100,10 @@ async def test_what_was_saved_serves_a_server_that_speaks_the_older_protocol(
 ) -> None:
     with site(tmp_path) as remote:
         suspended = await _given_up(remote.server(), "declared", People())
-        older = remote.server(handshake=True)
-        found = await older.call("declared", {}, ask=People(elicit=YES), saved=suspended.state)
+    with site(tmp_path, *OLDER) as remote:
+        found = await remote.server().call(
+            "declared", {}, ask=People(elicit=YES), saved=suspended.state
+        )
     assert found.text == "sure: True"
 
 
@@ -110,8 +113,8 @@ async def test_a_server_that_is_not_done_is_asked_again(tmp_path: Path) -> None:
 
 
 async def test_a_question_of_the_older_protocol_is_asked_over_http(tmp_path: Path) -> None:
-    with site(tmp_path) as remote:
-        server = remote.server(handshake=True)
+    with site(tmp_path, *OLDER) as remote:
+        server = remote.server()
         with pytest.raises(Suspended) as caught:
             await server.call("transfer", {"amount": 3}, ask=People())
         people, saved = People(elicit=YES), caught.value.state
@@ -120,10 +123,40 @@ async def test_a_question_of_the_older_protocol_is_asked_over_http(tmp_path: Pat
     assert deeds(tmp_path) == ["transferred 3"]
 
 
-@pytest.mark.parametrize("handshake", [True, False])
-async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, handshake: bool) -> None:
+async def test_each_tool_is_called_in_the_protocol_in_which_it_asks(tmp_path: Path) -> None:
     with site(tmp_path) as remote:
-        server = remote.server(handshake=handshake)
+        server = remote.server(connections=1)
+        seats = await _given_up(server, "reserve", People())
+        # It has to try once, to find out that it cannot ask in the newest protocol.
+        acted = await _given_up(server, "hasty", People())
+        assert deeds(tmp_path) == ["reserved", "acted", "acted"]
+        people = People(elicit=SEAT, elicit_2=MEAL)
+        found = await server.call("reserve", {}, ask=people, saved=seats.state)
+        assert found.text == "{'seat': '7A'} {'meal': 'soup'}"
+        await _given_up(server, "hasty", People())
+        await close_servers()
+        # What was saved says so to a process that has not found out for itself.
+        found = await server.call("hasty", {}, ask=People(elicit=YES), saved=acted.state)
+    assert found.text == "accept"
+    assert deeds(tmp_path)[3:] == ["paid for reservation 7", "acted", "acted"]
+
+
+async def test_a_question_that_can_be_asked_in_no_protocol_is_refused_once_both_were_tried(
+    tmp_path: Path,
+) -> None:
+    with (
+        site(tmp_path, "--stateless") as remote,
+        pytest.raises(McpToolError, match="no back-channel") as caught,
+    ):
+        await remote.server().call("hasty", {}, ask=People())
+    assert caught.value.code == "refused"
+    assert deeds(tmp_path) == ["acted", "acted"]
+
+
+@pytest.mark.parametrize("older", [True, False])
+async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, older: bool) -> None:
+    with site(tmp_path, *(OLDER if older else ())) as remote:
+        server = remote.server()
         call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
         await until(lambda: deeds(tmp_path) == ["slow began"])
         call.cancel()
@@ -132,12 +165,10 @@ async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, handshake: bool) 
         await until(lambda: deeds(tmp_path) == ["slow began", "slow was stopped"])
 
 
-@pytest.mark.parametrize("handshake", [True, False])
-async def test_a_server_that_is_killed_in_the_middle_is_told(
-    tmp_path: Path, handshake: bool
-) -> None:
-    with site(tmp_path) as remote:
-        server = remote.server(handshake=handshake)
+@pytest.mark.parametrize("older", [True, False])
+async def test_a_server_that_is_killed_in_the_middle_is_told(tmp_path: Path, older: bool) -> None:
+    with site(tmp_path, *(OLDER if older else ())) as remote:
+        server = remote.server()
         call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
         await until(lambda: deeds(tmp_path) == ["slow began"])
         remote.end()
@@ -148,15 +179,15 @@ async def test_a_server_that_is_killed_in_the_middle_is_told(
             await server.call("add", {"a": 1, "b": 1}, ask=People())
 
 
-@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize("older", [True, False])
 async def test_a_server_that_was_started_anew_is_used_without_a_word(
-    tmp_path: Path, handshake: bool
+    tmp_path: Path, older: bool
 ) -> None:
-    with site(tmp_path) as remote:
-        server = remote.server(handshake=handshake)
+    with site(tmp_path, *(OLDER if older else ())) as remote:
+        server = remote.server()
         before = (await server.call("who", {}, ask=People())).text
         remote.end()
-        again = Site(tmp_path, "--port", str(remote.port))
+        again = Site(tmp_path, "--port", str(remote.port), *(OLDER if older else ()))
         try:
             assert (await server.call("who", {}, ask=People())).text != before
         finally:
@@ -206,13 +237,13 @@ async def test_a_tool_that_is_new_is_seen_when_the_server_tells(tmp_path: Path) 
                 await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize("older", [True, False])
 @pytest.mark.parametrize(("status", "error"), [(503, McpDown), (429, McpDown), (403, McpUnusable)])
 async def test_a_status_says_whether_it_is_worth_trying_again(
-    tmp_path: Path, handshake: bool, status: int, error: type[Exception]
+    tmp_path: Path, older: bool, status: int, error: type[Exception]
 ) -> None:
-    with site(tmp_path) as remote:
-        server = remote.server(handshake=handshake)
+    with site(tmp_path, *(OLDER if older else ())) as remote:
+        server = remote.server()
         await server.list_tools()
         (tmp_path / "status").write_text(str(status), encoding="utf-8")
         with pytest.raises(error, match=f"status {status}"):

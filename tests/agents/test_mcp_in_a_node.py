@@ -37,7 +37,7 @@ def _graph(server: McpServer, tool: str, arguments: dict[str, Any]) -> Graph:
 
 
 async def test_a_run_waits_for_the_person_and_goes_on_with_the_answer(tmp_path: Path) -> None:
-    graph = _graph(started(tmp_path, handshake=True), "transfer", {"amount": 9})
+    graph = _graph(started(tmp_path, older=True), "transfer", {"amount": 9})
     waiting = await testing.run(graph, {})
     assert waiting.status == "awaiting-input"
     assert [each.prompt for each in await waiting.interrupts()] == ["Transfer 9?"]
@@ -64,7 +64,7 @@ async def test_what_is_asked_at_once_is_answered_one_by_one_and_the_tool_acts_on
 
 
 async def test_who_declines_is_heard(tmp_path: Path) -> None:
-    graph = _graph(started(tmp_path, handshake=True), "transfer", {"amount": 9})
+    graph = _graph(started(tmp_path, older=True), "transfer", {"amount": 9})
     done = await testing.run(graph, {}, answers={"elicit": {"action": "decline"}})
     assert done.values["found"] == "not transferred: decline"
     assert deeds(tmp_path) == []

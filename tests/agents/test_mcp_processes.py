@@ -36,7 +36,7 @@ async def test_one_process_serves_all_that_name_the_same_server(tmp_path: Path) 
 async def test_a_server_that_does_not_drop_a_call_that_was_given_up_is_ended(
     tmp_path: Path,
 ) -> None:
-    server = started(tmp_path, handshake=True)
+    server = started(tmp_path, older=True)
     process = await _who(server)
     with pytest.raises(Suspended):
         await server.call("stubborn", {}, ask=People())
@@ -45,11 +45,11 @@ async def test_a_server_that_does_not_drop_a_call_that_was_given_up_is_ended(
     assert await _who(server) != process
 
 
-@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize("older", [True, False])
 async def test_a_server_that_is_killed_in_the_middle_is_started_anew(
-    tmp_path: Path, handshake: bool
+    tmp_path: Path, older: bool
 ) -> None:
-    server = started(tmp_path, handshake=handshake)
+    server = started(tmp_path, older=older)
     process = await _who(server)
     call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
     await until(lambda: deeds(tmp_path) == ["slow began"])
@@ -76,7 +76,7 @@ async def test_a_tool_that_ends_its_server_is_told(tmp_path: Path) -> None:
 
 
 async def test_calls_beside_each_other_get_a_process_each_up_to_a_bound(tmp_path: Path) -> None:
-    server = started(tmp_path, handshake=True, connections=2)
+    server = started(tmp_path, older=True, connections=2)
     calls = [server.call("dinner", {}, ask=_city(number)) for number in range(4)]
     found = await asyncio.gather(*calls)
     assert [each.text for each in found] == [f"tea in {number}" for number in range(4)]

@@ -46,7 +46,7 @@ async def test_only_the_chosen_tools_are_offered_and_can_be_called(tmp_path: Pat
 
 
 async def test_a_question_gives_the_call_up_and_the_answer_makes_it_again(tmp_path: Path) -> None:
-    server = started(tmp_path, handshake=True)
+    server = started(tmp_path, older=True)
     before = await _who(server)
     with pytest.raises(Suspended) as caught:
         await server.call("transfer", {"amount": 5}, ask=People())
@@ -67,7 +67,7 @@ async def test_a_question_gives_the_call_up_and_the_answer_makes_it_again(tmp_pa
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 async def test_declining_and_cancelling_are_answers(tmp_path: Path, action: str) -> None:
-    server = started(tmp_path, handshake=True)
+    server = started(tmp_path, older=True)
     found = await server.call(
         "transfer", {"amount": 5}, ask=People(elicit={"action": action, "content": {"sure": True}})
     )
@@ -76,7 +76,7 @@ async def test_declining_and_cancelling_are_answers(tmp_path: Path, action: str)
 
 
 async def test_questions_one_after_the_other_are_asked_one_by_one(tmp_path: Path) -> None:
-    server = started(tmp_path, handshake=True)
+    server = started(tmp_path, older=True)
     people, saved = People(), None
     for name, value in (("elicit", {"city": "Rome"}), ("elicit.2", {"drink": "tea"})):
         with pytest.raises(Suspended) as caught:
@@ -88,7 +88,7 @@ async def test_questions_one_after_the_other_are_asked_one_by_one(tmp_path: Path
 
 
 async def test_another_question_than_the_one_that_was_answered_is_a_new_one(tmp_path: Path) -> None:
-    server = started(tmp_path, handshake=True)
+    server = started(tmp_path, older=True)
     words, people = tmp_path / "words", People(elicit=YES)
     words.write_text("Now?", encoding="utf-8")
     with pytest.raises(Suspended) as first:
@@ -104,7 +104,7 @@ async def test_another_question_than_the_one_that_was_answered_is_a_new_one(tmp_
 
 
 async def test_a_tool_that_acts_before_it_asks_acts_again(tmp_path: Path) -> None:
-    server = started(tmp_path, handshake=True)
+    server = started(tmp_path, older=True)
     with pytest.raises(Suspended) as caught:
         await server.call("hasty", {}, ask=People())
     await server.call("hasty", {}, ask=People(elicit=YES), saved=caught.value.state)
@@ -112,7 +112,7 @@ async def test_a_tool_that_acts_before_it_asks_acts_again(tmp_path: Path) -> Non
 
 
 async def test_a_person_may_take_longer_than_a_call(tmp_path: Path) -> None:
-    server = started(tmp_path, handshake=True, timeout=1.5)
+    server = started(tmp_path, older=True, timeout=1.5)
     await server.list_tools()
     people = People(elicit=YES)
 
@@ -134,9 +134,9 @@ async def test_a_server_that_takes_too_long_is_told_to_stop(tmp_path: Path) -> N
     assert (await server.call("add", {"a": 1, "b": 1}, ask=People())).text == "2"
 
 
-@pytest.mark.parametrize("handshake", [True, False])
-async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, handshake: bool) -> None:
-    server = started(tmp_path, handshake=handshake)
+@pytest.mark.parametrize("older", [True, False])
+async def test_who_is_cancelled_stops_the_tool(tmp_path: Path, older: bool) -> None:
+    server = started(tmp_path, older=older)
     call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
     await until(lambda: deeds(tmp_path) == ["slow began"])
     call.cancel()
@@ -174,11 +174,11 @@ async def test_a_picture_comes_as_json_and_is_left_out_if_it_is_large(tmp_path: 
     }
 
 
-@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize("older", [True, False])
 async def test_a_tool_that_is_new_is_seen_when_the_server_tells(
-    tmp_path: Path, handshake: bool
+    tmp_path: Path, older: bool
 ) -> None:
-    server = started(tmp_path, handshake=handshake)
+    server = started(tmp_path, older=older)
     assert "grown" not in {tool.name for tool in await server.list_tools()}
     await server.call("grow", {}, ask=People())
     async with asyncio.timeout(30):
@@ -188,7 +188,7 @@ async def test_a_tool_that_is_new_is_seen_when_the_server_tells(
 
 
 async def test_a_place_to_go_to_is_shown_as_a_link(tmp_path: Path) -> None:
-    server = started(tmp_path, handshake=True)
+    server = started(tmp_path, older=True)
     with pytest.raises(Suspended) as caught:
         await server.call("sign_in", {}, ask=People())
     question = caught.value.asked[0].question
@@ -199,7 +199,7 @@ async def test_a_place_to_go_to_is_shown_as_a_link(tmp_path: Path) -> None:
 
 
 async def test_a_tool_that_needs_a_place_visited_first_is_called_again(tmp_path: Path) -> None:
-    server = started(tmp_path, handshake=True)
+    server = started(tmp_path, older=True)
     with pytest.raises(Suspended) as caught:
         await server.call("gated", {}, ask=People())
     assert caught.value.asked[0].question.reason["url"] == "https://example.org/allow"
@@ -211,9 +211,9 @@ async def test_a_tool_that_needs_a_place_visited_first_is_called_again(tmp_path:
     assert found.text == "allowed"
 
 
-@pytest.mark.parametrize("handshake", [True, False])
-async def test_people_are_asked_in_the_task_of_the_caller(tmp_path: Path, handshake: bool) -> None:
-    server = started(tmp_path, handshake=handshake)
+@pytest.mark.parametrize("older", [True, False])
+async def test_people_are_asked_in_the_task_of_the_caller(tmp_path: Path, older: bool) -> None:
+    server = started(tmp_path, older=older)
     await server.list_tools()
     for run in ("one", "two"):
         RUN.set(run)
@@ -227,11 +227,9 @@ async def test_people_are_asked_in_the_task_of_the_caller(tmp_path: Path, handsh
         assert seen == [run]
 
 
-@pytest.mark.parametrize("handshake", [True, False])
-async def test_what_goes_wrong_in_asking_comes_out_as_it_is(
-    tmp_path: Path, handshake: bool
-) -> None:
-    server = started(tmp_path, handshake=handshake)
+@pytest.mark.parametrize("older", [True, False])
+async def test_what_goes_wrong_in_asking_comes_out_as_it_is(tmp_path: Path, older: bool) -> None:
+    server = started(tmp_path, older=older)
 
     async def ask(elicitation: Elicitation) -> Answer:
         message = "the record is gone"

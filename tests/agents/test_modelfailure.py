@@ -45,6 +45,12 @@ def well(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         (503, {}, ModelDown, "tries again"),
         (529, {}, ModelDown, "tries again"),
         (401, {}, ModelUnusable, "OPENAI_API_KEY"),
+        (
+            401,
+            {"error": {"message": "Incorrect API key provided."}},
+            ModelUnusable,
+            r"rejected the key in OPENAI_API_KEY \(it says: Incorrect API key provided\.\)\. Fix this",
+        ),
         (403, {}, ModelUnusable, "OPENAI_API_KEY"),
         (404, {"error": {"code": "model_not_found"}}, ModelUnusable, "does not know it"),
         (429, {"error": {"code": "insufficient_quota"}}, ModelUnusable, "quota or credit"),
@@ -105,15 +111,16 @@ async def test_a_worker_without_a_key_is_told_which_variable_to_set(
         await request(model, QUESTION)
 
     assert str(caught.value) == (
-        f"this worker cannot use the model {model!r}: set {variable} in its environment. When the worker"
-        " is mended and started again, the run goes on by itself."
+        f"this worker cannot use the model {model!r}: set {variable} in its environment. Fix this and"
+        " restart the worker; the run then continues by itself."
     )
 
 
-@pytest.mark.parametrize("model", ["nobody:big", "gpt-5", ""])
+@pytest.mark.parametrize("model", ["nobody:big", "opnai:gpt-5", "gpt-5", ""])
 async def test_a_model_that_nobody_provides_cannot_be_used(model: str) -> None:
-    with pytest.raises(ModelUnusable, match=f"{model!r}: Unknown model"):
+    with pytest.raises(ModelUnusable, match=f"{model!r}: Unknown model") as caught:
         await request(model, QUESTION)
+    assert "?." not in str(caught.value)
 
 
 async def test_a_provider_whose_package_is_not_installed_names_it(

@@ -2,23 +2,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import pytest
 import pytest_asyncio
 from sample_graphs import gated, gates
 from stack import Api, app_for, served
-from temporal_site import Site, real_server
+from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance.worker import make_worker
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def temporal() -> AsyncIterator[TemporalClient]:
-    async with real_server() as client:
-        yield client
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="session")
 async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
     site = Site(
         temporal,
@@ -32,21 +25,14 @@ async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
         yield site
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="session")
 async def api(site: Site) -> AsyncIterator[Api]:
     async with served(app_for(site)) as api:
         yield api
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="session")
 async def standing(api: Api) -> tuple[str, str]:
     """A run that awaits an answer, and the id of what it asks, for calls that must not change it."""
     run_id, (gate,) = await api.waiting("gated")
     return run_id, gate
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # One event loop for all: the servers live as long as the session.
-    for item in items:
-        if "api" in item.path.parts and item.get_closest_marker("asyncio") is not None:
-            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)

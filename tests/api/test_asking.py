@@ -14,7 +14,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance.worker import make_worker
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module")
 async def asked(temporal: TemporalClient) -> AsyncIterator[Api]:
     site = Site(temporal, asking(), batch(), nested(), spread(), plain())
     async with (

@@ -40,7 +40,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module")
 async def locked(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
     file = tmp_path_factory.mktemp("auth") / "tokens.json"
     file.write_text(json.dumps(grants()))

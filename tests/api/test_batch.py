@@ -127,6 +127,7 @@ async def test_answers_by_id_go_to_the_runs_that_they_name(api: Api) -> None:
     assert (await api.http.get(f"/runs/{two}")).json()["status"] == "awaiting-input"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_a_thousand_runs_in_one_call(api: Api, site: Site) -> None:
     team = new_id("many")

@@ -63,7 +63,7 @@ def publish(publisher: Publisher) -> None:
     ]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module")
 async def guarded(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
     file = tmp_path_factory.mktemp("issued") / "tokens.json"
     file.write_text(json.dumps([GRANT]))

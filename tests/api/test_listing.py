@@ -72,6 +72,7 @@ async def test_runs_are_listed_newest_first_whatever_became_of_them(api: Api, si
     assert await ids(api, conversation_id=talk, graph="nothing") == []
 
 
+@pytest.mark.slow
 async def test_a_long_list_is_read_a_span_of_time_after_the_other(api: Api) -> None:
     talk = new_id("talk")
     run_ids = [

@@ -116,7 +116,7 @@ async def test_pages_count_from_one_and_what_is_outside_falls_back(  # noqa: PLR
     assert [entry["message_id"] for entry in found["items"]] == expected
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module")
 async def five(api: Api) -> str:
     """A run with five unread messages, which nobody reads."""
     run_id, _ = await api.waiting("gated")

@@ -7,28 +7,22 @@ document's examples are there, so that some of the calls find what they name.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import pytest
 import schemathesis
 from dev_stack import until
 from hypothesis import HealthCheck, settings
+from own_thread import threaded
 from pydantic import BaseModel
 from sample_graphs import Decision
-from stack import app_for, served
-from temporal_site import Site, real_server
 
 from abeyance import END, START, Graph
 from abeyance.api import examples
 from abeyance.api.app import create_app
 from abeyance.settings import Settings
-from abeyance.worker import make_worker
 
 _RUN = examples.START["run_id"]
 _ASKED = {"id": examples.INTERRUPT["id"]}
@@ -93,56 +87,21 @@ def refund() -> Graph:
     return graph
 
 
-class Background:
-    """The stack in a thread of its own, because these tests call it from code that is not async."""
-
-    def __init__(self) -> None:
-        self._url: Future[str] = Future()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self.url = self._url.result(90)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:
-            if not self._url.done():
-                self._url.set_exception(error)
-            raise
-
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with real_server() as temporal:
-            site = Site(temporal, refund())
-            app = app_for(site, default_timeout=_LONGEST_WAIT)
-            async with make_worker(temporal, site.graphs, site.settings), served(app) as api:
-                self._url.set_result(api.url)
-                await self._stop.wait()
-
-
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Background]:
-    with pytest.MonkeyPatch.context() as patch, Background() as stack:
+def base(address: str) -> Iterator[str]:
+    """Where the API is. It has a thread of its own: these tests call it from code that is not async."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        threaded(address, refund(), default_timeout=_LONGEST_WAIT) as stack,
+    ):
         patch.setenv("NO_PROXY", "*")
-        yield stack
+        yield stack.api.url
 
 
 @pytest.fixture
-def url(stack: Background) -> str:
+def url(base: str) -> str:
     """Where the API is, with the run of the examples as they tell of it."""
-    with httpx.Client(base_url=stack.url, timeout=40) as http:
+    with httpx.Client(base_url=base, timeout=40) as http:
 
         def is_over() -> bool:
             found = http.get(f"/runs/{_RUN}", params={"wait": "PT1S"})
@@ -160,12 +119,12 @@ def url(stack: Background) -> str:
         started = http.post("/runs", json={**examples.START, "reuse": True})
         assert started.status_code == 201, started.text
         until(asks, "the run of the examples to ask")
-    return stack.url
+    return base
 
 
 @schema.parametrize()
 @settings(
-    max_examples=40,
+    max_examples=settings.default.max_examples // 10,
     derandomize=True,
     deadline=None,
     # The run of the examples may well be another one for the second request than for the first.

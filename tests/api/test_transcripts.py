@@ -31,14 +31,14 @@ def bank_of(temporal: TemporalClient, *, patience: float = 30.0) -> Site:
     return Site(temporal, *graphs, patience=patience)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module")
 async def bank(temporal: TemporalClient) -> AsyncIterator[Site]:
     site = bank_of(temporal)
     async with site.worker():
         yield site
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module")
 async def agents(bank: Site) -> AsyncIterator[Api]:
     async with served(app_for(bank)) as api:
         yield api
@@ -52,7 +52,7 @@ async def lonely(temporal: TemporalClient) -> AsyncIterator[tuple[Site, Api]]:
         yield site, api
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="module")
 async def written(agents: Api) -> str:
     """A run that waits, and in which two agents have said something."""
     run_id, _ = await agents.waiting("writers", {"task": "cats"})

@@ -88,7 +88,7 @@ def test_all_faults_are_told_at_once_and_numbered() -> None:
     with pytest.raises(GraphError) as caught:
         graph.build()
     told = str(caught.value)
-    assert told.startswith(f"graph 'bad name' has {len(caught.value.faults)} faults:\n  1. ")
+    assert told.startswith(f"the graph 'bad name' has {len(caught.value.faults)} errors:\n  1. ")
     for number, fault in enumerate(caught.value.faults, 1):
         assert f"\n  {number}. {fault}" in told
     for part in (

@@ -27,7 +27,7 @@ from temporalio.worker import WorkflowInstance
 from temporalio.workflow import Info
 
 from abeyance.temporal.lookahead import InOrderInstance
-from abeyance.temporal.patience import LOOKED_AHEAD
+from abeyance.temporal.retry import LOOKED_AHEAD
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 BEGIN = WorkflowActivationJob(initialize_workflow=InitializeWorkflow(workflow_id="r"))

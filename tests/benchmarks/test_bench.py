@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 _ROOT = Path(__file__).parents[2]
 _TITLES = {
     "by-hand": "Temporal by hand",

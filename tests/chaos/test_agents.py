@@ -16,16 +16,15 @@ from abeyance import wire
 from abeyance.client import Client
 
 pytestmark = [
-    pytest.mark.chaos,
+    pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.asyncio(loop_scope="module"),
 ]
 
 _APP = "killed_agents:graphs"
 _YES = {"approved": True}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KillableServer]:
     async with killable_server(tmp_path_factory.mktemp("server")) as running:
         yield running

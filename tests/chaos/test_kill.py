@@ -9,7 +9,7 @@ from killable import killable_server, worker_process
 from killed_graphs import graphs, once, patient
 from temporal_site import ANYBODY, eventually
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _APP = "killed_graphs:graphs"
 

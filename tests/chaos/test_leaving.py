@@ -9,7 +9,7 @@ import pytest
 from killable import killable_server, worker_process
 from leaving_graphs import graphs
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _APP = "leaving_graphs:graphs"
 _FAILING = {

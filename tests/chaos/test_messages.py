@@ -15,16 +15,15 @@ from killed_graphs import reading
 from abeyance import wire
 
 pytestmark = [
-    pytest.mark.chaos,
+    pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.asyncio(loop_scope="module"),
 ]
 
 _APP = "killed_graphs:graphs"
 _IDS = ["m0", "m1", "m2", "m3"]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KillableServer]:
     async with killable_server(tmp_path_factory.mktemp("server")) as running:
         yield running

@@ -14,9 +14,8 @@ from killed_graphs import stepping
 from temporal_site import ANYBODY
 
 pytestmark = [
-    pytest.mark.chaos,
+    pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.asyncio(loop_scope="module"),
 ]
 
 _APP = "killed_graphs:graphs"
@@ -27,7 +26,7 @@ _POINTS = [
 ]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KillableServer]:
     async with killable_server(tmp_path_factory.mktemp("server")) as running:
         yield running

@@ -15,7 +15,7 @@ from temporal_site import eventually
 
 from abeyance import START, Graph
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 STUCK = """\
 from pathlib import Path

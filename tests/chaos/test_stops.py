@@ -17,15 +17,14 @@ from temporalio.api.enums.v1 import EventType
 from abeyance import wire
 
 pytestmark = [
-    pytest.mark.chaos,
+    pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.asyncio(loop_scope="module"),
 ]
 
 _APP = "killed_graphs:graphs"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KillableServer]:
     async with killable_server(tmp_path_factory.mktemp("server")) as running:
         yield running

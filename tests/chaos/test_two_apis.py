@@ -17,7 +17,7 @@ from temporal_site import eventually
 
 from abeyance.client import Client
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _APP = "answered_graphs:graphs"
 _STARTS = 30

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from dev_stack import Place, command, living, until
 
+pytestmark = pytest.mark.slow
+
 
 def written(place: Place) -> dict[str, Path]:
     (folder,) = (place.folder / "out").iterdir()

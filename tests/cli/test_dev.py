@@ -13,6 +13,8 @@ import httpx
 import pytest
 from dev_stack import ANY_PORTS, Place, Stack, until
 
+pytestmark = pytest.mark.slow
+
 IN_MEMORY = "--in-memory"
 FAULTY = """\
 from pydantic import BaseModel
@@ -94,7 +96,7 @@ def test_after_a_kill_of_the_api_another_serves_at_the_same_address(standing: St
 
     until(is_ready, "the API to be back")
     assert standing.view("api-killed", "awaiting-input")["values"]["amount"] == 2
-    assert "the API ended (killed by SIGKILL)" in standing.errors.read_text()
+    assert "the API was killed (SIGKILL); it is being restarted" in standing.errors.read_text()
 
 
 def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
@@ -211,7 +213,7 @@ def test_a_data_directory_of_another_stack_is_told(place: Place, standing: Stack
         (None, "'app:graph': the module 'app' cannot be imported"),
         ("graph = 1 / 0", "ZeroDivisionError: division by zero"),
         ("graph = 'a text'", "'app:graph' is a str"),
-        (FAULTY, "graph 'bad' has 3 faults: 1. "),
+        (FAULTY, "the graph 'bad' has 3 errors: 1. "),
     ],
     ids=["that is not there", "that fails", "that is no graph", "with faults"],
 )

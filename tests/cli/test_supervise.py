@@ -69,11 +69,14 @@ async def test_a_program_that_dies_six_times_in_a_minute_is_given_up_with_its_la
     code = "open('starts', 'a').write('x'); raise SystemExit('the shop is closed')"
 
     async with group_of(program(tmp_path, code), announce=announced.append) as group:
-        with pytest.raises(Unavailable, match=r"exit code 1.*the shop is closed.*log\.txt"):
+        with pytest.raises(
+            Unavailable,
+            match=r"exit code 1: the shop is closed\. It has stopped 6 times within a minute.*log\.txt",
+        ):
             await group.while_whole(never())
 
     assert (tmp_path / "starts").read_text() == "x" * 6
-    assert sum("is started again" in text for text in announced) == 5
+    assert sum("is running again" in text for text in announced) == 5
 
 
 async def test_wrong_settings_are_not_tried_twice(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from dev_stack import Place
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+pytestmark = pytest.mark.slow
+
 LEAVES = """\
 from opentelemetry import trace
 from abeyance import traces

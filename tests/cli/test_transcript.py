@@ -21,8 +21,8 @@ WRITER = "graph:writers;node:write;agent:writer"
 
 
 @pytest.fixture(scope="module")
-def bank() -> Iterator[Threaded]:
-    with threaded(payments(), writers(), counters(), thinkers(THOUGHT_OF)) as stack:
+def bank(address: str) -> Iterator[Threaded]:
+    with threaded(address, payments(), writers(), counters(), thinkers(THOUGHT_OF)) as stack:
         yield stack
 
 

@@ -126,7 +126,7 @@ def test_values_are_written_into_a_fact_as_values() -> None:
         (Assert(fact="(b (value ?y))"), "?y"),
         (Assert(fact="(not (b))"), "cannot be the name of a fact"),
         (Retract(fact="?g"), "?g"),
-        (Retract(fact="?f (b)"), "here the end should stand"),
+        (Retract(fact="?f (b)"), "here a fact such as"),
         (Retract(fact="(b (value ~?v))"), "here a value should stand"),
     ],
 )

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from abeyance.clips.engine import ClipsError
 from abeyance.clips.firing import ClipsRule, evaluate, faults_of
-from abeyance.clips.source import FUNCTIONS, condition
-from abeyance.clips.tokens import TextError
+from abeyance.clips.source import FUNCTIONS, TextError, condition
 from abeyance.core.model import Assert
 
 
@@ -26,8 +25,8 @@ def fault(when: str) -> str:
     [
         ("", "it is empty"),
         (" ; only a comment", "it is empty"),
-        ("(a", "line 1, column 3: the end: here a slot such as"),
-        ("(a\n  (value", "line 2, column 9: the end"),
+        ("(a", "line 1, column 1: `(`: it is never closed"),
+        ("(a\n  (value", "line 2, column 3: `(`: it is never closed"),
         ("(a))", "line 1, column 4: `)`"),
         ('(a (value "x)', 'line 1, column 11: `"`: this text has no end'),
         ("a", "here a pattern such as"),
@@ -39,18 +38,19 @@ def fault(when: str) -> str:
         ('(node-id (value "work"))', "node-id has the one slot id"),
         ("(a (value $?x))", "CLIPS text has no such sign"),
         ("(a (value ?*x*))", "line 1, column 12: `*x*`"),
-        ('(a (value "x" &))', "here a value should stand"),
+        ('(a (value "x" &))', "CLIPS says: Syntax Error: Check appropriate syntax for defrule"),
         ("(declare (salience 10)) (a)", "`declare`: cannot be the name of a fact here"),
         ("(logical (a))", "`logical`: cannot be the name of a fact here"),
         ("(object (is-a USER))", "`object`: cannot be the name of a fact here"),
         ("(MAIN::a)", "`MAIN::a`: cannot be the name of a fact here"),
-        ("(not (a) (b))", "`not` takes exactly 1, and has 2"),
-        ("(forall (a))", "`forall` takes at least 2, and has 1"),
-        ("(and)", "`and` takes at least 1, and has 0"),
-        ("?x (a)", "here `<-` and a pattern should stand"),
-        ("?x <- (test (eq 1 1))", "`test`: cannot be the name of a fact here"),
+        ("(not (a) (b))", "Check appropriate syntax for the not conditional element"),
+        ("(forall (a))", "Check appropriate syntax for the forall conditional element"),
+        ("(and)", "Check appropriate syntax for the and conditional element"),
+        ("?x (a)", "Check appropriate syntax for binding patterns"),
+        ("?x <- (test (eq 1 1))", "Check appropriate syntax for defrule"),
+        ("(and (a) => (b))", "`=>`: here a pattern such as"),
         ("(test (eq 1 [a]))", "`[a]`: here an argument should stand"),
-        ("(test (eq 1", "the end: here an argument should stand"),
+        ("(test (eq 1", "column 7: `(`: it is never closed"),
         ("(test TRUE)", "here a call such as"),
         ("(a (value ?v)) (test (eq ?w ?v))", "Variable ?w found in the expression (eq ?w ?v)"),
         ("(test (eq 1))", "Function 'eq' expected at least 2 arguments"),

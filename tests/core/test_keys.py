@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from core_drive import Drive, chain, gate, restored
 
 from abeyance.core import events, keys
 from abeyance.core.model import GoTo, Halt
+from abeyance.core.policy import TEMPORAL, Principal
 
 PAUSE: dict[str, Any] = {
     "capabilities": ("runs:control",),
@@ -128,3 +130,55 @@ def test_a_run_that_is_over_takes_no_key_and_is_not_disturbed() -> None:
     run.feed(events.CancelRequested, actor="ada", key="k1")
 
     assert (run.status, run.state.keys) == ("completed", {})
+
+
+def test_an_answer_under_a_key_comes_again_also_without_its_id() -> None:
+    run = waiting()
+    id_ = run.open("ask").id
+    answer: dict[str, Any] = {
+        "principal": Principal(subject="ada"),
+        "answers": {id_: 5},
+        "schema_faults": {},
+        "key": "k1",
+    }
+    run.feed(events.Responded, **answer)
+    before = run.state
+    run.feed(events.Responded, **answer)
+    called = keys.earlier(run.state.keys, events.Responded(now=run.now, **answer))
+    refusal = run.refused(events.Responded, **{**answer, "answers": {id_: 6}})
+
+    assert run.state is before
+    assert called is not None
+    (receipt,) = keys.receipts_again(called)
+    assert (receipt.interrupt_id, receipt.answered_by, receipt.replayed) == (id_, "ada", True)
+    assert keys.addressee(run.state.keys, "k1") == id_
+    assert keys.addressee(run.state.keys, "k2") is None
+    assert refusal.code == "idempotency_conflict"
+
+
+def test_a_deadline_that_is_moved_by_so_long_is_the_same_call_at_another_time() -> None:
+    run = waiting()
+    about: dict[str, Any] = {
+        "principal": TEMPORAL,
+        "interrupt_id": run.open("ask").id,
+        "moves": True,
+        "timeout": 60.0,
+        "key": "k1",
+    }
+    run.feed(events.DeadlineEdited, **about, deadline=run.now + timedelta(seconds=60))
+    moved = run.open("ask").deadline
+    run.wait(5)
+    run.feed(events.DeadlineEdited, **about, deadline=run.now + timedelta(seconds=60))
+
+    assert run.open("ask").deadline == moved
+
+
+def test_the_receipt_of_a_cleared_queue_is_how_many_there_were() -> None:
+    run = waiting()
+    run.feed(events.MessagesCleared, actor="ada", key="k1")
+    called = keys.earlier(
+        run.state.keys, events.MessagesCleared(now=run.now, actor="ada", key="k1")
+    )
+
+    assert called is not None
+    assert called.receipt == 0

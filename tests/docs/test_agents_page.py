@@ -7,7 +7,8 @@ import re
 from pages import prose
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
-from temporal_site import Site, real_server
+from temporal_site import Site
+from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Agent, Graph, tool
 
@@ -57,13 +58,14 @@ def told() -> tuple[int, int, int, int]:
     return events, size, least, most
 
 
-async def test_a_turn_costs_what_the_page_says_however_long_the_conversation() -> None:
-    async with real_server() as temporal:
-        shapes = {"short": (4, 1), "long": (14, 1), "wide": (4, 3)}
-        graphs = [working(name, turns=t, calls=c) for name, (t, c) in shapes.items()]
-        site = Site(temporal, *graphs)
-        async with site.worker():
-            found = {name: await cost(site, name) for name in shapes}
+async def test_a_turn_costs_what_the_page_says_however_long_the_conversation(
+    temporal: TemporalClient,
+) -> None:
+    shapes = {"short": (4, 1), "long": (14, 1), "wide": (4, 3)}
+    graphs = [working(name, turns=t, calls=c) for name, (t, c) in shapes.items()]
+    site = Site(temporal, *graphs)
+    async with site.worker():
+        found = {name: await cost(site, name) for name in shapes}
 
     events, size, least, most = told()
     turns = [(a - b) / 10 for a, b in zip(found["long"], found["short"], strict=True)]

@@ -7,13 +7,12 @@ import shlex
 import subprocess
 import sys
 import types
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from dev_stack import ANY_PORTS, Place, command, until
 from pydantic_ai.messages import (
     ModelMessage,
@@ -23,7 +22,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models.function import AgentInfo
-from temporal_site import Site, real_server
+from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Graph, Principal, testing
@@ -51,12 +50,6 @@ def graph_of(source: str, **names: Any) -> Graph:
     exec(compile(source, "README.md", "exec", dont_inherit=True), module.__dict__)
     found: Graph = module.__dict__["graph"]
     return found
-
-
-@pytest_asyncio.fixture
-async def temporal() -> AsyncIterator[TemporalClient]:
-    async with real_server() as client:
-        yield client
 
 
 @pytest.fixture

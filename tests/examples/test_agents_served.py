@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from stack import Api, app_for, problem, served
-from temporal_site import Site, real_server
+from temporal_site import Site
+from temporalio.client import Client as TemporalClient
 
 from examples.agents.folder import VARIABLE
 from examples.agents.graphs import graphs
 
 
 @pytest_asyncio.fixture
-async def api() -> AsyncIterator[Api]:
+async def api(temporal: TemporalClient) -> AsyncIterator[Api]:
     """All of the examples, served together."""
-    async with real_server() as temporal:
-        site = Site(temporal, *graphs)
-        async with site.worker(), served(app_for(site)) as api:
-            yield api
+    site = Site(temporal, *graphs)
+    async with site.worker(), served(app_for(site)) as api:
+        yield api
 
 
 async def test_an_approval_three_levels_deep_is_found_edited_and_answered_over_http(

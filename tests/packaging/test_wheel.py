@@ -1,6 +1,6 @@
 """The wheel, in an environment of its own, beside a package that owns the name `workflows`.
 
-One build and one environment serve all tests: run `pytest -m packaging`.
+One build and one environment serve all tests: run `pytest tests/packaging`.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-pytestmark = [pytest.mark.packaging, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("activities", "api", "workflows")

@@ -27,6 +27,7 @@ from command_line import Terminal
 from gated_office import APPROVE, NO, PEOPLE, YES, Case, Office, office, refund
 from stack import app_for, new_id, problem, served
 from temporal_site import Site, eventually
+from temporalio.client import Client as TemporalClient
 
 from abeyance import Principal, Refusal, wire
 from abeyance.api.app import create_app
@@ -34,16 +35,16 @@ from abeyance.commands.exit import ExitCode
 from abeyance.errors import Code
 from abeyance.settings import Settings
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 CONTROL = "runs:control"
 BOTH = (CONTROL, APPROVE)
 LARGE = {"amount": 888_888, "order_id": "MALLORY"}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Office]:
-    async with office(tmp_path_factory.mktemp("approved")) as place:
+@pytest_asyncio.fixture(scope="module")
+async def place(
+    temporal: TemporalClient, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Office]:
+    async with office(temporal, tmp_path_factory.mktemp("approved")) as place:
         yield place
 
 

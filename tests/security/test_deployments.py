@@ -17,7 +17,7 @@ from command_line import Terminal
 from rpc_counter import counted
 from sample_graphs import chain, gated
 from stack import Api, app_for, new_id, problem, served
-from temporal_site import ANYBODY, Site, eventually, real_server
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.common import WorkflowIDReusePolicy
 
@@ -29,8 +29,6 @@ from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.handle import InboxFilter, RunFilter
 from abeyance.histories.feed import Feed
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 YES = {"approved": True}
 CAPABILITY = "refunds:approve"
@@ -54,13 +52,7 @@ class Two:
     theirs: Deployment
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def temporal() -> AsyncIterator[TemporalClient]:
-    async with real_server() as client:
-        yield client
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module")
 async def two(temporal: TemporalClient) -> AsyncIterator[Two]:
     async with AsyncExitStack() as stack:
 

@@ -21,7 +21,7 @@ from intruder import Intruder
 from pydantic import BaseModel
 from stack import served
 from stored import LARGE, connected
-from temporal_site import ANYBODY, Site, eventually, real_server
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowFailureError
@@ -40,8 +40,6 @@ from abeyance.storage.converter import of_run
 from abeyance.storage.encryption import EncryptedBlobs
 from abeyance.temporal.rounds import schedule_id, schedule_janitor
 from abeyance.workflows.run import AgentRun
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FORGED = {"subject": "ceo", "capabilities": ["*"]}
 
@@ -77,18 +75,12 @@ def a_key(name: str = "k1") -> str:
     return f"{name}:{base64.b64encode(os.urandom(32)).decode()}"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def temporal() -> AsyncIterator[TemporalClient]:
-    async with real_server() as client:
-        yield client
-
-
 @pytest.fixture
 def sealed() -> Settings:
     return Settings(encryption_keys=a_key(), encryption_required=True)
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture
 async def site(temporal: TemporalClient, sealed: Settings) -> AsyncIterator[Site]:
     site = Site(connected(temporal, sealed), paying())
     async with site.worker():

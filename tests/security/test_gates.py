@@ -13,8 +13,7 @@ import pytest_asyncio
 from gated_office import APPROVE, PEOPLE, YES, Case, Office, office
 from stack import new_id, problem
 from temporal_site import eventually
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+from temporalio.client import Client as TemporalClient
 
 STAGES = ("before", "open", "answered", "paid")
 CONTROL = "runs:control"
@@ -37,9 +36,11 @@ DEADLINES: tuple[dict[str, Any], ...] = (
 DOORS = ("steer", "messages", "pause-and-send", "conversation", "batch")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Office]:
-    async with office(tmp_path_factory.mktemp("gates")) as place:
+@pytest_asyncio.fixture(scope="module")
+async def place(
+    temporal: TemporalClient, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Office]:
+    async with office(temporal, tmp_path_factory.mktemp("gates")) as place:
         yield place
 
 

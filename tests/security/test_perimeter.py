@@ -34,14 +34,12 @@ import pytest
 import pytest_asyncio
 from sample_graphs import gated
 from stack import Api, app_for, new_id, problem, served
-from temporal_site import Site, real_server
+from temporal_site import Site
+from temporalio.client import Client as TemporalClient
 
 from abeyance.api.ids import hash_of
 from abeyance.api.strictjson import MAX_VALUES, check_body, check_json
 from abeyance.errors import Refusal
-
-# One event loop for all: the server lives as long as the module.
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 JSON = {"Content-Type": "application/json"}
 TOKENS = {
@@ -56,12 +54,11 @@ def bearer(name: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {name}"}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def site() -> AsyncIterator[Site]:
-    async with real_server() as temporal:
-        site = Site(temporal, gated())
-        async with site.worker():
-            yield site
+@pytest_asyncio.fixture(scope="module")
+async def site(temporal: TemporalClient) -> AsyncIterator[Site]:
+    site = Site(temporal, gated())
+    async with site.worker():
+        yield site
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +72,13 @@ def tokens_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module")
 async def locked(site: Site, tokens_file: Path) -> AsyncIterator[Api]:
     async with served(app_for(site, tokens_file=tokens_file)) as api:
         yield api
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module")
 async def impatient(site: Site) -> AsyncIterator[Api]:
     """An API whose callers have little time."""
     async with served(app_for(site, head_timeout=0.5, body_timeout=0.5)) as api:

@@ -19,7 +19,6 @@ from typing import Annotated, Any
 
 import hostile_mcp
 import pytest
-import pytest_asyncio
 from mcp_site import started
 from pydantic import BaseModel, WithJsonSchema
 from pydantic_ai.messages import (
@@ -33,7 +32,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo
 from schema_shapes import doubled, each_other, nested
 from temporal_site import ANYBODY as ADA
-from temporal_site import Site, real_server
+from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
 from abeyance import (
@@ -54,13 +53,6 @@ from abeyance.agents.callerror import ToolDeclarationError
 from abeyance.errors import Code
 from abeyance.mcp.server import close_servers
 from abeyance.values.schema import faults_of, schema_of
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def temporal() -> AsyncIterator[TemporalClient]:
-    async with real_server() as client:
-        yield client
-
 
 TOO_MANY = "68,719,476,734 places with its references expanded, and may have 10,000"
 """What is told of the schema that hung a worker: each of 34 definitions refers twice to the next."""
@@ -302,7 +294,6 @@ async def test_answers_that_come_together_take_no_longer_than_one() -> None:
     assert "the schema 1 places; it came with others, so send it by itself" in refused.value.message
 
 
-@pytest.mark.asyncio(loop_scope="module")
 async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
     temporal: TemporalClient,
 ) -> None:
@@ -325,7 +316,6 @@ async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
     await site.replays(run_id)
 
 
-@pytest.mark.asyncio(loop_scope="module")
 async def test_a_question_with_an_endless_schema_fails_its_visit_on_a_real_server(
     temporal: TemporalClient,
 ) -> None:
@@ -360,9 +350,8 @@ def clerk(model: Model, server: McpServer) -> Graph:
     return graph
 
 
-def hostile(**options: Any) -> McpServer:
-    script = Path(hostile_mcp.__file__)
-    return McpServer(name="hostile", command=[sys.executable, str(script)], **options)
+def hostile(*arguments: str) -> McpServer:
+    return McpServer(name="hostile", command=[sys.executable, hostile_mcp.__file__, *arguments])
 
 
 @pytest.fixture
@@ -394,11 +383,11 @@ async def test_a_pattern_of_a_server_that_looks_around_is_left_to_the_server(to:
 
 
 @pytest.mark.usefixtures("servers_closed")
-@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize("older", [True, False])
 async def test_what_a_server_may_not_ask_is_declined_with_a_reason_and_the_call_goes_on(
-    caplog: pytest.LogCaptureFixture, *, handshake: bool
+    caplog: pytest.LogCaptureFixture, *, older: bool
 ) -> None:
-    graph = clerk(Model("ask", {}), hostile(handshake=handshake))
+    graph = clerk(Model("ask", {}), hostile(*["--older"] * older))
     run = await testing.run(graph, {"task": "ask"})
 
     assert run.status == "completed"
@@ -411,7 +400,7 @@ async def test_what_a_server_may_not_ask_is_declined_with_a_reason_and_the_call_
 
 @pytest.mark.usefixtures("servers_closed")
 async def test_who_answers_a_servers_question_needs_the_servers_capability(tmp_path: Path) -> None:
-    server = started(tmp_path, handshake=True, requested_capability="payments:approve")
+    server = started(tmp_path, requested_capability="payments:approve")
     run = testing.InMemoryRun(clerk(Model("transfer", {"amount": 9}), server), {"task": "pay"})
     await run.start()
 

@@ -17,6 +17,8 @@ from ports import listening
 
 from abeyance.processes.claim import CLOSED_TO_BROWSERS
 
+pytestmark = pytest.mark.slow
+
 HOST: Final = "127.0.0.1"
 RUN: Final = "refund"
 OF_TEMPORAL: Final = f"/api/v1/namespaces/default/workflows/{RUN}"

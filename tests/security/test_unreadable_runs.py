@@ -15,7 +15,7 @@ import pytest_asyncio
 from sample_graphs import State, chain, gated
 from stack import Api, new_id, problem, served
 from stored import connected
-from temporal_site import ANYBODY, Site, eventually, real_server
+from temporal_site import ANYBODY, Site, eventually
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
@@ -31,20 +31,12 @@ from abeyance.settings import Settings
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.run import AgentRun
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
 YES = {"approved": True}
 CAPABILITY = "refunds:approve"
 OLD, NEW, LOST = (
     f"{name}:{base64.b64encode(os.urandom(32)).decode()}" for name in ("old", "new", "lost")
 )
 WITHOUT_OLD = "by the key 'old', which this process has not (it has 'new')"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def temporal() -> AsyncIterator[TemporalClient]:
-    async with real_server() as client:
-        yield client
 
 
 def sealing(temporal: TemporalClient, keys: str | None) -> TemporalClient:
@@ -97,7 +89,7 @@ class Retired:
         return [row for row in await self.items("/interrupts", **query) if row["run_id"] in own]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module")
 async def retired(temporal: TemporalClient) -> AsyncIterator[Retired]:
     label, talk = new_id("set"), new_id("talk")
     labels = {"set": label}

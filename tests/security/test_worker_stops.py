@@ -70,7 +70,7 @@ asyncio.run(main())
 """
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KillableServer]:
     async with killable_server(tmp_path_factory.mktemp("server")) as running:
         yield running
@@ -83,7 +83,6 @@ def graph(name: str) -> Graph:
     return made
 
 
-@pytest.mark.asyncio(loop_scope="module")
 async def test_a_worker_that_hangs_ends_once_its_grace_is_over(
     server: KillableServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +158,6 @@ def beside(parent: int) -> list[int]:
     ]
 
 
-@pytest.mark.asyncio(loop_scope="module")
 async def test_nobody_writes_a_line_of_a_workers_log_by_what_his_code_raises(
     server: KillableServer, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from abeyance.settings import Settings
 UI = "http://127.0.0.1:8233"
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture
 async def api(temporal: TemporalClient, tmp_path: Path, keys: str) -> AsyncIterator[Api]:
     settings = Settings(storage=str(tmp_path), encryption_keys=keys, ui_origin=(UI,))
     client = Client(connected(temporal, settings))

@@ -10,6 +10,8 @@ import httpx
 import pytest
 from dev_stack import Place, Stack, variables_of
 
+pytestmark = pytest.mark.slow
+
 LARGE = "letter" * 40_000
 WATCH = """\
 import asyncio

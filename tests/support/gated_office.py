@@ -14,7 +14,8 @@ import httpx
 from pydantic import BaseModel
 from scripted_agents import scripted
 from stack import Api, app_for, new_id, problem, served
-from temporal_site import Site, real_server
+from temporal_site import Site
+from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Agent, Context, Graph, append, tool
 
@@ -323,8 +324,8 @@ class Office:
 
 
 @asynccontextmanager
-async def office(folder: Path) -> AsyncIterator[Office]:
-    """The office with its people, over a Temporal server of its own. Their tokens are their names."""
+async def office(temporal: TemporalClient, folder: Path) -> AsyncIterator[Office]:
+    """The office with its people. Their tokens are their names."""
     grants = [
         {
             "subject": name,
@@ -337,7 +338,6 @@ async def office(folder: Path) -> AsyncIterator[Office]:
     file.write_text(json.dumps(grants))
     paid: list[str] = []
     graphs = [refund(paid), coded(paid), nested(paid), staffed(paid), beside(paid), open_graph()]
-    async with real_server() as temporal:
-        site = Site(temporal, *graphs)
-        async with site.worker(), served(app_for(site, tokens_file=file)) as api:
-            yield Office(api, site, paid, file)
+    site = Site(temporal, *graphs)
+    async with site.worker(), served(app_for(site, tokens_file=file)) as api:
+        yield Office(api, site, paid, file)

@@ -1,11 +1,14 @@
 """A server of tools that means ill, on standard input and output: its schemas are endless work.
 
-    python hostile_mcp.py
+    python hostile_mcp.py [--older]
 
-Its tool `ask` tells what its question was answered with.
+Its tool `ask` tells what its question was answered with. `--older`: it asks as in the protocol of 2025,
+whatever the client speaks.
 """
 
 from __future__ import annotations
+
+import sys
 
 import anyio
 from mcp.server.context import ServerRequestContext
@@ -23,7 +26,6 @@ from mcp_types import (
     TextContent,
     Tool,
 )
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from schema_shapes import doubling
 
 FORM = {"type": "object", "properties": {"name": {"$ref": "#/$defs/a0"}}, **doubling(34)}
@@ -49,14 +51,15 @@ async def called(
 ) -> CallToolResult | InputRequiredResult:
     if params.name != "ask":
         return _said(f"{params.name} was called")
-    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        if params.input_responses is None:
-            form = ElicitRequestFormParams(message="Your name?", requested_schema=FORM)
-            return InputRequiredResult(input_requests={"name": ElicitRequest(params=form)})
-        answer = params.input_responses["name"]
-        assert isinstance(answer, ElicitResult)
-    else:
+    if "--older" in sys.argv:
         answer = await ctx.session.elicit_form("Your name?", FORM, ctx.request_id)
+    elif params.input_responses is None:
+        form = ElicitRequestFormParams(message="Your name?", requested_schema=FORM)
+        return InputRequiredResult(input_requests={"name": ElicitRequest(params=form)})
+    else:
+        given = params.input_responses["name"]
+        assert isinstance(given, ElicitResult)
+        answer = given
     return _said(f"{answer.action}: {(answer.meta or {}).get('abeyance/reason')}")
 
 

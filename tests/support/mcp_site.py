@@ -34,11 +34,10 @@ class People:
         return Answer.of(self.answers[elicitation.name])
 
 
-def started(folder: Path, **options: Any) -> McpServer:
-    """A server that is started by a command."""
-    return McpServer(
-        name="local", command=[sys.executable, str(SCRIPT), "stdio", str(folder)], **options
-    )
+def started(folder: Path, *, older: bool = False, **options: Any) -> McpServer:
+    """A server that is started by a command; an `older` one knows the protocols of 2025 only."""
+    command = [sys.executable, str(SCRIPT), "stdio", str(folder), *(["--older"] if older else [])]
+    return McpServer(name="local", command=command, **options)
 
 
 class Site:

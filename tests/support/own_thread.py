@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from stack import Api, app_for, served
-from temporal_site import Site, real_server
+from temporal_site import Site
+from temporalio.client import Client as TemporalClient
 
 from abeyance import Graph
-from abeyance.worker import make_worker
+from abeyance.storage.converter import data_converter
 
 T = TypeVar("T")
 
@@ -31,19 +32,18 @@ class Threaded:
 
 
 @contextmanager
-def threaded(*graphs: Graph) -> Iterator[Threaded]:
-    """A Temporal, a worker and an API for these graphs."""
+def threaded(address: str, *graphs: Graph, **settings: Any) -> Iterator[Threaded]:
+    """A worker and an API for these graphs, on the Temporal at an address."""
     up: list[Threaded] = []
     is_up, stop = threading.Event(), asyncio.Event()
 
     async def stand() -> None:
-        async with real_server() as temporal:
-            site = Site(temporal, *graphs)
-            worker = make_worker(temporal, site.graphs, site.settings, blobs=site.blobs)
-            async with worker, served(app_for(site)) as api:
-                up.append(Threaded(asyncio.get_running_loop(), site, api))
-                is_up.set()
-                await stop.wait()
+        temporal = await TemporalClient.connect(address, data_converter=data_converter())
+        site = Site(temporal, *graphs)
+        async with site.worker(), served(app_for(site, **settings)) as api:
+            up.append(Threaded(asyncio.get_running_loop(), site, api))
+            is_up.set()
+            await stop.wait()
 
     def work() -> None:
         try:

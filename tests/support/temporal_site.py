@@ -38,6 +38,8 @@ UP_WITHIN = timedelta(seconds=60)
 
 _DYNAMIC = (
     "history.transferProcessorMaxPollRPS=5000",
+    # A history is deleted only after this: half a minute, unless set otherwise.
+    'history.transferProcessorUpdateAckInterval="100ms"',
     "frontend.WorkflowTimeSkippingEnabled=true",
     "frontend.WorkflowPauseEnabled=true",
     "system.forceSearchAttributesCacheRefreshOnRead=false",
@@ -107,11 +109,15 @@ class Site:
         )
 
     @asynccontextmanager
-    async def worker(self, *graphs: Graph) -> AsyncIterator[None]:
+    async def worker(self, *graphs: Graph, strict_sandbox: bool = False) -> AsyncIterator[None]:
         """A worker for the site's graphs, or for others in their place."""
         served = {graph.name: graph for graph in graphs} or self.graphs
         async with make_worker(
-            self.temporal, served, self.settings, blobs=self.blobs, strict_sandbox=True
+            self.temporal,
+            served,
+            self.settings,
+            blobs=self.blobs,
+            strict_sandbox=strict_sandbox,
         ):
             yield
 

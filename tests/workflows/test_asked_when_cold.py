@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from abeyance import wire
 from abeyance.client import Client, line
 from abeyance.errors import Unavailable
-from abeyance.temporal.patience import LOOKED_AHEAD
+from abeyance.temporal.retry import LOOKED_AHEAD
 
 _RUNS = 8
 _ROUNDS = 5

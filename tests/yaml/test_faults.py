@@ -120,7 +120,7 @@ ONE_FAULT = {
     "line 1: 'on_timeout' should be halt, goto:<node> or {default: <answer>}, not 5": (
         GATE % "on_timeout: 5"
     ),
-    "line 1: 'config': payload and interrupt_payload are one thing": (
+    "line 1: 'interrupt_payload' and 'payload' are one thing: write one of them": (
         GATE % "payload: 1, interrupt_payload: 2"
     ),
     "line 1: 'response' should be module:name, not 'Decision'": GATE % "response: Decision",
@@ -134,6 +134,15 @@ ONE_FAULT = {
     "line 5: the kind 'stop' is none; there are assert, goto, halt, interrupt, parallel, retract and "
     "retry": (RULE % "when: {node: a}, then: [{kind: stop}]"),
     "line 5: 'node' is missing": RULE % "when: {node: a}, then: [{kind: goto}]",
+    "line 5: 'strategy' should be 'all', not 'race'": (
+        RULE % "when: {node: a}, then: [{kind: parallel, targets: [a, b], strategy: race}]"
+    ),
+    "line 5: the edge from 'a', 'b' to 'c' leads to an unknown node 'c'": (
+        RULE % "when: {node: a}, then: [{kind: parallel, targets: [a, b], join: c}]"
+    ),
+    "line 5: the rule 'r', goto, leads to an unknown node 'd'": (
+        RULE % "when: {node: a}, then: [{kind: retry, target: d}]"
+    ),
     "line 5: 'when' should be a mapping, or CLIPS text, not 5": RULE % "when: 5, then: []",
     "line 5: 'slots' should be a valid dictionary, not 5": (
         RULE % "when: (a), then: [{kind: assert, fact: b, slots: 5}]"
@@ -147,14 +156,14 @@ ONE_FAULT = {
     "line 1: the module 'triage_nodes' has no attribute 'missing'": (
         'nodes: [{id: a, kind: "triage_nodes:missing"}]'
     ),
-    "line 1: 'triage_nodes:number' is no function, but 5": (
+    "line 1: 'triage_nodes:number' is not a function, but 5": (
         'nodes: [{id: a, kind: "triage_nodes:number"}]'
     ),
     "line 1: the module 'triage_nodes' has no attribute 'Missing'": (
         GATE % 'response: "triage_nodes:Missing"'
     ),
     "line 2: the state 5 is no pydantic model": NODE + 'state: "triage_nodes:number"',
-    "line 1: 'triage_nodes:number' is no graph, but 5": NESTED % "graph: 'triage_nodes:number'",
+    "line 1: 'triage_nodes:number' is not a graph, but 5": NESTED % "graph: 'triage_nodes:number'",
     "line 1: the file 'gone.yaml' cannot be read: No such file or directory": (
         NESTED % "graph: gone.yaml"
     ),
@@ -360,5 +369,5 @@ def test_the_error_names_the_file_and_counts(loaded: Load) -> None:
         loaded("nodes: 5\nid: 6")
 
     first, *listed = str(caught.value).splitlines()
-    assert first.endswith("triage.yaml' has 2 faults:")
+    assert first.endswith("triage.yaml' has 2 errors:")
     assert [line.split(": ")[0] for line in listed] == ["  1. line 1", "  2. line 2"]

@@ -7,7 +7,7 @@ from yaml_documents import Load
 
 from abeyance import testing
 from abeyance.core.canonical import Json
-from abeyance.core.model import Default
+from abeyance.core.model import Default, GoTo, Retry
 
 
 async def test_every_action_of_a_rule_can_be_written(loaded: Load) -> None:
@@ -39,6 +39,41 @@ async def test_every_action_of_a_rule_can_be_written(loaded: Load) -> None:
     assert (run.status, run.values["sure"], "acted" in run.values) == ("completed", "no", False)
     halted = await testing.run(graph, {"record_id": "R-7"})
     assert (halted.status, halted.reason) == ("halted", "over")
+
+
+async def test_actions_load_in_the_words_of_stargraph(loaded: Load) -> None:
+    graph = loaded(
+        """
+        nodes:
+          - {id: classify, kind: "triage_nodes:classify"}
+          - {id: a, kind: "triage_nodes:nothing"}
+          - {id: b, kind: "triage_nodes:nothing"}
+          - {id: act, kind: "triage_nodes:act"}
+          - {id: skipped, kind: "triage_nodes:nothing"}
+          - {id: last, kind: "triage_nodes:nothing"}
+        rules:
+          - id: fan
+            when: "?n <- (node-id (id classify))"
+            then: [{kind: parallel, targets: [a, b], join: act, strategy: all}]
+          - {id: skip, when: {node: act}, then: [{kind: goto, target: last}]}
+          - {id: own, when: {node: a, x: 1}, then: [{kind: retry, target: a, backoff_ms: 500}]}
+          - {id: other, when: {node: a, x: 2}, then: [{kind: retry, target: last}]}
+        """
+    )
+    assert [rule.actions for rule in graph.build().rules[1:]] == [
+        (GoTo(node="last"),),
+        (Retry(),),
+        (GoTo(node="last"),),
+    ]
+
+    run = await testing.run(graph, {"record_id": "R-7"})
+    visited = [
+        str(each.address).rpartition("node:")[2]
+        for each in run.events
+        if each.type == "node.started"
+    ]
+    assert visited == ["classify", "a", "b", "act", "last"]
+    assert run.status == "completed"
 
 
 async def test_a_rule_may_be_clips_and_change_what_others_see(loaded: Load) -> None:

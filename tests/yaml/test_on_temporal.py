@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
-from temporal_site import Site, real_server
+from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 from yaml_documents import Load
 
@@ -27,12 +24,6 @@ GUARDED = """
       - {id: gate, when: "?n <- (node-id (id human_gate))",
          then: [{kind: interrupt, prompt: "Remediate?", requested_capability: "runs:respond"}]}
 """
-
-
-@pytest_asyncio.fixture
-async def temporal() -> AsyncIterator[TemporalClient]:
-    async with real_server() as client:
-        yield client
 
 
 async def test_rules_ask_and_decide_on_a_real_server(

@@ -92,7 +92,7 @@ def test_a_gate_without_a_prompt_is_asked_by_its_rule_whichever_comes_first() ->
         ({"node": 5}, [{"kind": "halt"}], "the rule 'r', when=: 5 is no name of a node"),
         ({"x": {1}}, [{"kind": "halt"}], "the rule 'r', when=: set is not a JSON value"),
         ("(x (value 1))", [{"kind": "halt"}], "the rule 'r', when=: line 1, column 11: `1`: values are"),
-        (" ", [{"kind": "halt"}], "the rule 'r', when=: line 1, column 2: the end: it is empty"),
+        (" ", [{"kind": "halt"}], "the rule 'r', when=: it is empty"),
         ({"node": "price"}, {"kind": "halt"}, "the rule 'r': then={'kind': 'halt'} is no list"),
         ({"node": "price"}, 5, "the rule 'r': then=5 is no list of actions"),
         ({"node": "price"}, ["halt"], "the rule 'r', then[0]: 'halt' is no action"),

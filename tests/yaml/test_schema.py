@@ -53,6 +53,8 @@ rules:
   - {id: all, when: {node: act, "ok.approved": true},
      then: [{kind: goto, node: gate}, {kind: halt, reason: done}, {kind: retry},
             {kind: parallel, nodes: [gate, act]},
+            {kind: retry, target: gate, backoff_ms: 500}, {kind: goto, target: gate},
+            {kind: parallel, targets: [gate, act], join: legal, strategy: all},
             {kind: assert, fact: alarm, slots: {level: high}}]}
   - {id: clips, when: '?a <- (alarm (level "high"))', then: [{kind: retract, pattern: "?a"}]}
 finally: [report]
@@ -134,6 +136,26 @@ def test_every_sort_of_mapping_was_tried() -> None:
 
 
 @pytest.mark.parametrize(
+    "action",
+    [
+        {"kind": "goto", "node": "a", "target": "a"},
+        {"kind": "parallel", "nodes": ["a"], "targets": ["a"]},
+        {"kind": "interrupt", "prompt": "?", "payload": 1, "interrupt_payload": 1},
+    ],
+)
+def test_two_words_for_one_thing_are_refused_by_both(faults: Faults, action: Any) -> None:
+    own, other = [*action][-2:]
+    node = {"id": "a", "kind": "triage_nodes:nothing"}
+    data = {"nodes": [node], "rules": [{"id": "r", "when": {"node": "a"}, "then": [action]}]}
+
+    assert not SCHEMA.is_valid(data)
+    text = f"nodes: [{json.dumps(node)}]\nrules:\n- id: r\n  when: {{node: a}}\n  then:\n  - "
+    text += "\n    ".join(f"{key}: {json.dumps(value)}" for key, value in action.items())
+    line = 5 + len(action)
+    assert faults(text) == [f"line {line}: {other!r} and {own!r} are one thing: write one of them"]
+
+
+@pytest.mark.parametrize(
     ("key", "value"),
     [("retries", "3"), ("retries", -1), ("local", "yes"), ("timeout", True), ("to", 5),
      ("on_error", "ignore"), ("heartbeat", None)],
@@ -145,6 +167,14 @@ def test_a_wrong_option_is_refused_by_both(faults: Faults, key: str, value: Any)
     assert len(faults(json.dumps({"nodes": [node]}))) == 1
 
 
+STARGRAPH = {
+    "goto": {"target"},
+    "parallel": {"targets", "join", "strategy"},
+    "retry": {"target", "backoff_ms"},
+}
+"""What may stand in YAML only."""
+
+
 def test_the_actions_of_rules_have_the_same_keys_in_yaml_and_in_python() -> None:
     definitions = json_schema()["$defs"]
     found = {
@@ -153,7 +183,7 @@ def test_the_actions_of_rules_have_the_same_keys_in_yaml_and_in_python() -> None
         if "const" in form["properties"].get("kind", {}) and not name.endswith("NodeForm")
     }
 
-    assert found == ACTION_KEYS
+    assert found == {kind: keys | STARGRAPH.get(kind, set()) for kind, keys in ACTION_KEYS.items()}
 
 
 def test_the_schema_is_part_of_the_package() -> None:

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.temporal.patience import Again, NotFound, patiently
+from abeyance.temporal.retry import Again, NotFound, patiently
 
 
 def rpc_error(status: RPCStatusCode, message: str = "it failed") -> RPCError:

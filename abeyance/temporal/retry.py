@@ -1,9 +1,9 @@
-"""Repeating a call to Temporal while the server says that it might go better the next time."""
+"""Retry calls to Temporal, with a pause that doubles, while the next attempt may succeed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
 from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError as UpdateTimeout
@@ -16,8 +16,6 @@ T = TypeVar("T")
 LOOKED_AHEAD: Final = "abeyance: something has come that the run has not been told of; ask it again"
 """What a query fails with that came to a worker before the task that has to be done first."""
 
-_FIRST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 0.5
 _AGAIN: Final = frozenset(
     {
         RPCStatusCode.ABORTED,
@@ -50,17 +48,25 @@ class NotFound(Exception):
     """Temporal has no open run of that id."""
 
 
+async def attempts(first: float = 0.02, longest: float = 0.5) -> AsyncIterator[float]:
+    """Yield for each attempt at something, for ever, how many seconds it will be to the next."""
+    pause = first
+    while True:
+        yield pause
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
 async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: float) -> T:
     """Make a call, again and again for `seconds`, until it succeeds or fails for good.
 
     The call has to have the effect of one, however often it is made. It raises Again to be made again.
     Raises NotFound, Unavailable when the time is over, and whatever else the call raises.
     """
-    pause = _FIRST_PAUSE
     last: BaseException | None = None
     try:
         async with asyncio.timeout(seconds):
-            while True:
+            async for _ in attempts():
                 try:
                     return await call()
                 except UpdateTimeout as error:
@@ -72,14 +78,13 @@ async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: f
                     last = error
                 except RPCError as error:
                     last = worth_repeating(error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
     except TimeoutError as error:
         raise Unavailable(
             f"the run {run_id!r} did not answer within {seconds:g} s: Temporal cannot be reached, or "
             f"no worker is up ({last or 'no answer'}). It may still take effect; the same call may be "
             "repeated."
         ) from error
+    raise AssertionError("attempts have no end")
 
 
 def worth_repeating(error: RPCError) -> RPCError:
