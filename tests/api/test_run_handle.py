@@ -24,7 +24,7 @@ Begin: TypeAlias = Callable[[dict[str, Any]], Awaitable[RunHandle]]
 WAITING = frozenset({"awaiting-input"})
 
 
-@pytest_asyncio.fixture(loop_scope="session", params=["temporal", "http", "memory"])
+@pytest_asyncio.fixture(params=["temporal", "http", "memory"])
 async def begin(request: pytest.FixtureRequest, site: Site, api: Api) -> AsyncIterator[Begin]:
     """Starts a run that asks for an approval, and gives it as a handle."""
 

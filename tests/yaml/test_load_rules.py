@@ -69,7 +69,7 @@ async def test_actions_load_in_the_words_of_stargraph(loaded: Load) -> None:
     run = await testing.run(graph, {"record_id": "R-7"})
     visited = [
         str(each.address).rpartition("node:")[2]
-        for each in run.events
+        async for each in run.events(follow=False)
         if each.type == "node.started"
     ]
     assert visited == ["classify", "a", "b", "act", "last"]
