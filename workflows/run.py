@@ -23,9 +23,9 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core import (
         effects,
         events,
-        eviction,
         keys,
         ledger,
+        lifecycle,
         machine,
         messages,
         recall,
@@ -257,7 +257,7 @@ class AgentRun:
     @evict.validator
     def _check_evict(self, order: wire.Evict | None = None) -> None:
         self._check_sealed("evict", order)
-        if not eviction.applies(
+        if not lifecycle.may_evict(
             self._state, arrivals.evicted(order or wire.Evict(), workflow.now())
         ):
             raise ApplicationError(

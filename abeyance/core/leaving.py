@@ -14,12 +14,11 @@ from typing import assert_never
 
 from abeyance.core import (
     approvals,
-    ending,
     fanout,
     flow,
-    gate,
+    interrupts,
     items,
-    looks,
+    lifecycle,
     messages,
     patch,
     rules,
@@ -82,17 +81,15 @@ def finish(draft: Draft, visit: Visit, finished: Finished) -> None:
             message = f"the item {number} that {visit.node!r} sends is not JSON: {reason}"
             flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=message))
             return
-    merged = merge(draft, visit, finished.patch)
-    if merged is None:
+    if not merge(draft, visit, finished.patch):
         return
-    visit = merged
     if draft.state.ending is not None:
         draft.drop_visit(visit.address)
         return
     uncounted = flow.recount(draft, visit, uncounted=finished.uncounted)
-    gate.withdraw(
+    interrupts.withdraw(
         draft,
-        gate.of_visit(draft, visit.address),
+        interrupts.of_visit(draft, visit.address),
         "the visit finished without it",
         status="superseded",
     )
@@ -101,12 +98,13 @@ def finish(draft: Draft, visit: Visit, finished: Finished) -> None:
         return
     # What is merged, or told to followers alone, need not be kept.
     kept = replace(finished, patch={}, result=None, turn=None, emitted=(), uncounted=uncounted)
-    way = Way(outcome=kept)
-    done = replace(visit, way=way, journal=None, saved=None, composite=False, stopping=False)
+    visit.way = Way(outcome=kept)
+    visit.journal, visit.saved, visit.composite, visit.stopping = None, None, False, False
     if visit.node in graph.interrupt_after and not visit.is_finally:
-        looks.ask(draft, replace(done, stage="after"))
+        visit.stage = "after"
+        interrupts.ask_to_look(draft, visit)
     else:
-        _judge(draft, done, way)
+        _judge(draft, visit, visit.way)
 
 
 def _hold_back(draft: Draft, visit: Visit, finished: Finished) -> bool:
@@ -120,11 +118,11 @@ def _hold_back(draft: Draft, visit: Visit, finished: Finished) -> bool:
     unread = tuple(messages.for_visit(draft.state, visit))
     if finished.is_decided or not unread:
         return False
-    scope = draft.state.scopes[visit.scope]
+    scope = draft.scope(visit.scope)
     if scope.guards >= draft.state.limits.max_guard_turns:
         messages.report(draft, unread, "guard")
         return False
-    draft.put_scope(replace(scope, guards=scope.guards + 1))
+    scope.guards += 1
     _drop(draft, visit)
     flow.enter(draft, visit.scope, visit.node, members=visit.members, covered=visit.approvals)
     return True
@@ -133,17 +131,16 @@ def _hold_back(draft: Draft, visit: Visit, finished: Finished) -> bool:
 def go_on(draft: Draft, visit: Visit, way: Way) -> None:
     """What was asked after a visit is answered: it goes on by the way that was held."""
     if visit.stage == "after":
+        interrupts.let_pass(visit)
         if way.is_stale:
             # Code chose on the values as they were before a person edited them.
-            seek_anew(draft, looks.passed(visit), replace(way, is_stale=False))
+            seek_anew(draft, visit, replace(way, is_stale=False))
         else:
-            _judge(draft, looks.passed(visit), way)
+            _judge(draft, visit, way)
         return
     for changes in rules.answers_to(draft.graph(visit.scope), visit.node, visit.answers):
-        merged = merge(draft, visit, changes)
-        if merged is None:
+        if not merge(draft, visit, changes):
             return
-        visit = merged
     _leave(draft, visit, way)
 
 
@@ -153,8 +150,8 @@ def seek_anew(draft: Draft, visit: Visit, way: Way) -> None:
     decides = graph.routes_from(visit.node) and not way.outcome.is_decided
     if decides or graph.has_clips_on(visit.node):
         # It is asked as soon as there is room for it.
-        stale = replace(way, is_stale=True)
-        draft.put_visit(replace(visit, phase=Phase.READY, stage="rules", way=stale))
+        visit.way = replace(way, is_stale=True)
+        visit.phase, visit.stage = Phase.READY, "rules"
     else:
         _judge(draft, visit, way)
 
@@ -198,30 +195,29 @@ def _judge(draft: Draft, visit: Visit, way: Way) -> None:
     way = replace(way, decision=verdict.decision)
     # Answers to rules that were asked before, and after which no way was found, have been merged.
     asked = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
-    rest = {key: answer for key, answer in visit.answers.items() if key not in asked}
-    visit = replace(visit, way=way, stage="rules", answers=rest)
-    draft.put_visit(visit)
+    visit.answers = {key: answer for key, answer in visit.answers.items() if key not in asked}
+    visit.way, visit.stage = way, "rules"
     for question in verdict.questions:
-        gate.open_question(draft, draft.state.visits[visit.address], question, "rule")
+        interrupts.open_question(draft, visit, question, "rule")
     if not verdict.questions:
         _leave(draft, visit, way)
 
 
-def merge(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> Visit | None:
-    """Merge what a visit changed, and remember how to take it back. None if that failed the visit."""
+def merge(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> bool:
+    """Merge what a visit changed, and remember how to take it back. False if that failed the visit."""
     before = items.values_of(draft.state, visit)
     try:
         items.put_patch(draft, visit.scope, visit.members, changes)
     except patch.PatchError as error:
         flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
-        return None
-    if not changes:
-        return visit
-    covered = approvals.changed(
-        draft, visit.scope, visit.members, before, own=visit.approvals, heard=visit.heard
-    )
-    items.hear(draft, visit.scope, visit.members, visit.heard)
-    return replace(trail.changing(visit, before, changes), approvals=covered)
+        return False
+    if changes:
+        visit.approvals = approvals.changed(
+            draft, visit.scope, visit.members, before, own=visit.approvals, heard=visit.heard
+        )
+        items.hear(draft, visit.scope, visit.members, visit.heard)
+        trail.changing(visit, before, changes)
+    return True
 
 
 def _leave(draft: Draft, visit: Visit, way: Way) -> None:
@@ -257,7 +253,7 @@ def _drop(draft: Draft, visit: Visit) -> None:
 def _obey(draft: Draft, visit: Visit, decision: Decision) -> None:
     match decision:
         case HaltRun(reason=reason):
-            ending.begin(draft, "halted", reason)
+            lifecycle.begin_ending(draft, "halted", reason)
         case Retry():
             flow.enter(
                 draft,

@@ -2,8 +2,8 @@
 
 A `GraphSpec` travels in the run's input. It holds no code: functions are named, never carried, so
 that a deploy may change them while a run waits. All that decides the run's way without user code
-(conditions as mappings, joins, deadlines, reducers) is here as data. `faults.faults_of` says what is
-wrong with a spec; the other modules of the core assume that nothing is.
+(conditions as mappings, joins, deadlines, reducers) is here as data. `abeyance.graphs.validation`
+says what is wrong with a spec; the core assumes that nothing is.
 """
 
 from __future__ import annotations

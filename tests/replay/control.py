@@ -153,7 +153,7 @@ async def cancelled_before_the_node_was_begun(stage: Stage) -> None:
         run = await stage.started(site)
 
         async def is_blocked() -> bool:
-            return bool((await site.client.view(run.id)).blocked)
+            return bool((await site.client.run(run.id).view()).blocked)
 
         await eventually(is_blocked)
         await run.cancel()
@@ -214,7 +214,7 @@ async def signals_without_an_argument(stage: Stage) -> None:
 
 async def signals_before_the_first_task(stage: Stage) -> None:
     site = stage.site(gated())
-    # A conversation would wait for a worker before it lets the run start.
+    # A conversation is claimed by a worker, and there is none yet.
     run = await stage.started(site, conversation_id=None)
     await run.handle.signal("pause")
     await run.handle.signal("steer", {"message_id": "early", "text": "hello"})

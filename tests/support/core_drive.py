@@ -13,7 +13,6 @@ from pydantic import TypeAdapter
 from abeyance.core import events, machine
 from abeyance.core.canonical import Json
 from abeyance.core.effects import Effect, Publish, RunNode, StopNode, VisitInput
-from abeyance.core.faults import faults_of
 from abeyance.core.ledger import Interrupt, Settled
 from abeyance.core.model import (
     END,
@@ -42,6 +41,7 @@ from abeyance.core.outcome import Asked, Failed, Finished, Interrupted, Send, St
 from abeyance.core.policy import Principal
 from abeyance.core.state import Ending, Limits, Phase, RunState, Visit
 from abeyance.errors import Refusal
+from abeyance.graphs.validation import faults_of
 
 T0 = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 CONTROL = ("runs:control",)
