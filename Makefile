@@ -4,10 +4,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev check test test-all core bench browser chaos lock clean
+.PHONY: help venv demo dev check test test-all core histories bench browser chaos lock clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(VENV)/installed  ## make the virtual environment, if what it depends on has changed
 
@@ -52,8 +52,16 @@ browser: venv  ## only the tests that need Chromium and its driver
 chaos: venv  ## only the tests that kill processes
 	$(PYTEST) tests/chaos
 
+histories: venv  ## record the runs of the replay tests anew (only while nothing is released)
+	$(BIN)/python tests/replay/record.py --anew
+
 bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers (WORKLOAD=steer, ...)
 	$(BIN)/python benchmarks/run.py $(if $(WORKLOAD),--workload $(WORKLOAD))
+
+.PHONY: docs
+docs: venv  ## build the documentation as a site, into out/site
+	$(PIP) -e ".[agents,dev,docs,test]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # What the image can do beyond the bare package: agents with their providers, traces over OTLP, rules in
 # CLIPS, and storage in a bucket.

@@ -1,4 +1,4 @@
-"""docs/security.md says of every call which capability it takes, and the API asks for just that."""
+"""docs/concepts/security.md names the capability of every call, and the API asks for just that one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from abeyance.client.inbox import Inbox
 from abeyance.client.runs import Runs
 from abeyance.settings import Settings
 
-_PAGE = read("security.md")
+_PAGE = read("concepts/security.md")
 _TABLE = _PAGE.partition("\n## Every call")[2]
 _UNDESCRIBED = {
     "GET /openapi.json",

@@ -73,9 +73,9 @@ class Played:
         message = wire.SteerMessage(message_id=id_, text=text)
         return await self.site.client.run(self.id).send_message(message)
 
-    async def take(self, visit: str, most: int = 1) -> list[str]:
-        """The ids of the messages that a visit takes, beyond those that it has."""
-        order = wire.TakeMessages(visit=visit, most=most)
+    async def take(self, visit: str, upto: int, *, start: int = 0) -> list[str]:
+        """The ids of the messages that a visit takes, from its n-th on (`start`)."""
+        order = wire.TakeMessages(visit=visit, start=start, upto=upto)
         taken = await self.handle.execute_update("take_messages", order)
         return [message["message_id"] for message in taken]
 

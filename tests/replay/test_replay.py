@@ -14,9 +14,8 @@ from temporalio import workflow
 from temporalio.client import WorkflowHistory
 
 from abeyance import wire
-from abeyance.core import rotation
 from abeyance.core.state import RunState
-from abeyance.workflows import closing
+from abeyance.workflows import closing, history
 from abeyance.workflows.notice import Notice
 from abeyance.workflows.run import AgentRun
 from tests.replay import store
@@ -60,12 +59,14 @@ FACTS = frozenset(
     {
         "interrupt.answered",
         "interrupt.cancelled",
+        "interrupt.changed",
         "interrupt.deadline_edited",
         "interrupt.expired",
         "interrupt.opened",
         "message.delivered",
         "message.queued",
         "message.rejected",
+        "message.returned",
         "signal.refused",
         "message.undelivered",
         "messages.cleared",
@@ -271,7 +272,7 @@ async def test_code_that_writes_what_it_did_not_write_is_found(
 async def test_code_that_hands_over_at_another_moment_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rotation, "due", lambda *_, **__: None)
+    monkeypatch.setattr(history, "due", lambda *_, **__: None)
 
     with pytest.raises(workflow.NondeterminismError):
         await replay(store.unpacked(store.paths_for("handed-over-between-nodes", 2)[0]))

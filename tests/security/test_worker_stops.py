@@ -102,7 +102,7 @@ async def test_a_worker_that_hangs_ends_once_its_grace_is_over(
         for worker in workers:
             worker.send_signal(signal.SIGTERM)
 
-        # What docs/production.md promises: within fifteen seconds after the grace.
+        # What docs/how-to/production.md promises: within fifteen seconds after the grace.
         ended = [await asyncio.to_thread(worker.wait, 20) for worker in workers]
 
     assert ended == [-signal.SIGKILL, -signal.SIGKILL]

@@ -95,7 +95,7 @@ def no_task_failed(history: WorkflowHistory) -> None:
     for event in history.events:
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             failed = event.workflow_task_failed_event_attributes
-            # Such a task is done once more, from the history (docs/adr/0013-no-task-is-anticipated.md).
+            # Such a task is done once more, from the history (ADR 13).
             is_done_again = failed.failure.message == UNWRITTEN
             assert is_done_again or failed.cause in _HARMLESS, f"a workflow task failed: {failed}"
 

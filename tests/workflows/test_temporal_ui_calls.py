@@ -1,6 +1,6 @@
 """Operating a run with Temporal's own tools: the `temporal` command sends what the UI's buttons send.
 
-Every command here stands in docs/operating.md, with what one sees.
+Every command here stands in docs/how-to/operating.md, with what one sees.
 """
 
 from __future__ import annotations
