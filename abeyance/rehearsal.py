@@ -189,7 +189,7 @@ class Rehearsal:
                 run_id=self._state.run_id,
                 address=address,
                 actor=actor,
-                data=data or {},
+                data=dict(data or {}),
             )
         )
         self._moved.set()
