@@ -95,11 +95,14 @@ class Played:
         return execution
 
     async def hand_over(self) -> None:
-        """Give the run something to do until it goes on in a new history."""
+        """Give a run that waits for an answer something to do until it goes on in a new history."""
         before = await self.execution()
         for _ in range(20):
+            # A control is a signal: the run has heard of it when that is seen.
             await self.pause()
+            await self.until("paused")
             await self.resume()
+            await self.waiting()
             if await self.execution() != before:
                 return
         message = f"{self.id}: twenty pauses, and no hand-over"
