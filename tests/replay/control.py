@@ -214,7 +214,7 @@ async def signals_without_an_argument(stage: Stage) -> None:
 
 async def signals_before_the_first_task(stage: Stage) -> None:
     site = stage.site(gated())
-    # A conversation would wait for a worker before it lets the run start.
+    # A conversation is claimed by a worker, and there is none yet.
     run = await stage.started(site, conversation_id=None)
     await run.handle.signal("pause")
     await run.handle.signal("steer", {"message_id": "early", "text": "hello"})

@@ -139,15 +139,21 @@ class Stage:
     """
 
     def __init__(
-        self, name: str, temporal: TemporalClient, machine: WorkflowEnvironment | None = None
+        self,
+        name: str,
+        temporal: TemporalClient,
+        machine: WorkflowEnvironment | None = None,
+        *,
+        strict_sandbox: bool = False,
     ) -> None:
         self.name = name
         self.temporal = temporal
         self.machine = machine
+        self.strict_sandbox = strict_sandbox
 
     def site(self, *graphs: Graph) -> Site:
         """A task queue for these graphs; nobody works there yet."""
-        return Site(self.temporal, *graphs, patience=30)
+        return Site(self.temporal, *graphs, patience=30, strict_sandbox=self.strict_sandbox)
 
     async def started(
         self, site: Site, input: dict[str, Any] | None = None, **options: Any
