@@ -1,4 +1,4 @@
-# Tags can be moved: who wants the very same bytes each time names a digest here (docs/production.md).
+# Tags can be moved: who wants the very same bytes each time names a digest here (docs/how-to/production.md).
 ARG PYTHON_IMAGE=python:3.11.13-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
@@ -26,7 +26,7 @@ RUN pip install --no-cache-dir --require-hashes --only-binary :all: -r /tmp/requ
 USER 10001
 
 # Graphs are mounted or copied here. Nothing of our source is: the folders `workflows`, `activities`
-# and `api` of a user mean what the user says (docs/adr/0001-three-links.md).
+# and `api` of a user mean what the user says (docs/concepts/adr/0001-three-links.md).
 WORKDIR /graphs
 ENV PYTHONPATH=/graphs PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 

@@ -58,6 +58,11 @@ histories: venv  ## record the runs of the replay tests anew (only while nothing
 bench: $(VENV)/installed-bench  ## compare with Temporal by hand and with peers (WORKLOAD=steer, ...)
 	$(BIN)/python benchmarks/run.py $(if $(WORKLOAD),--workload $(WORKLOAD))
 
+.PHONY: docs
+docs: venv  ## build the documentation as a site, into out/site
+	$(PIP) -e ".[agents,dev,docs,test]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 # What the image can do beyond the bare package: agents with their providers, traces over OTLP, rules in
 # CLIPS, and storage in a bucket.
 IMAGE_EXTRAS := agents otel rules s3

@@ -4,7 +4,7 @@ What is sealed begins with the id of its key and that of the run that it belongs
 and neither can be changed unnoticed. It is encrypted by AES-GCM with a key of its own, derived from that
 key and a salt, so that one key serves for any number of things. The salt comes from chance. For what is
 large and kept in storage it comes from the content instead: then the same bytes are the same when they
-are sealed again for the same run, and are kept once (docs/adr/0010-storage.md).
+are sealed again for the same run, and are kept once (docs/concepts/adr/0010-storage.md).
 """
 
 from __future__ import annotations

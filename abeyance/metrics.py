@@ -1,8 +1,8 @@
 """What is measured: every metric of ours, by name, with its unit and its attributes.
 
 The same names are recorded by three parts, each of which sees something else: the API what its callers
-asked and were told, a run what became of it, an activity what it wrote down. `docs/metrics.md` says
-which part records what.
+asked and were told, a run what became of it, an activity what it wrote down.
+`docs/reference/metrics.md` says which part records what.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def make_worker(
 
     `strict_sandbox` imports the workflow's own modules anew for every run and watches what they call,
     as tests do to find what is not deterministic; otherwise there is no sandbox
-    (docs/adr/0007-no-sandbox-in-production.md).
+    (docs/concepts/adr/0007-no-sandbox-in-production.md).
     """
     client = Client(temporal, task_queue=settings.task_queue)
     nodes = NodeActivities(

@@ -4,7 +4,7 @@ A question to a run that no worker has in memory is answered from its history, a
 also what stands behind the last finished task: ahead of the task that is to bring it, or of one that
 another worker has begun and may never finish. What the workflow does in return would be kept until the
 next task, and be put before what that task itself leads to, in an order that no replay repeats
-(docs/adr/0013-no-task-is-anticipated.md).
+(docs/concepts/adr/0013-no-task-is-anticipated.md).
 """
 
 from __future__ import annotations

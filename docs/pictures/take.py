@@ -1,4 +1,4 @@
-"""Take the pictures of docs/operating.md: a real stack, real runs, Temporal's real UI in Chromium.
+"""Take the pictures of docs/how-to/operating.md: a real stack, real runs, Temporal's real UI in Chromium.
 
     pip install -e '.[dev]' selenium        # and Chromium with its driver, from the system
     python docs/pictures/take.py

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import httpx
 from command_line import Terminal
-from dev_stack import ROOT, Place, command, until
+from dev_stack import Place, command, until
+from pages import read
 from ports import free_port
 
 from abeyance.commands.exit import ExitCode
 
-PAGE = (ROOT / "docs" / "cli.md").read_text()
+PAGE = read("reference/cli.md")
 
 
 def test_the_page_has_every_exit_code() -> None:

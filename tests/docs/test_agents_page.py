@@ -1,4 +1,4 @@
-"""What docs/agents.md says about the cost of a turn is what a real server writes down."""
+"""What docs/how-to/agents.md says about the cost of a turn is what a real server writes down."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def told() -> tuple[int, int, int, int]:
     """What the page says: events and kilobytes of a turn with one call, events of each further call."""
     found = re.search(
         r"with one call adds (\d+) events and about (\d+) KB.* further call (\d+) to (\d+) events",
-        " ".join(prose("agents.md").split()),
+        " ".join(prose("how-to/agents.md").split()),
     )
     assert found is not None
     events, size, least, most = map(int, found.groups())

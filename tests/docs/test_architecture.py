@@ -1,4 +1,4 @@
-"""docs/architecture.md is the map of the package as it is."""
+"""docs/concepts/architecture.md is the map of the package as it is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+from pages import read
+
 _ROOT = Path(__file__).parents[2]
-_PAGE = (_ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+_PAGE = read("concepts/architecture.md")
 _ROOMS = [
     re.findall(r"`(\w+)`", modules)
     for modules in re.findall(r"^\| \*\*.+? \| ([^|]+) \|$", _PAGE, re.MULTILINE)

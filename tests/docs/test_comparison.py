@@ -1,15 +1,15 @@
-"""What docs/comparison.md says of LangGraph is what LangGraph does, where it is installed."""
+"""What docs/concepts/comparison.md says of LangGraph is what LangGraph does, where it is installed."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
+from pages import read
 
-_PAGE = (Path(__file__).parents[2] / "docs" / "comparison.md").read_text(encoding="utf-8")
+_PAGE = read("concepts/comparison.md")
 _HERE = importlib.util.find_spec("langgraph") is not None
 
 

@@ -1,4 +1,4 @@
-"""What docs/events.md tells of the feed is what the code can tell."""
+"""What docs/reference/events.md tells of the feed is what the code can tell."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pages import read
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
@@ -15,7 +16,7 @@ from abeyance import wire
 from abeyance.histories import runlog
 
 _ROOT = Path(__file__).parents[2]
-_PAGE = (_ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+_PAGE = read("reference/events.md")
 _ROWS = re.findall(r"^\| `([\w.]+)` \| (fact|history) \|(.*?)\| .+ \|$", _PAGE, re.MULTILINE)
 _TABLE = {(type_, source): {*re.findall(r"`(\w+)`", data)} for type_, source, data in _ROWS}
 

@@ -1,16 +1,17 @@
-"""docs/metrics.md lists the metrics that there are."""
+"""docs/reference/metrics.md lists the metrics that there are."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import get_args
+
+from pages import read
 
 from abeyance.metrics import METRICS, Checkpoint, Operation, Outcome
 from abeyance.settings import Settings
 from abeyance.shown import Metrics
 
-_PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+_PAGE = read("reference/metrics.md")
 
 
 def quoted(text: str) -> list[str]:

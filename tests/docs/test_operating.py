@@ -1,19 +1,18 @@
-"""What docs/operating.md tells an operator to type is what a run understands."""
+"""What docs/how-to/operating.md tells an operator to type is what a run understands."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
+from pages import DOCS, read
 from pydantic import BaseModel
 
 from abeyance import wire
 from abeyance.workflows.run import AgentRun
 
-_DOCS = Path(__file__).parents[2] / "docs"
-_PAGE = (_DOCS / "operating.md").read_text(encoding="utf-8")
+_PAGE = read("how-to/operating.md")
 _COMMANDS = [
     shlex.split(line, comments=True)
     for block in re.findall(r"```console\n(.*?)```", _PAGE, re.DOTALL)
@@ -53,14 +52,16 @@ def test_every_search_attribute_of_the_page_exists() -> None:
 
 
 def test_every_picture_is_shown_described_and_small() -> None:
-    shown = {path: text for text, path in re.findall(r"!\[([^\]]+)\]\(pictures/(\S+)\)", _PAGE)}
+    shown = {
+        path: text for text, path in re.findall(r"!\[([^\]]+)\]\(\.\./pictures/(\S+)\)", _PAGE)
+    }
     shown |= {
         path: text
         for text, path in re.findall(
-            r"!\[([^\]]+)\]\(pictures/(\S+)\)", (_DOCS / "inbox.md").read_text("utf-8")
+            r"!\[([^\]]+)\]\(\.\./pictures/(\S+)\)", read("how-to/inbox.md")
         )
     }
-    taken = {picture.name: picture.stat().st_size for picture in _DOCS.glob("pictures/*.png")}
+    taken = {picture.name: picture.stat().st_size for picture in DOCS.glob("pictures/*.png")}
 
     assert set(shown) == set(taken)
     assert min(map(len, shown.values())) > 40

@@ -1,9 +1,7 @@
-"""What docs/interrupts.md, control.md, agents.md and coming-from.md show is what happens."""
+"""What docs/how-to/interrupts.md, control.md, agents.md and coming-from.md show is what happens."""
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
 import shlex
@@ -11,38 +9,38 @@ import sys
 import types
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qs
 
 import jsonschema_rs
 import pytest
 import typer
-from pages import DOCS, Block, anchors, blocks, links, prose
+from pages import Block, blocks, call_of, perform, prose
 
 import abeyance
 from abeyance import cli, testing
 from abeyance.agents.hooks import EVENTS
 from abeyance.api.app import create_app
 from abeyance.api.problems import PROBLEMS
+from abeyance.client.conversations import Conversations
+from abeyance.client.inbox import Inbox
+from abeyance.client.runs import Runs
 from abeyance.mcp.server import close_servers
 from abeyance.settings import Settings
 
-PAGES = ["interrupts.md", "control.md", "agents.md", "coming-from.md"]
-FIRST = {page: blocks(page, "python")[0] for page in PAGES if blocks(page, "python")}
-EXAMPLES = [block for page in PAGES for block in blocks(page, "python")[1:]]
+PAGES = [
+    "how-to/writing-graphs.md",
+    "how-to/interrupts.md",
+    "how-to/control.md",
+    "how-to/agents.md",
+    "how-to/coming-from.md",
+]
+BLOCKS = {page: [each for each in blocks(page, "python") if not each.options] for page in PAGES}
+FIRST = {page: each[0] for page, each in BLOCKS.items() if each}
+EXAMPLES = [block for each in BLOCKS.values() for block in each[1:]]
+FILES = [block for page in PAGES for block in blocks(page, "python") if block.options]
 REQUESTS = [block for page in PAGES for block in blocks(page, "http")]
 COMMANDS = [
     line for page in PAGES for block in blocks(page, "console") for line in block.text.splitlines()
 ]
-
-
-async def perform(block: Block, names: dict[str, Any]) -> None:
-    """Run a block as `python -m asyncio` would."""
-    source = "\n" * block.line + block.text
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    code = compile(source, block.page, "exec", flags=flags, dont_inherit=True)
-    result = eval(code, names)  # noqa: S307 the documentation's code is run
-    if inspect.iscoroutine(result):
-        await result
 
 
 @pytest.mark.parametrize("block", EXAMPLES, ids=str)
@@ -61,28 +59,37 @@ async def test_an_example_does_what_it_asserts(
         await close_servers()
 
 
+@pytest.mark.parametrize("block", FILES, ids=str)
+async def test_a_file_is_a_graph_that_asks_when_it_is_started_as_the_page_says(
+    block: Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("served")
+    monkeypatch.setitem(sys.modules, "served", module)
+    # The model that calls every tool once, and asks nobody on the network.
+    text = block.text.replace('"openai:gpt-5"', '"test"').replace("> 1000", ">= 0")
+    exec(compile(text, block.page, "exec", dont_inherit=True), module.__dict__)
+    graph = module.__dict__["graph"]
+    (started,) = [
+        shlex.split(line)
+        for each in blocks(block.page, "console")
+        for line in each.text.splitlines()
+        if line.startswith(f"abeyance run {graph.name} ")
+    ]
+    trial = testing.InMemoryRun(graph, json.loads(started[started.index("--input") + 1]))
+    await trial.start()
+
+    assert trial.status == "awaiting-input"
+
+
 def ours(page: str) -> str:
     """What a page says of this project: of the tables that compare, not the first column."""
     text = prose(page)
-    return text if page != "coming-from.md" else re.sub(r"(?m)^\| .*? \| ", "| ", text)
+    return text if page != "how-to/coming-from.md" else re.sub(r"(?m)^\| .*? \| ", "| ", text)
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     return create_app(Settings(), {}).openapi()
-
-
-def call_of(document: dict[str, Any], line: str) -> dict[str, Any]:
-    """What the OpenAPI document says of a call such as `GET /runs/refund-A-7`."""
-    method, target = line.split()
-    path, _, query = target.partition("?")
-    for template, calls in document["paths"].items():
-        if re.fullmatch(re.sub(r"\{\w+\}", r"[^/]+", template), path) and method.lower() in calls:
-            found: dict[str, Any] = calls[method.lower()]
-            known = {parameter["name"] for parameter in found.get("parameters", ())}
-            assert {*parse_qs(query)} <= known, f"{line} takes {known}"
-            return found
-    pytest.fail(f"the API has no {line}")
 
 
 def fields(document: dict[str, Any], call: dict[str, Any]) -> set[str]:
@@ -139,15 +146,12 @@ def test_a_name_that_is_mentioned_exists(page: str) -> None:
         "graph": set(dir(abeyance.Graph)),
         "abeyance.testing": set(dir(testing)),
         "InMemoryRun": set(dir(testing.InMemoryRun)),
-        "Client": set(dir(abeyance.Client)),
+        "RunHandle": set(dir(abeyance.RunHandle)),
+        "TemporalRun": set(dir(abeyance.TemporalRun)),
+        "Client.runs": set(dir(Runs)),
+        "Client.inbox": set(dir(Inbox)),
+        "Client.conversations": set(dir(Conversations)),
     }
     for owner, known in owners.items():
         for name in re.findall(rf"`(?:await )?{re.escape(owner)}\.(\w+)", ours(page)):
             assert name in known, f"{owner}.{name}"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_link_into_a_page_leads_to_a_heading(page: str) -> None:
-    for target, anchor in links(page):
-        assert (DOCS / target).exists(), target
-        assert anchor in anchors(target), f"{target}#{anchor}"

@@ -1,4 +1,4 @@
-"""What docs/production.md tells an operator to do works, and it names every setting."""
+"""What docs/how-to/production.md tells an operator to do works, and settings.md has every setting."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+from pages import read
 from starlette.requests import Request
 
 from abeyance.api.auth import Tokens
 from abeyance.settings import Settings
 
-_PAGE = (Path(__file__).parents[2] / "docs" / "production.md").read_text(encoding="utf-8")
+_SETTINGS = read("reference/settings.md")
 _ROW = re.compile(r"^\| `ABEYANCE_([A-Z_]+)` \| (?:`([^`]+)`)? ?\| ", re.MULTILINE)
 
 
@@ -30,15 +32,17 @@ def as_written(default: Any) -> str:
 
 
 def test_every_setting_is_listed_with_its_default() -> None:
-    listed = {name.lower(): default for name, default in _ROW.findall(_PAGE)}
+    listed = {name.lower(): default for name, default in _ROW.findall(_SETTINGS)}
 
     assert listed == {
         name: as_written(field.default) for name, field in Settings.model_fields.items()
     }
 
 
-def made_as_told(folder: Path) -> str:
-    (recipe,) = re.findall(r"^ *```sh\n(.*?)^ *```", _PAGE, re.DOTALL | re.MULTILINE)
+def made_as_told(page: str, folder: Path) -> str:
+    (recipe,) = re.findall(
+        r"^ *```sh\n([^`]*?openssl.*?)^ *```", read(page), re.DOTALL | re.MULTILINE
+    )
     return subprocess.run(
         ["sh", "-euc", f'{recipe}\nprintf %s "$token"'],
         cwd=folder,
@@ -49,11 +53,18 @@ def made_as_told(folder: Path) -> str:
     ).stdout
 
 
+@pytest.mark.parametrize(
+    ("page", "capabilities"),
+    [
+        ("how-to/production.md", ("runs:read", "runs:respond")),
+        ("tutorial/deploy.md", ("runs:read", "runs:respond", "refunds:approve")),
+    ],
+)
 async def test_a_token_that_is_made_as_told_is_accepted_and_may_do_what_it_says(
-    tmp_path: Path,
+    page: str, capabilities: tuple[str, ...], tmp_path: Path
 ) -> None:
-    headers = [(b"authorization", f"Bearer {made_as_told(tmp_path)}".encode())]
+    headers = [(b"authorization", f"Bearer {made_as_told(page, tmp_path)}".encode())]
     request = Request({"type": "http", "headers": headers})
     principal = (await Tokens.read(tmp_path / "tokens.json").admitted(request)).principal
 
-    assert (principal.subject, principal.capabilities) == ("ada", ("runs:read", "runs:respond"))
+    assert (principal.subject, principal.capabilities) == ("ada", capabilities)

@@ -1,4 +1,4 @@
-"""What the README shows is what happens, and what it promises is proven where it says."""
+"""What the README shows is what happens, and what promises.md says is proven where it says."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from dev_stack import ANY_PORTS, Place, command, until
+from pages import blocks as blocks_of
+from pages import read
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -39,7 +41,8 @@ def blocks(language: str) -> list[str]:
 
 
 GRAPH, TEST, AGENT = blocks("python")
-MAKE, SERVE, SESSION = blocks("console")
+INSTALL, MAKE, SERVE, SESSION = blocks("console")
+START_PAGE = "get-started.md"
 
 
 def graph_of(source: str, **names: Any) -> Graph:
@@ -89,15 +92,18 @@ def serving(place: Place, line: str) -> Iterator[str]:
 async def test_the_smallest_graph_asks_and_pays(temporal: TemporalClient) -> None:
     site = Site(temporal, graph_of(GRAPH))
     async with site.worker():
-        large = await site.start({"order_id": "A-7", "amount": 250})
-        small = await site.start({"order_id": "A-8", "amount": 20})
-        waiting = await site.until(large, "awaiting-input")
-        await site.client.respond(large, response={"approved": True}, principal=_CLERK)
-        paid, at_once = await site.ended(large), await site.ended(small)
+        wanted, unwanted = [
+            await site.start({"order_id": id_, "amount": 250}) for id_ in ("A-7", "A-8")
+        ]
+        waiting = await site.until(wanted, "awaiting-input")
+        await site.client.run(wanted).respond(response=True, principal=_CLERK)
+        await site.until(unwanted, "awaiting-input")
+        await site.client.run(unwanted).respond(response=False, principal=_CLERK)
+        paid, refused = await site.ended(wanted), await site.ended(unwanted)
 
     assert waiting.interrupts[0].prompt == "Refund 250 for A-7?"
-    assert [line[:8] for line in paid.values["log"]] == ["assessed", "paid und"]
-    assert [line[:8] for line in at_once.values["log"]] == ["assessed", "paid und"]
+    assert paid.values["receipt"] == "paid 250 for order A-7"
+    assert (refused.status, refused.values["receipt"]) == ("completed", None)
 
 
 async def test_the_smallest_agent_asks_about_a_large_refund_and_takes_another_amount() -> None:
@@ -112,7 +118,7 @@ async def test_the_smallest_agent_asks_about_a_large_refund_and_takes_another_am
     graph = graph_of(AGENT.replace(model, "model=script"), script=script)
     run = testing.InMemoryRun(graph, {"letter": "My order A-7 never came."})
     await run.start()
-    assert run.interrupts[0].kind == "approval"
+    assert (await run.interrupts())[0].kind == "approval"
     edited = {"approved": True, "arguments": {"order_id": "A-7", "amount": 90}}
     await run.respond("approve", edited, principal=_CLERK)
 
@@ -122,19 +128,18 @@ async def test_the_smallest_agent_asks_about_a_large_refund_and_takes_another_am
 async def test_a_run_that_waits_goes_on_by_the_graph_it_was_started_with(
     temporal: TemporalClient,
 ) -> None:
-    way = 'graph.edge("approve", "pay", when='
+    way = '"pay", when={"approved": True}'
     assert way in GRAPH
-    changed = graph_of(GRAPH.replace(way, 'graph.edge("approve", "assess", when='))
+    changed = graph_of(GRAPH.replace(way, '"pay", when={"approved": False}'))
     site = Site(temporal, graph_of(GRAPH))
     async with site.worker():
         run_id = await site.start({"order_id": "A-7", "amount": 250})
         await site.until(run_id, "awaiting-input")
     async with site.worker(changed):
-        await site.client.respond(run_id, response={"approved": True}, principal=_CLERK)
+        await site.client.run(run_id).respond(response=True, principal=_CLERK)
         ended = await site.ended(run_id)
 
-    assert ended.status == "completed"
-    assert [line[:8] for line in ended.values["log"]] == ["assessed", "paid und"]
+    assert (ended.status, ended.values["receipt"]) == ("completed", "paid 250 for order A-7")
 
 
 @pytest.mark.slow
@@ -158,12 +163,12 @@ def test_its_commands_start_answer_and_watch_a_run(place: Place) -> None:
                 until(lists, "the question to be listed")
             said.append(say(*words))
 
-    run, inbox, show, respond, watch = said
+    run, inbox, show, respond, result = said
     assert "awaiting-input" in run
     assert "Refund 250 for A-7?" in inbox
     assert "abeyance respond refund-A-7" in show
     assert "answered" in respond
-    assert "run.completed" in watch
+    assert "paid 250 for order A-7" in result
 
 
 def test_its_test_of_the_graph_passes_without_a_server(place: Place) -> None:
@@ -196,11 +201,20 @@ def test_every_call_that_it_names_is_one_of_the_api() -> None:
 
 
 def test_every_promise_names_a_test_that_is_there() -> None:
-    proofs = re.findall(r"\| `(tests/[\w/]+\.py)` \| `(\w+)` \|$", _README, re.MULTILINE)
+    proofs = re.findall(
+        r"\| `(tests/[\w/]+\.py)` \| `(\w+)` \|$", read("concepts/promises.md"), re.MULTILINE
+    )
 
     assert len(proofs) > 15
     for path, name in proofs:
         assert f"def test_{name}(" in (_ROOT / path).read_text(encoding="utf-8"), (path, name)
+
+
+def test_the_first_page_shows_the_same_graph_and_the_same_commands() -> None:
+    typed = [block.text for block in blocks_of(START_PAGE, "console")]
+
+    assert blocks_of(START_PAGE, "python")[0].text == GRAPH
+    assert {INSTALL, SERVE, SESSION} < {*typed}
 
 
 def test_it_can_be_read_in_ten_minutes() -> None:

@@ -1,4 +1,4 @@
-"""docs/refusals.md knows every code that can be met, with its status."""
+"""docs/reference/refusals.md knows every code that can be met, with its status."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from pages import read
+
 from abeyance.api.problems import PROBLEMS
 from abeyance.errors import Code, FailureCode
 
 _ROOT = Path(__file__).parents[2]
-_REFUSALS, _FAILURES = (
-    (_ROOT / "docs" / "refusals.md").read_text(encoding="utf-8").split("\n## ", maxsplit=1)
-)
+_REFUSALS, _FAILURES = read("reference/refusals.md").split("\n## ", maxsplit=1)
 
 
 def nodes() -> Iterator[ast.AST]:

@@ -1,16 +1,17 @@
-"""docs/transcripts.md knows every field of an item, and shows a transcript as it is printed."""
+"""docs/how-to/transcripts.md knows every field of an item, and shows a transcript as it is printed."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
+
+from pages import read
 
 from abeyance.agents.transcriptitem import TranscriptCall, TranscriptItem, TranscriptUsage
 from abeyance.commands.said import item_lines
 
-_PAGE = (Path(__file__).parents[2] / "docs" / "transcripts.md").read_text(encoding="utf-8")
+_PAGE = read("how-to/transcripts.md")
 
 
 def test_the_table_has_every_field() -> None:

@@ -50,7 +50,7 @@ def test_every_image_is_pinned_to_a_version_and_may_be_pinned_to_a_digest(name: 
 
     assert match
     assert PINNED.fullmatch(match[2])
-    assert match[1] in (ROOT / "docs" / "production.md").read_text()
+    assert match[1] in (ROOT / "docs" / "how-to" / "production.md").read_text()
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -251,7 +251,7 @@ def test_a_worker_is_not_killed_while_it_lets_its_nodes_go_on() -> None:
     worker = SERVICES["worker"]
     grace = seconds(worker["environment"]["ABEYANCE_SHUTDOWN_GRACE"])
 
-    # What docs/production.md promises of a worker that stops.
+    # What docs/how-to/production.md promises of a worker that stops.
     assert seconds(worker["stop_grace_period"]) >= grace + 15
 
 

@@ -1,4 +1,4 @@
-"""What docs/storage.md says is what there is."""
+"""What docs/how-to/storage.md says is what there is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from temporal_site import BINARY
 from abeyance import wire
 from abeyance.settings import Settings
 
-PAGE = "storage.md"
+PAGE = "how-to/storage.md"
 
 
 def test_every_setting_that_is_named_exists_and_every_one_of_storage_is_named() -> None:

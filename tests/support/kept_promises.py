@@ -12,11 +12,11 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
 
 from abeyance import wire
+from abeyance.client.line import RPC
 from abeyance.core.canonical import sha256, why_not_json
 from abeyance.errors import Code
 from abeyance.histories.described import describe
 from abeyance.histories.feed import Feed
-from abeyance.runs.line import RPC
 from abeyance.temporal.lookahead import UNWRITTEN
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def kept(program: Program, view: wire.RunView) -> None:
     assert cursor is None, "the feed of an ended run has an end"
     assert all(a.id < b.id for a, b in pairwise(events))
     messages_are_delivered_or_reported(program, view, events)
-    answers_had_one_effect(program, events, await site.client.interrupts(run_id, status="all"))
+    answers_had_one_effect(program, events, await site.client.run(run_id).interrupts(status="all"))
     controls_alternate(events)
     visits_end(events)
     described = await site.temporal.get_workflow_handle(run_id).describe()
@@ -95,7 +95,7 @@ def no_task_failed(history: WorkflowHistory) -> None:
     for event in history.events:
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             failed = event.workflow_task_failed_event_attributes
-            # Such a task is done once more, from the history (docs/adr/0013-no-task-is-anticipated.md).
+            # Such a task is done once more, from the history (ADR 13).
             is_done_again = failed.failure.message == UNWRITTEN
             assert is_done_again or failed.cause in _HARMLESS, f"a workflow task failed: {failed}"
 

@@ -1,26 +1,35 @@
-"""The pages of docs/ as tests read them: blocks of code with their headings, calls, commands, anchors."""
+"""The pages of docs/ as tests read them: blocks of code with their headings, and calls of the API.
+
+A page is named by its path under docs/, as in `how-to/agents.md`.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A block of a page: under which heading it stands, at which line, in which language."""
+    """A block of a page: its heading, its line, its language, and what is written beside that."""
 
     page: str
     heading: str
     line: int
     language: str
+    options: str
     text: str
 
     def __str__(self) -> str:
@@ -48,22 +57,32 @@ def blocks(page: str, language: str) -> list[Block]:
             heading=[name for start, name in headings if start < found.start()][-1],
             line=text.count("\n", 0, found.start()) + 1,
             language=language,
-            text=found[2],
+            options=found[2].strip(),
+            text=found[3],
         )
         for found in _BLOCK.finditer(text)
         if found[1] == language
     ]
 
 
-def anchors(page: str) -> set[str]:
-    """What a link into a page may name, as it is made from the headings."""
-    return {
-        re.sub(r"[^\w\- ]", "", found[1].lower()).replace(" ", "-")
-        for found in _HEADING.finditer(prose(page))
-    }
+def call_of(document: dict[str, Any], line: str) -> dict[str, Any]:
+    """What the OpenAPI document says of a call such as `GET /runs/refund-A-7`."""
+    method, target = line.split()
+    path, _, query = target.partition("?")
+    for template, calls in document["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", r"[^/]+", template), path) and method.lower() in calls:
+            found: dict[str, Any] = calls[method.lower()]
+            known = {parameter["name"] for parameter in found.get("parameters", ())}
+            assert {*parse_qs(query)} <= known, f"{line} takes {known}"
+            return found
+    pytest.fail(f"the API has no {line}")
 
 
-def links(page: str) -> Iterator[tuple[str, str]]:
-    """Where a page's links into headings lead: a page, and an anchor of it."""
-    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", read(page)):
-        yield target or page, anchor
+async def perform(block: Block, names: dict[str, Any]) -> None:
+    """Run a block as `python -m asyncio` would."""
+    source = "\n" * block.line + block.text
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code = compile(source, block.page, "exec", flags=flags, dont_inherit=True)
+    result = eval(code, names)  # noqa: S307 the documentation's code is run
+    if inspect.iscoroutine(result):
+        await result

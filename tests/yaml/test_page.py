@@ -1,14 +1,16 @@
-"""What docs/yaml.md shows is what happens."""
+"""What docs/how-to/yaml.md shows is what happens."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from pages import read
+
 from abeyance import load, testing
 from abeyance.yaml.schema import FunctionForm, GraphForm, NestedForm, QuestionForm
 
-PAGE = (Path(__file__).parents[2] / "docs" / "yaml.md").read_text(encoding="utf-8")
+PAGE = read("how-to/yaml.md")
 FILES = dict(re.findall(r"```\w+\n# ([\w.]+)\n(.*?)```", PAGE, re.DOTALL))
 
 

@@ -1,0 +1,65 @@
+"""What the first pages show happens, read from top to bottom: each page is one session with its files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from pages import Block, blocks, perform
+
+PAGES = [
+    "get-started.md",
+    *(
+        f"tutorial/{name}.md"
+        for name in ("graph", "interrupt", "agent", "deadline", "test", "deploy")
+    ),
+]
+
+
+def file_of(block: Block) -> str | None:
+    """The file that a block is to be saved as; None if it is typed."""
+    return block.options.removeprefix('title="').removesuffix('"') or None
+
+
+def python(folder: Path, *words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_a_page_does_what_it_says_from_top_to_bottom(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = types.ModuleType("session")
+    monkeypatch.setitem(sys.modules, "session", session)
+    monkeypatch.syspath_prepend(tmp_path)
+    written = blocks(page, "python")
+    assert any("assert " in block.text for block in written), "a page that claims nothing"
+
+    for block in written:
+        file = file_of(block)
+        match file:
+            case None:
+                await perform(block, session.__dict__)
+            case _:
+                (tmp_path / file).write_text(block.text)
+                monkeypatch.delitem(sys.modules, Path(file).stem, raising=False)
+    for file in (each.name for each in tmp_path.glob("try_*.py")):
+        python(tmp_path, file)
+    if [*tmp_path.glob("test_*.py")]:
+        python(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto")
+    # Another page has a file of the same name.
+    for written_file in tmp_path.glob("*.py"):
+        sys.modules.pop(written_file.stem, None)
