@@ -50,10 +50,9 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool
 
 def abandon(draft: Draft, scope: str, member: Member, reason: str) -> None:
     """Leave a fan-out with everything that is under way in it."""
-    for visit in list(draft.state.visits.values()):
-        inside = visit.scope == scope and any(each.fan == member.fan for each in visit.members)
-        if inside and visit.address in draft.state.visits:
-            flow.leave_unit(draft, visit, reason)
+    visits = [visit for visit in draft.state.visits.values() if visit.scope == scope]
+    for visit in [v for v in visits if any(each.fan == member.fan for each in v.members)]:
+        flow.leave_unit(draft, visit, reason)
     kept = draft.state.scopes[scope].fans
     inner = {key for key, fan in kept.items() if any(each.fan == member.fan for each in fan.outer)}
     fans = {key: fan for key, fan in kept.items() if key != member.fan and key not in inner}
@@ -75,8 +74,7 @@ def retrace(draft: Draft, approval: Approval, reason: str) -> None:
     ]
     met = approvals.met_since(draft.state, approval)
     for visit in covered:
-        if visit.address in draft.state.visits:
-            flow.leave_unit(draft, visit, reason)
+        flow.leave_unit(draft, visit, reason)
     for key in fans:
         abandon(draft, scope.address, Member(fan=key, index=0), reason)
     for member in approval.members[-1:]:

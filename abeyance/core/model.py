@@ -389,6 +389,8 @@ class GraphSpec:
                 return by_rule or bool(node.asks or graph.questions or graph.guarded_by)
             case FunctionNode():
                 return by_rule or bool(node.asks)
+            case _:
+                assert_never(node)
 
     def successors(self, source: str) -> frozenset[str]:
         """Every node that may run because of `source`, in whatever way."""

@@ -192,6 +192,14 @@ def test_what_is_no_matter_to_a_gated_nested_graph_changes_nothing(about: Any) -
     assert (run.reopened, run.running) == ([], ["pay"])
 
 
+def test_what_a_gate_shows_of_a_nested_graph_s_own_counts_in_there_alone() -> None:
+    asking = approving(prompt="Refund {ok}?")
+    run = Gated(forked((inside(asking, output={}), "pay"), ("other",)))
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.running) == ([], ["other", "pay"])
+
+
 def test_a_gate_deep_inside_counts_outside() -> None:
     inner = refund(approving(), name="inner")
     middle = refund(nested("sub", inner), name="middle")

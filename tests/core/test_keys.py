@@ -182,3 +182,12 @@ def test_the_receipt_of_a_cleared_queue_is_how_many_there_were() -> None:
 
     assert called is not None
     assert called.receipt == 0
+
+
+def test_a_call_that_is_no_json_is_another_than_the_one_that_came_under_its_key() -> None:
+    run = waiting()
+    (id_,) = run.state.ledger.open
+    run.feed(events.Responded, **run.response({id_: 5}), key="k1")
+    refusal = run.refused(events.Responded, **run.response({id_: float("nan")}), key="k1")
+
+    assert refusal.code == "idempotency_conflict"
