@@ -123,14 +123,11 @@ class MessageView(Record):
 
 
 class TakeMessages(Request):
-    """A visit asks for its messages from the n-th on (`start`), at most up to the `upto`-th; or, as
-    histories of before have it, for so many as it has not had (`most`).
-    """
+    """A visit asks for its messages from the n-th on (`start`), at most up to the `upto`-th."""
 
     visit: str
     start: int = Field(default=0, ge=0)
     upto: int = Field(default=1, ge=1, le=100_000)
-    most: int | None = Field(default=None, ge=1, le=1000)
 
 
 class ClearMessages(Keyed):

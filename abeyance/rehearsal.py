@@ -9,26 +9,29 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, assert_never
+from typing import Any, Final, assert_never
 
 from pydantic import BaseModel
 
 from abeyance import wire
 from abeyance.agents.callerror import described
 from abeyance.core import effects, events, machine
-from abeyance.core.address import Address
 from abeyance.core.canonical import Json
+from abeyance.core.effects import VisitInput
+from abeyance.core.outcome import Failed
 from abeyance.core.state import Limits
 from abeyance.errors import Blocked, FailureCode
 from abeyance.graphs.graph import Graph
+from abeyance.histories import visitlog
+from abeyance.nodes.context import Context
 from abeyance.nodes.notebook import Notebook
-from abeyance.nodes.outcome import visit_ended
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.values import limits as limits_
 from abeyance.views import run_view
-from abeyance.visit import context_of, graph_for, run_visit
+from abeyance.visit import graph_for, run_visit
 
 BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
 MOST_STEPS: Final = 100_000
@@ -106,11 +109,9 @@ class Rehearsal:
 
     async def _perform(self, effect: effects.Effect) -> None:
         match effect:
-            case effects.RunNode():
-                await self._visit(effect)
-            case effects.DecideRoutes():
-                order = self._order("routes", effect)
-                await self._attempt(order, retries=0)
+            case effects.RunNode(input=visit_input):
+                # Code that changes what it is given must not change the run.
+                await self._visit(deepcopy(visit_input))
             case effects.Publish():
                 self._tell(effect.type, effect.address, effect.actor, effect.data)
             case effects.Yield():
@@ -123,60 +124,20 @@ class Rehearsal:
             case _:
                 assert_never(effect)
 
-    async def _visit(self, effect: effects.RunNode) -> None:
-        self._tell(f"{_what(effect.visit)}.started", effect.visit)
-        order = self._order(
-            "visit",
-            effect,
-            own=dict(effect.own),
-            bound=dict(effect.bound),
-            asks=effect.node.asks,
-            journal=effect.journal,
-            saved=effect.saved,
-            interrupted=effect.interrupted,
-            item=effect.item,
-            results=effect.results,
-            inbox=effect.inbox,
-            guidance=effect.guidance,
-            outcome=effect.outcome,
-            local=effect.node.local,
-            call=effect.call,
-        )
-        await self._attempt(order, retries=effect.node.retries)
-
-    def _order(
-        self,
-        kind: Literal["visit", "routes"],
-        effect: effects.RunNode | effects.DecideRoutes,
-        **more: Any,
-    ) -> wire.VisitOrder:
-        graph, node = effect.graph, effect.node.id
-        return wire.VisitOrder(
-            kind=kind,
-            run_id=self._state.run_id,
-            graph=graph.name,
-            root=self._graph.name,
-            path=effect.path,
-            node=node,
-            address=effect.visit,
-            values=dict(effect.values),
-            answers=dict(effect.answers),
-            rules=graph.rules_on(node) if graph.has_clips_on(node) else (),
-            **more,
-        )
-
-    async def _attempt(self, order: wire.VisitOrder, *, retries: int) -> None:
-        steps: dict[str, Json] = dict(order.journal or {})
+    async def _visit(self, visit_input: VisitInput) -> None:
+        if visit_input.kind == "visit":
+            self._tell(visitlog.started(visit_input.address).type, visit_input.address)
+        steps: dict[str, Json] = dict(visit_input.journal or {})
 
         async def write(finished: Mapping[str, Json]) -> None:
             steps.update(finished)
 
-        for attempt in range(1, retries + 2):
-            book = Notebook(steps, None if order.local else write, lambda: self._now)
-            context = context_of(
-                order,
+        for attempt in range(1, visit_input.retries + 2):
+            book = Notebook(steps, None if visit_input.local else write, lambda: self._now)
+            context = Context(
+                input=visit_input,
                 notebook=book,
-                mail=_MemoryMail(self, order.address),
+                mail=_MemoryMail(self, visit_input.address),
                 attempt=attempt,
                 logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
                 is_cancelled=lambda: False,
@@ -184,40 +145,25 @@ class Rehearsal:
                 blobs=self._blobs,
             )
             try:
-                graph = graph_for(order, {self._graph.name: self._graph})
-                outcome = await run_visit(graph, order, context)
+                graph = graph_for(visit_input, {self._graph.name: self._graph})
+                outcome = await run_visit(graph, context)
             except Blocked:
                 raise
             except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
-                outcome = wire.Failed(
+                outcome = Failed(
                     code=FailureCode.NODE_FAILED,
                     message=described(error),
                     journal=steps or None,
                     patch=book.partial,
                 )
-                if attempt <= retries:
+                if attempt <= visit_input.retries:
                     self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
                     continue
             break
-        self._visit_ended(order, outcome)
-
-    def _visit_ended(self, order: wire.VisitOrder, outcome: wire.VisitOutcome) -> None:
-        address = order.address
-        if isinstance(outcome, wire.Finished | wire.Interrupted):
-            self._tell_emitted(address, outcome.emitted)
-        if isinstance(outcome, wire.Finished) and order.kind == "visit":
-            ended = {} if outcome.ended is None else {"outcome": outcome.ended}
-            self._tell(f"{_what(address)}.finished", address, data=ended)
-            if outcome.turn is not None:
-                self._tell("model.turn", address, data=outcome.turn)
-        if isinstance(outcome, wire.Failed):
-            self._tell(
-                f"{_what(address)}.failed",
-                address,
-                code=outcome.code,
-                message=outcome.message,
-            )
-        self._apply(visit_ended(address, outcome, self._now))
+        if visit_input.kind == "visit":
+            for told in visitlog.reported(visit_input.address, {"outcome": asdict(outcome)}):
+                self._tell(told.type, told.address, data=told.data)
+        self._apply(events.VisitEnded(now=self._now, visit=visit_input.address, outcome=outcome))
 
     def _tell_beginning(self) -> None:
         told = {
@@ -236,26 +182,16 @@ class Rehearsal:
         address = None if view.error is None else view.error.address
         self._tell(f"run.{view.status}", address, view.cancelled_by, told)
 
-    def _tell_emitted(self, address: str, emitted: tuple[wire.Emitted, ...]) -> None:
-        for each in emitted:
-            self._tell(f"user.{each.name}", address, data={"data": each.data})
-
     def _tell(
         self,
         type_: str,
         address: str | None,
         actor: str | None = None,
         data: Mapping[str, Json] | None = None,
-        **more: Json,
     ) -> None:
-        told = {**(data or {}), **more}
         self.events.append(
-            Happened(time=self._now, type=type_, address=address, actor=actor, data=told)
+            Happened(time=self._now, type=type_, address=address, actor=actor, data=data or {})
         )
-
-
-def _what(address: str) -> str:
-    return "tool" if Address.parse(address).is_call else "node"
 
 
 class _MemoryMail:

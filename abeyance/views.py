@@ -90,7 +90,7 @@ def agents(state: RunState) -> list[wire.AgentView]:
     """The agents at work."""
     found = []
     for scope in state.scopes.values():
-        if not recall.is_agent(scope.address):
+        if not scope.is_agent:
             continue
         turns, usage = scope.values.get("turns"), scope.values.get("usage")
         found.append(

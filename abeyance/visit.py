@@ -9,28 +9,26 @@ the routes, because nothing but this may take its time or need a library.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeGuard
 
-from abeyance import wire
 from abeyance.agents.callerror import cut, described
 from abeyance.clips import firing
 from abeyance.clips.engine import ClipsError, ClipsMissing, library
-from abeyance.core import authority, events
+from abeyance.core import authority
+from abeyance.core import outcome as outcomes
 from abeyance.core.canonical import Json, size, why_not_json
+from abeyance.core.effects import VisitInput
 from abeyance.core.model import END, Clips
+from abeyance.core.outcome import Failed, Finished, Interrupted, VisitOutcome
 from abeyance.core.patch import PatchError, merged
 from abeyance.errors import AgentFailed, Blocked, FailureCode, Fatal
 from abeyance.graphs.graph import Graph
 from abeyance.nodes.code import INBOX, call
-from abeyance.nodes.context import Context, Goto, Mail, Send
+from abeyance.nodes.context import Context, Goto, Send
 from abeyance.nodes.interrupts import suspended_by
-from abeyance.nodes.notebook import Notebook
-from abeyance.nodes.returned import Returned
-from abeyance.storage.blobs import Blobs
 from abeyance.values.jsonable import as_json
 from abeyance.values.statemodel import ValuesError
 
@@ -48,16 +46,16 @@ class CodeMissing(Blocked):
         super().__init__(message, code=FailureCode.CODE_MISSING)
 
 
-def graph_for(order: wire.VisitOrder, graphs: Mapping[str, Graph]) -> Graph:
-    """The graph that an order is about, among those of this process. Raises CodeMissing."""
-    root = order.root or order.graph
+def graph_for(visit_input: VisitInput, graphs: Mapping[str, Graph]) -> Graph:
+    """The graph that a visit is of, among those of this process. Raises CodeMissing."""
+    root = visit_input.root
     graph = graphs.get(root)
     if graph is None:
         message = (
             f"this worker has no graph {root!r}: deploy one that has it, and the visit goes on"
         )
         raise CodeMissing(message)
-    for node in order.path:
+    for node in visit_input.path:
         inner = graph.subgraphs.get(node)
         if inner is None:
             message = (
@@ -69,61 +67,20 @@ def graph_for(order: wire.VisitOrder, graphs: Mapping[str, Graph]) -> Graph:
     return graph
 
 
-def context_of(
-    order: wire.VisitOrder,
-    *,
-    notebook: Notebook,
-    mail: Mail,
-    attempt: int,
-    logger: logging.LoggerAdapter[logging.Logger],
-    is_cancelled: Callable[[], bool],
-    beat: Callable[[], None],
-    blobs: Blobs,
-    excused: int = 0,
-) -> Context:
-    """What the code of a visit is handed."""
-    # What hooks asked about a tool call, or its approval, its own code has not asked under that name.
-    own = {key: answer for key, answer in order.own.items() if order.call is None or "/" not in key}
-    by_name = {key.rpartition("/")[2]: answer for key, answer in own.items()}
-    return Context(
-        run_id=order.run_id,
-        execution=order.execution,
-        graph=order.graph,
-        node=order.node,
-        address=order.address,
-        values=order.values,
-        answers={**order.answers, **by_name},
-        attempt=attempt,
-        excused=excused,
-        outcome=order.outcome,
-        logger=logger,
-        is_cancelled=is_cancelled,
-        beat=beat,
-        notebook=notebook,
-        item=order.item,
-        results=order.results,
-        resumed=order.interrupted,
-        targets=order.own,
-        bound=order.bound,
-        saved_state=order.saved,
-        inbox=list(order.inbox),
-        guidance=order.guidance,
-        mail=mail,
-        blobs=blobs,
-        call=order.call,
-    )
+async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
+    """Run the code of a visit, or ask for its routes.
 
-
-async def run_visit(graph: Graph, order: wire.VisitOrder, context: Context) -> wire.VisitOutcome:
-    """Carry out an order. Raises CodeMissing, and whatever the author's code raises but `Fatal`."""
+    Raises CodeMissing, and whatever the author's code raises but `Fatal`.
+    """
+    visit_input = context.input
     # Looked for first: a node whose routes are missing is not to run again until they are there.
-    deciders = _deciders(graph, order)
-    _demand_clips(order)
+    deciders = _deciders(graph, visit_input)
+    _demand_clips(visit_input)
     try:
-        if order.kind == "routes":
-            routed = await _routed(graph, order.node, deciders, order.values)
-            return wire.Finished(routed=routed, fired=await _fired(order, order.values))
-        outcome = await _asking(graph, order, context, deciders)
+        if visit_input.kind == "routes":
+            routed = await _routed(graph, visit_input.node, deciders, visit_input.values)
+            return Finished(routed=routed, fired=await _fired(visit_input, visit_input.values))
+        outcome = await _asking(graph, context, deciders)
     except ValuesError as error:
         outcome = _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
     except Fatal as error:
@@ -131,132 +88,115 @@ async def run_visit(graph: Graph, order: wire.VisitOrder, context: Context) -> w
     except AgentFailed as error:
         outcome = _failed(error.code, str(error))
     except ClipsError as error:
-        message = f"the rules cannot be evaluated after {order.node!r}: {error}"
+        message = f"the rules cannot be evaluated after {visit_input.node!r}: {error}"
         outcome = _failed(FailureCode.NODE_FAILED, message)
     return _with_notes(outcome, context)
 
 
-def _with_notes(outcome: wire.VisitOutcome, context: Context) -> wire.VisitOutcome:
+def _with_notes(outcome: VisitOutcome, context: Context) -> VisitOutcome:
     book = context.notebook
+    emitted, journal = tuple(book.emitted), book.steps or None
     match outcome:
-        case wire.Finished():
-            return outcome.model_copy(
-                update={"emitted": tuple(book.emitted), "read": book.messages}
+        case Finished():
+            return replace(outcome, emitted=emitted, read=book.messages)
+        case Interrupted():
+            return replace(
+                outcome,
+                emitted=emitted,
+                read=book.messages,
+                journal=journal,
+                patch=book.partial,
             )
-        case wire.Interrupted():
-            notes = {
-                "emitted": tuple(book.emitted),
-                "journal": book.steps or None,
-                "read": book.messages,
-                "patch": book.partial,
-            }
-            return outcome.model_copy(update=notes)
         case _:
-            return outcome.model_copy(update={"journal": book.steps or None, "patch": book.partial})
+            return replace(outcome, journal=journal, patch=book.partial)
 
 
-async def _asking(
-    graph: Graph, order: wire.VisitOrder, context: Context, deciders: Deciders
-) -> wire.VisitOutcome:
+async def _asking(graph: Graph, context: Context, deciders: Deciders) -> VisitOutcome:
+    visit_input, node = context.input, context.node
     try:
-        return await _run_code(graph, order, context, deciders)
+        return await _run_code(graph, context, deciders)
     except BaseException as error:
         asked = suspended_by(error)
         if asked is None:
             raise
         context.notebook.demand_keeping("ask a person")
-        _demand_pinned(graph, order, asked)
+        _demand_pinned(graph, visit_input, asked)
         for what, kept in (("state", asked.saved), ("reason", asked.reason)):
             if (fault := why_not_json(kept)) is not None:
-                message = (
-                    f"the {what} that {order.node!r} gives with its question is not JSON: {fault}"
-                )
+                message = f"the {what} that {node!r} gives with its question is not JSON: {fault}"
                 raise Fatal(message) from error
         shown = [asdict(each.question) for each in asked.asked]
         # Each question is listed with the reason of what it is a part of.
         if (actual := size([shown, asked.saved, [asked.reason] * len(shown)])) > _LARGEST:
             message = (
-                f"{order.node!r} asks {len(asked.asked)} questions that take {actual} bytes with the "
+                f"{node!r} asks {len(asked.asked)} questions that take {actual} bytes with the "
                 f"state that it keeps, and they may take {_LARGEST}: show references to what is large"
             )
             raise Fatal(message) from error
         return asked
 
 
-def _demand_pinned(graph: Graph, order: wire.VisitOrder, asked: wire.Interrupted) -> None:
-    """Raise Blocked for a capability that today's code declares, and the graph of the run does not; and
-    for any, if that graph is from before graphs said so. What neither declares is the author's fault,
-    which the core finds.
+def _demand_pinned(graph: Graph, visit_input: VisitInput, asked: Interrupted) -> None:
+    """Raise Blocked for a capability that today's code declares, and the graph of the run does not.
+    What neither declares is the author's fault, which the core finds.
     """
-    today = graph.build()
+    today, node = graph.build(), visit_input.node
     for each in asked.asked:
         capability = each.question.requested_capability
         if (
             capability is not None
-            and not authority.declares(order.asks or (), capability)
-            and (order.asks is None or authority.declares(today.asks_of(order.node), capability))
+            and not authority.declares(visit_input.asks, capability)
+            and authority.declares(today.asks_of(node), capability)
         ):
             message = (
-                f"the node {order.node!r} asks for the capability {capability!r}, and the graph that the "
+                f"the node {node!r} asks for the capability {capability!r}, and the graph that the "
                 "run was started with does not know that it may: nobody was asked. Deploy code that asks "
                 "for what the run knows"
             )
             raise Blocked(message, code=FailureCode.UNDECLARED_CAPABILITY)
 
 
-async def _run_code(
-    graph: Graph, order: wire.VisitOrder, context: Context, deciders: Deciders
-) -> wire.VisitOutcome:
-    code = graph.code.get(order.node)
+async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> VisitOutcome:
+    visit_input = context.input
+    code = graph.code.get(visit_input.node)
     if code is None:
         raise CodeMissing(
-            f"the graph {graph.name!r} of this worker has no node {order.node!r}: deploy a worker "
+            f"the graph {graph.name!r} of this worker has no node {visit_input.node!r}: deploy a worker "
             "that has it, and the visit goes on"
         )
-    state = graph.states.read(order.values)
+    state = graph.states.read(visit_input.values)
     named = {INBOX: list(context.inbox)} if code.takes_inbox else {}
     returned = await call(code.function, *(state, context)[: code.takes], **named)
     # Fails closed: code that caught its own question has not heard what a person says to it.
     context.notebook.demand_no_open_question()
-    read = _read(order.node, returned)
-    if isinstance(read, wire.Failed):
+    read = _read(visit_input.node, returned)
+    if isinstance(read, Failed):
         return read
     try:
         patch = graph.states.patch(read.patch)
-        after = merged(graph.build(), order.values, patch)
+        after = merged(graph.build(), visit_input.values, patch)
         graph.states.check_merged(after, patch)
     except (ValuesError, PatchError) as error:
         return _failed(FailureCode.INVALID_PATCH, str(error))
     if patch and (actual := size(after)) > _LARGEST:
         return _failed(
             FailureCode.INVALID_PATCH,
-            f"the patch of {order.node!r} makes the values {actual} bytes large, and they may take "
+            f"the patch of {visit_input.node!r} makes the values {actual} bytes large, and they may take "
             f"{_LARGEST}: keep large data elsewhere, and a reference to it in the values",
         )
-    is_decided = read.goto is not None or read.sends is not None
-    return wire.Finished(
-        patch=patch,
-        goto=read.goto,
-        sends=read.sends,
-        routed=() if is_decided else await _routed(graph, order.node, deciders, after),
-        fired=await _fired(order, after),
-        result=read.result,
-        ended=read.ended,
-        turn=None if read.turn is None else dict(read.turn),
-        unread=read.unread,
-        uncounted=read.uncounted,
-    )
+    routed = () if read.is_decided else await _routed(graph, visit_input.node, deciders, after)
+    return replace(read, patch=patch, routed=routed, fired=await _fired(visit_input, after))
 
 
-def _read(node: str, returned: Any) -> Returned | wire.Failed:
+def _read(node: str, returned: Any) -> Finished | Failed:
     """What a node's function returned, in the one form of all that it may return."""
     match returned:
-        case Returned():
+        case Finished():
             return returned
         case Goto(node=str() as goto, patch=changes):
-            found = Returned(patch={} if changes is None else changes, goto=goto)
+            found = Finished(patch={} if changes is None else changes, goto=goto)
         case Goto(node=chosen, patch=changes) if _are_sends(chosen):
-            found = Returned(patch={} if changes is None else changes, sends=_sent(node, chosen))
+            found = Finished(patch={} if changes is None else changes, sends=_sent(node, chosen))
         case Goto(node=chosen):
             return _failed(
                 FailureCode.UNKNOWN_NODE,
@@ -264,11 +204,11 @@ def _read(node: str, returned: Any) -> Returned | wire.Failed:
                 "list of Send",
             )
         case _ if _are_sends(returned):
-            found = Returned(sends=_sent(node, returned))
+            found = Finished(sends=_sent(node, returned))
         case None:
-            found = Returned()
+            found = Finished()
         case _:
-            found = Returned(patch=returned)
+            found = Finished(patch=returned)
     if not isinstance(found.patch, Mapping):
         return _failed(
             FailureCode.INVALID_PATCH,
@@ -282,7 +222,7 @@ def _are_sends(returned: Any) -> TypeGuard[Sequence[Send]]:
     return isinstance(returned, list | tuple) and all(isinstance(each, Send) for each in returned)
 
 
-def _sent(node: str, sends: Sequence[Send]) -> tuple[events.Send, ...]:
+def _sent(node: str, sends: Sequence[Send]) -> tuple[outcomes.Send, ...]:
     found = []
     for each in sends:
         try:
@@ -290,21 +230,20 @@ def _sent(node: str, sends: Sequence[Send]) -> tuple[events.Send, ...]:
         except ValueError as error:
             message = f"the node {node!r} sends {each.node!r} an item that is not JSON: {error}"
             raise Fatal(message) from error
-        found.append(events.Send(node=each.node, item=item))
+        found.append(outcomes.Send(node=each.node, item=item))
     return tuple(found)
 
 
-def _deciders(graph: Graph, order: wire.VisitOrder) -> Deciders:
-    names = order.routes
-    if names is None:
-        names = tuple(route.name for route in graph.build().routes_from(order.node))
-    missing = [name for name in names if (order.node, name) not in graph.route_code]
+def _deciders(graph: Graph, visit_input: VisitInput) -> Deciders:
+    missing = [
+        name for name in visit_input.routes if (visit_input.node, name) not in graph.route_code
+    ]
     if missing:
         raise CodeMissing(
             f"the graph {graph.name!r} of this worker has no route {missing[0]!r} from "
-            f"{order.node!r}: deploy a worker that has it, and the visit goes on"
+            f"{visit_input.node!r}: deploy a worker that has it, and the visit goes on"
         )
-    return [(name, graph.route_code[order.node, name]) for name in names]
+    return [(name, graph.route_code[visit_input.node, name]) for name in visit_input.routes]
 
 
 async def _routed(
@@ -329,8 +268,8 @@ async def _routed(
     return tuple(targets)
 
 
-def _demand_clips(order: wire.VisitOrder) -> None:
-    rule = next((rule for rule in order.rules if isinstance(rule.condition, Clips)), None)
+def _demand_clips(visit_input: VisitInput) -> None:
+    rule = next((rule for rule in visit_input.rules if isinstance(rule.condition, Clips)), None)
     if rule is not None:
         try:
             library(rule.id)
@@ -339,15 +278,15 @@ def _demand_clips(order: wire.VisitOrder) -> None:
             raise CodeMissing(message) from error
 
 
-async def _fired(order: wire.VisitOrder, values: Mapping[str, Json]) -> tuple[str, ...]:
+async def _fired(visit_input: VisitInput, values: Mapping[str, Json]) -> tuple[str, ...]:
     """The rules with CLIPS text that fire on the values, as they fired."""
-    if not order.rules:
+    if not visit_input.rules:
         return ()
-    rules = firing.taking_part(order.rules, values)
-    fired = await call(partial(firing.evaluate, rules, node=order.node, values=values))
-    texts = {rule.id for rule in order.rules if isinstance(rule.condition, Clips)}
+    rules = firing.taking_part(visit_input.rules, values)
+    fired = await call(partial(firing.evaluate, rules, node=visit_input.node, values=values))
+    texts = {rule.id for rule in visit_input.rules if isinstance(rule.condition, Clips)}
     return tuple(id_ for id_ in fired if id_ in texts)
 
 
-def _failed(code: FailureCode, message: str, *, fatal: bool = False) -> wire.Failed:
-    return wire.Failed(code=code, message=cut(message), fatal=fatal)
+def _failed(code: FailureCode, message: str, *, fatal: bool = False) -> Failed:
+    return Failed(code=code, message=cut(message), fatal=fatal)

@@ -8,8 +8,7 @@ yesterday can still be replayed by one of tomorrow.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from pydantic import (
     Field,
@@ -27,9 +26,8 @@ from abeyance.controls import Order as Order
 from abeyance.controls import Pause as Pause
 from abeyance.controls import PauseBody as PauseBody
 from abeyance.controls import Resume as Resume
-from abeyance.core.events import Asked, Call, Message, Send
 from abeyance.core.ledger import Receipt
-from abeyance.core.model import Rule
+from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.duration import OptionalSeconds
@@ -110,10 +108,6 @@ EMPTY = "queue_empty"
 STILL_ACTIVE = "still_active"
 """The type of the error by which `evict` is turned away from a run that stays."""
 
-SHELL = 1
-"""The version of the rules that a history begins with today. From 1 on a hand-over owes Temporal a word,
-timers are taken back with patience, and signals that are refused are told."""
-
 RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
 
 
@@ -125,8 +119,8 @@ class StartRun(Record, Stamped):
     earlier run of its id has asked.
 
     `generation` grows from each history of the run to the next, so that events of later ones can be told
-    from earlier ones. `shell` is the version of the workflow's own rules that this history began with.
-    `used` are the nonces of the last orders. With a stamp, the run takes only what was sealed for it.
+    from earlier ones. `used` are the nonces of the last orders. With a stamp, the run takes only what was
+    sealed for it.
     """
 
     run_id: str
@@ -140,123 +134,8 @@ class StartRun(Record, Stamped):
     request: str | None = None
     claim: str | None = None
     generation: int = 0
-    shell: int = 0
     used: tuple[str, ...] = ()
     salt: str = ""
-
-
-class VisitOrder(Record):
-    """An order to an activity: run a visit's code, or ask its node's route functions.
-
-    `execution` tells this run from an earlier one that had the same id. `graph` names the graph that
-    the node is of; `root` the run's own, from which the nodes of `path` lead to it. `routes` names the
-    route functions that the run's own graph has for the node; None leaves it to the graph of the
-    worker. `answers` are those of the graph, `own` those to the visit's own questions, by their keys, and
-    `bound` the hashes of what was shown with those of them that count only if it is the same. `asks` are
-    the capabilities that the run's own graph lets the visit ask for; None where it says nothing of them.
-    `interrupted`: the visit has asked before. `rules` are those with CLIPS text, to be looked at after
-    the visit.
-    """
-
-    kind: Literal["visit", "routes"]
-    run_id: str
-    execution: str = ""
-    graph: str
-    node: str
-    address: str
-    values: dict[str, Any]
-    answers: dict[str, Any] = Field(default_factory=dict)
-    start: int = 1
-    retries: int = 0
-    timeout: float | None = None
-    journal: Any = None
-    outcome: str | None = None
-    routes: tuple[str, ...] | None = None
-    root: str = ""
-    path: tuple[str, ...] = ()
-    own: dict[str, Any] = Field(default_factory=dict)
-    bound: dict[str, str] = Field(default_factory=dict)
-    asks: tuple[str, ...] | None = None
-    saved: Any = None
-    interrupted: bool = False
-    item: Any = None
-    results: Any = None
-    inbox: tuple[Message, ...] = ()
-    guidance: str | None = None
-    local: bool = False
-    rules: tuple[Rule, ...] = ()
-    call: Call | None = None
-
-
-class Emitted(Record):
-    """An event of the author's own. Its type is `user.<name>`."""
-
-    name: str
-    data: Any = None
-    time: datetime
-
-
-class Finished(Record):
-    """The code returned. `routed` are the targets that route functions chose, `fired` the rules with
-    CLIPS text that fired. `read` counts the messages that it was given when it asked for them. `result`
-    is that of a tool call, which `ended` so; `turn` tells of a turn of a model; `unread` messages were
-    handed to it; `uncounted`, it is no round of a loop.
-    """
-
-    kind: Literal["finished"] = "finished"
-    patch: dict[str, Any] = Field(default_factory=dict)
-    goto: str | None = None
-    routed: tuple[str, ...] = ()
-    sends: tuple[Send, ...] | None = None
-    fired: tuple[str, ...] = ()
-    emitted: tuple[Emitted, ...] = ()
-    read: int | None = None
-    result: Any = None
-    ended: str | None = None
-    turn: dict[str, Any] | None = None
-    unread: bool = False
-    uncounted: bool = False
-
-
-class Interrupted(Record):
-    """The code asks people, and has ended until they answer. `patch` is what it had done by then."""
-
-    kind: Literal["interrupted"] = "interrupted"
-    asked: tuple[Asked, ...]
-    journal: Any = None
-    saved: Any = None
-    composite: bool = False
-    reason: Any = None
-    emitted: tuple[Emitted, ...] = ()
-    read: int | None = None
-    patch: dict[str, Any] = Field(default_factory=dict)
-
-
-class Stopped(Record):
-    """The code was stopped because the run asked for it. `patch` is what it had done by then; `begun` is
-    False if no worker had it in hand.
-    """
-
-    kind: Literal["stopped"] = "stopped"
-    journal: Any = None
-    patch: dict[str, Any] = Field(default_factory=dict)
-    begun: bool = True
-
-
-class Failed(Record):
-    """The code failed for good; `fatal` if it said so itself. `patch` is what it had done by then."""
-
-    kind: Literal["failed"] = "failed"
-    code: str
-    message: str
-    journal: Any = None
-    fatal: bool = False
-    patch: dict[str, Any] = Field(default_factory=dict)
-
-
-VisitOutcome: TypeAlias = Annotated[
-    Finished | Interrupted | Stopped | Failed, Field(discriminator="kind")
-]
 
 
 class VisitReport(Record, Stamped):
@@ -264,7 +143,7 @@ class VisitReport(Record, Stamped):
     names the visit.
     """
 
-    outcome: VisitOutcome
+    outcome: VisitOutcome = Field(discriminator="kind")
     took: float | None = None
 
 

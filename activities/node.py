@@ -27,13 +27,15 @@ from abeyance.activities.record import Superseded, encoded, unread
 from abeyance.agents.callerror import described
 from abeyance.client import Client
 from abeyance.core.canonical import Json, size
+from abeyance.core.effects import VisitInput
+from abeyance.core.outcome import Failed, Stopped, VisitOutcome
 from abeyance.errors import Blocked, FailureCode
 from abeyance.graphs.graph import Graph
 from abeyance.nodes.context import Context
 from abeyance.nodes.notebook import Notebook
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import is_all_sealed
-from abeyance.visit import context_of, graph_for, run_visit
+from abeyance.visit import graph_for, run_visit
 
 _LARGEST_TOLD: Final = 1_000
 """In bytes. Temporal cuts a failure that is larger than a few thousand."""
@@ -77,19 +79,21 @@ class NodeActivities:
         fault = given.fault or before.fault
         if fault is not None:
             raise await unread(before, fault)
-        order: wire.VisitOrder = activity.payload_converter().from_payload(
-            given.values[0].payload, wire.VisitOrder
+        visit_input: VisitInput = activity.payload_converter().from_payload(
+            given.values[0].payload, VisitInput
         )
-        post = Post(self._client, order, self._default_timeout)
+        post = Post(self._client, visit_input, self._default_timeout)
         meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop
-        visit = wire.Journal.owner(order.execution, order.address)
+        visit = wire.Journal.owner(visit_input.execution, visit_input.address)
         pulse = Pulse(before, activity.info(), Checkpoints(meter), visit)
-        attempt = Attempt(order, self._graphs, post, pulse, self._blobs)
+        attempt = Attempt(visit_input, self._graphs, post, pulse, self._blobs)
         async with pulse.beating():
             outcome = await attempt.run()
             report = wire.VisitReport(outcome=outcome, took=_took(activity.info()))
             if is_all_sealed(activity.client().data_converter):
-                report = report.stamped(wire.Stamp(order=order.address, execution=order.execution))
+                report = report.stamped(
+                    wire.Stamp(order=visit_input.address, execution=visit_input.execution)
+                )
             await _kept(report)
         return report
 
@@ -99,19 +103,19 @@ class Attempt:
 
     def __init__(
         self,
-        order: wire.VisitOrder,
+        visit_input: VisitInput,
         graphs: Mapping[str, Graph],
         post: Post,
         pulse: Pulse,
         blobs: Blobs,
     ) -> None:
-        self._order = order
+        self._input = visit_input
         self._blobs = blobs
         self._post = post
         self._graphs = graphs
         self._info = activity.info()
         self._pulse = pulse
-        kept = {**(order.journal or {}), **self._pulse.journal.steps}
+        kept = {**(visit_input.journal or {}), **self._pulse.journal.steps}
         self._notebook = Notebook(
             kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
         )
@@ -122,22 +126,22 @@ class Attempt:
         journal = self._pulse.journal
         return self._info.attempt - 1 - journal.failures - journal.excused
 
-    async def run(self) -> wire.VisitOutcome:
+    async def run(self) -> VisitOutcome:
         """Make the attempt. Raises ApplicationError where Temporal is to try again."""
-        order, journal, lost = self._order, self._pulse.journal, self._lost
-        if journal.failures + lost > order.retries:
-            return wire.Failed(
+        visit_input, journal, lost = self._input, self._pulse.journal, self._lost
+        if journal.failures + lost > visit_input.retries:
+            return Failed(
                 code=FailureCode.NODE_FAILED,
                 message=(
-                    f"{lost} attempt{'s' if lost > 1 else ''} at {order.node!r} "
+                    f"{lost} attempt{'s' if lost > 1 else ''} at {visit_input.node!r} "
                     f"{'were' if lost > 1 else 'was'} lost, because the worker died or was silent or "
                     f"took longer than the timeout, and {journal.failures} failed; its "
-                    f"retries={order.retries} allow no more"
+                    f"retries={visit_input.retries} allow no more"
                 ),
                 journal=self._notebook.steps or None,
             )
         try:
-            graph = graph_for(order, self._graphs)
+            graph = graph_for(visit_input, self._graphs)
             return await self._run_in_time(graph)
         except Blocked as error:
             return await self._excused(str(error), error.code, error.retry_after)
@@ -150,7 +154,7 @@ class Attempt:
         except BaseException as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
             return await self._broken_off(error)
 
-    async def _broken_off(self, error: BaseException) -> wire.VisitOutcome:
+    async def _broken_off(self, error: BaseException) -> VisitOutcome:
         if _run_asked_to_stop():
             # Whatever its code makes of that: a library may raise an error of its own.
             return self._stopped()
@@ -162,31 +166,34 @@ class Attempt:
         # fault, and the visit goes on elsewhere.
         return await self._excused(_why_it_is_stopped(), FailureCode.NODE_FAILED)
 
-    def _stopped(self) -> wire.Stopped:
-        journal = self._notebook.steps or self._order.journal
-        return wire.Stopped(journal=journal, patch=self._notebook.partial)
+    def _stopped(self) -> Stopped:
+        journal = self._notebook.steps or self._input.journal
+        return Stopped(journal=journal, patch=self._notebook.partial)
 
-    async def _run_in_time(self, graph: Graph) -> wire.VisitOutcome:
-        order = self._order
+    async def _run_in_time(self, graph: Graph) -> VisitOutcome:
+        visit_input = self._input
         try:
-            async with asyncio.timeout(order.timeout) as bound:
-                return await run_visit(graph, order, self._context())
+            async with asyncio.timeout(visit_input.timeout) as bound:
+                return await run_visit(graph, self._context())
         except TimeoutError as error:
             if not bound.expired():
                 raise
-            message = f"the node {order.node!r} took longer than its timeout of {order.timeout:g} s"
+            message = (
+                f"the node {visit_input.node!r} took longer than its timeout of "
+                f"{visit_input.timeout:g} s"
+            )
             raise TimeoutError(message) from error
 
-    async def _failed(self, message: str, error: BaseException) -> wire.VisitOutcome:
+    async def _failed(self, message: str, error: BaseException) -> VisitOutcome:
         failures = self._pulse.journal.failures + 1
-        if failures + self._lost > self._order.retries:
+        if failures + self._lost > self._input.retries:
             _logger.error(
                 "run=%s address=%s | the visit failed",
-                self._order.run_id,
-                self._order.address,
+                self._input.run_id,
+                self._input.address,
                 exc_info=error,
             )
-            return wire.Failed(
+            return Failed(
                 code=FailureCode.NODE_FAILED,
                 message=message,
                 journal=self._notebook.steps or None,
@@ -198,7 +205,7 @@ class Attempt:
 
     async def _excused(
         self, message: str, code: FailureCode, retry_after: float | None = None
-    ) -> wire.VisitOutcome:
+    ) -> VisitOutcome:
         if await self._remember(excused=self._pulse.journal.excused + 1):
             return self._stopped()
         # Without its cause: Temporal cuts a failure that is large, and then its code is hard to find.
@@ -234,7 +241,7 @@ class Attempt:
         await self._pulse.write(self._pulse.journal.model_copy(update={"steps": dict(steps)}))
 
     def _context(self) -> Context:
-        order = self._order
+        visit_input = self._input
         loop = asyncio.get_running_loop()
         signs: set[asyncio.Task[None]] = set()
 
@@ -247,13 +254,15 @@ class Attempt:
             if not self._info.is_local:
                 loop.call_soon_threadsafe(beat)
 
-        return context_of(
-            order,
+        return Context(
+            input=visit_input,
             notebook=self._notebook,
             mail=self._post,
             attempt=self._info.attempt,
             excused=self._pulse.journal.excused,
-            logger=VisitLog(_logger, {"run_id": order.run_id, "address": order.address}),
+            logger=VisitLog(
+                _logger, {"run_id": visit_input.run_id, "address": visit_input.address}
+            ),
             is_cancelled=activity.is_cancelled,
             beat=say,
             blobs=self._blobs,

@@ -6,6 +6,7 @@ from temporalio import activity
 
 from abeyance import wire
 from abeyance.client import Client
+from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.errors import Refusal, StillPaused
 
@@ -15,19 +16,19 @@ _CANCELLED = "cancelled"
 class Post:
     """The post of one visit. `default_timeout` is in seconds."""
 
-    def __init__(self, client: Client, order: wire.VisitOrder, default_timeout: float) -> None:
+    def __init__(self, client: Client, visit: VisitInput, default_timeout: float) -> None:
         self._client = client
-        self._order = order
+        self._visit = visit
         self._default_timeout = default_timeout
         # A visit that is tried again, or re-entered, may have taken messages before.
-        self._has_all = order.start == 1 and activity.info().attempt == 1
+        self._has_all = visit.start == 1 and activity.info().attempt == 1
 
     async def take(self, number: int) -> Message | None:
         """The visit's n-th message, counted from 0; None if there is none yet."""
         # Many a node looks every moment, and each asking of the run would be work for its workflow,
         # in which queries and answers stand still.
-        run_id, has_all = self._order.run_id, self._has_all
-        order = wire.TakeMessages(visit=self._order.address, start=number, upto=number + 1)
+        run_id, has_all = self._visit.run_id, self._has_all
+        order = wire.TakeMessages(visit=self._visit.address, start=number, upto=number + 1)
         try:
             if has_all and not await self._client.may_have_messages(run_id):
                 return None
@@ -43,7 +44,7 @@ class Post:
     async def wait_if_paused(self, timeout: float | None) -> bool:
         """Wait until the run is not paused. Raises StillPaused."""
         seconds = self._default_timeout if timeout is None else timeout
-        run_id = self._order.run_id
+        run_id = self._visit.run_id
         view = await self._client.view(run_id)
         if view.paused:
             others = frozenset({"running", "awaiting-input", "ending"})

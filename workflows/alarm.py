@@ -27,14 +27,10 @@ class _Timer:
 
 
 class Alarm:
-    """The timers of one run. `ring` starts one.
+    """The timers of one run. `ring` starts one."""
 
-    Histories that began with earlier rules are without patience (`is_patient`).
-    """
-
-    def __init__(self, ring: Ring, *, is_patient: bool) -> None:
+    def __init__(self, ring: Ring) -> None:
         self._ring = ring
-        self._is_patient = is_patient
         self._timer: _Timer | None = None
         self._old: list[_Timer] = []
 
@@ -61,4 +57,4 @@ class Alarm:
 
     def _may_go(self, old: _Timer, tasks: int, *, is_local: bool) -> bool:
         is_sent = not is_local and old.sent_by < tasks
-        return is_sent or old.task.done() or not self._is_patient
+        return is_sent or old.task.done()

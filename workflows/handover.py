@@ -21,7 +21,7 @@ def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> N
     # The moment, not a count: after a reset, too, it is larger than any before.
     moment = int(workflow.now().timestamp() * 1_000_000)
     generation = max(moment, start.generation + 1)
-    news = {"generation": generation, "shell": wire.SHELL, "used": used}
+    news = {"generation": generation, "used": used}
     arguments = [start.model_copy(update=news), graph, by_scope, carry]
     payloads = workflow.payload_converter().to_payloads(arguments)
     carried = sum(payload.ByteSize() for payload in payloads)

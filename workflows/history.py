@@ -1,14 +1,41 @@
-"""How much a run's history has grown, in a way that a replay sees the same."""
+"""How much a run's history has grown, in a way that a replay sees the same, and when it is too long.
+
+Three things grow: events, bytes, and updates (the server refuses them beyond a bound of its own). At
+the soft mark the run waits for a moment in which no code of it runs. At four times that it makes one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance.core import rotation
     from abeyance.core.state import Rotation
+
+_SOFT_BYTES: Final = 2_000_000
+_SOFT_UPDATES: Final = 400
+_HARD: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """How much a history has grown since its run began or was handed over."""
+
+    events: int
+    bytes: int
+    updates: int
+
+
+def due(growth: Growth, *, soft_events: int) -> Rotation | None:
+    """Whether a hand-over is due, and how urgently. `soft_events` is `continue_as_new_after`."""
+    fullest = max(
+        growth.events / soft_events, growth.bytes / _SOFT_BYTES, growth.updates / _SOFT_UPDATES
+    )
+    if fullest >= _HARD:
+        return "hard"
+    return "soft" if fullest >= 1 else None
 
 
 class History:
@@ -18,10 +45,8 @@ class History:
         info = workflow.info()
         self.updates = 0
         self._length = info.get_current_history_length()
-        self._base = rotation.Growth(
-            events=self._length, bytes=info.get_current_history_size(), updates=0
-        )
-        self._growth = rotation.Growth(events=0, bytes=0, updates=0)
+        self._base = Growth(events=self._length, bytes=info.get_current_history_size(), updates=0)
+        self._growth = Growth(events=0, bytes=0, updates=0)
 
     def grew(self, *, is_local: bool) -> bool:
         """Take in what has come: the result of a local activity, or anything else. True if it came
@@ -37,7 +62,7 @@ class History:
         if length == self._length:
             return False
         self._length = length
-        self._growth = rotation.Growth(
+        self._growth = Growth(
             events=max(length - self._base.events, self._growth.events),
             bytes=info.get_current_history_size() - self._base.bytes,
             updates=0,
@@ -46,4 +71,4 @@ class History:
 
     def due(self, soft_events: int) -> Rotation | None:
         """Whether a hand-over is due, and how urgently. `soft_events` is `continue_as_new_after`."""
-        return rotation.due(replace(self._growth, updates=self.updates), soft_events=soft_events)
+        return due(replace(self._growth, updates=self.updates), soft_events=soft_events)

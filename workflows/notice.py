@@ -33,14 +33,13 @@ _ACTIVITY_EVERY: Final = timedelta(minutes=1)
 class Notice:
     """What Temporal has been told about a run, so that it need not be told again.
 
-    After a hand-over it is told something at once, whether there is news or not (`owes_word`). The
-    server forgets a task that brought nothing but an update which was turned away. If that was the first
-    task, it may also forget that the run waits for another, and a replay begins later than the run did
-    (tried).
+    After a hand-over it is told something at once, whether there is news or not. The server forgets a
+    task that brought nothing but an update which was turned away. If that was the first task, it may
+    also forget that the run waits for another, and a replay begins later than the run did (tried).
     """
 
-    def __init__(self, carried: RunState | None, now: datetime, *, owes_word: bool = False) -> None:
-        self._owes_word = owes_word
+    def __init__(self, carried: RunState | None, now: datetime) -> None:
+        self._owes_word = carried is not None
         self._rows: Mapping[str, Json] = {} if carried is None else surface.memo_rows(carried)
         # A new run has what its client wrote when it started it.
         self._status = Status.RUNNING if carried is None else carried.status

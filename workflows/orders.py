@@ -15,6 +15,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
+    from abeyance.core.outcome import Failed
     from abeyance.errors import Code, FailureCode, Refusal
 
 _REMEMBERED: Final = 200
@@ -69,7 +70,7 @@ class Orders:
             f"what was handed in as the result of {visit!r} was not sealed for this visit; set "
             "ABEYANCE_ENCRYPTION_REQUIRED for all workers, and look who else completes activities"
         )
-        failed = wire.Failed(code=FailureCode.NODE_FAILED, message=message)
+        failed = Failed(code=FailureCode.NODE_FAILED, message=message)
         return wire.VisitReport(outcome=failed, took=report.took)
 
     def use(self, name: str, stamp: wire.Stamp | None) -> None:

@@ -23,18 +23,17 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core import (
         effects,
         events,
-        eviction,
         keys,
         ledger,
+        lifecycle,
         machine,
         messages,
         recall,
         snapshot,
     )
-    from abeyance.core.model import FunctionNode, GraphSpec
+    from abeyance.core.model import GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
-    from abeyance.nodes.outcome import visit_ended
     from abeyance.workflows import closing, handover, orders, signals, surface, visits
     from abeyance.workflows.alarm import Alarm
     from abeyance.workflows.history import History
@@ -60,7 +59,6 @@ class AgentRun:
         # Signals and updates may be handled before the first line of `run`, so all is ready here.
         now = workflow.now()
         self._start = start
-        self._tells_refusals = start.shell >= 1
         self._orders = orders.Orders(start)
         self._signals = signals.Signals(self._orders)
         self._running: dict[str, visits.VisitHandle] = {}
@@ -68,7 +66,7 @@ class AgentRun:
         self._facts: list[effects.Publish] = []
         self._is_dirty = True
         self._crash: BaseException | None = None
-        self._alarm = Alarm(self._start_timer, is_patient=start.shell >= 1)
+        self._alarm = Alarm(self._start_timer)
         # Whether only results of local activities have come since the last look.
         self._is_local = False
         self._tasks_begun = 0
@@ -90,7 +88,7 @@ class AgentRun:
             event = events.Started(now=now)
         else:
             self._state = snapshot.joined(carried, spec, values)
-            self._notice = Notice(self._state, now, owes_word=start.shell >= 1)
+            self._notice = Notice(self._state, now)
             event = events.Restored(now=now)
         self._advance(event)
 
@@ -144,8 +142,7 @@ class AgentRun:
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
     def steer(self, message: RawValue = signals.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
-        if (event := self._signals.message(message, is_told=self._tells_refusals)) is not None:
-            self._feed(event)
+        self._feed(self._signals.message(message))
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
@@ -234,17 +231,9 @@ class AgentRun:
 
     @workflow.update(description="Not for people: a visit takes the messages that are for it.")
     async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
-        order = self._counted(order)
         self._feed_update(arrivals.messages_taken(order, workflow.now()), order.stamp)
         visit = self._state.visits.get(order.visit)
         return [] if visit is None else list(visit.taken[order.start : order.upto])
-
-    def _counted(self, order: wire.TakeMessages) -> wire.TakeMessages:
-        visit = self._state.visits.get(order.visit)
-        if order.most is None or visit is None:
-            return order
-        had = len(visit.taken)
-        return order.model_copy(update={"start": had, "upto": had + order.most})
 
     @take_messages.validator
     def _check_take_messages(self, order: wire.TakeMessages) -> None:
@@ -268,7 +257,7 @@ class AgentRun:
     @evict.validator
     def _check_evict(self, order: wire.Evict | None = None) -> None:
         self._check_sealed("evict", order)
-        if not eviction.applies(
+        if not lifecycle.may_evict(
             self._state, arrivals.evicted(order or wire.Evict(), workflow.now())
         ):
             raise ApplicationError(
@@ -355,8 +344,7 @@ class AgentRun:
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
-            if self._tells_refusals:
-                self._feed(signals.refused(name, refusal))
+            self._feed(signals.refused(name, refusal))
 
     def _native_cancel(self) -> None:
         reason = workflow.cancellation_reason() or "cancelled through Temporal"
@@ -371,15 +359,12 @@ class AgentRun:
             self._perform(effect, event.now)
 
     def _perform(self, effect: effects.Effect, now: datetime) -> None:
-        root = self._state.spec.name
         match effect:
-            case effects.RunNode():
-                handle = visits.start_node(effect, self._start.run_id, root)
-                self._running[effect.visit] = handle
-                self._spawn(self._follow(effect.visit, handle, now, effect.node))
-            case effects.DecideRoutes():
-                handle = visits.start_routes(effect, self._start.run_id, root)
-                self._spawn(self._follow(effect.visit, handle, now, None))
+            case effects.RunNode(input=visit_input):
+                handle = visits.start(effect)
+                if visit_input.kind == "visit":
+                    self._running[visit_input.address] = handle
+                self._spawn(self._follow(visit_input, handle, now))
             case effects.StopNode():
                 if (running := self._running.get(effect.visit)) is not None:
                     running.cancel()
@@ -405,14 +390,15 @@ class AgentRun:
             self._crash = error
 
     async def _follow(
-        self, visit: str, handle: visits.VisitHandle, ordered: datetime, node: FunctionNode | None
+        self, visit_input: effects.VisitInput, handle: visits.VisitHandle, ordered: datetime
     ) -> None:
-        report = await visits.report_of(handle, visit, self._orders, node)
+        report = await visits.report_of(handle, visit_input, self._orders)
+        visit = visit_input.address
         self._running.pop(visit, None)
         latest = self._state.updated_at
         now = visits.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
-        is_local = node is None or node.local
-        self._feed(visit_ended(visit, report.outcome, now), is_local=is_local)
+        ended = events.VisitEnded(now=now, visit=visit, outcome=report.outcome)
+        self._feed(ended, is_local=visit_input.local)
 
     async def _tick_at(self, moment: datetime, summary: str) -> None:
         await workflow.sleep(max(moment - workflow.now(), _SHORTEST_TIMER), summary=summary)

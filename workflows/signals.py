@@ -59,16 +59,12 @@ class Signals:
         """The event that a control signal means. Raises the Refusal of what cannot be read."""
         return arrivals.control(self._order(name, brought, _KINDS[name]), workflow.now())
 
-    def message(self, brought: RawValue, *, is_told: bool) -> events.MessageSent | None:
-        """The message that a signal brings, whatever it is: what is none is told as rejected.
-
-        None for what a history that began with older rules (not `is_told`) has dropped.
-        """
+    def message(self, brought: RawValue) -> events.MessageSent:
+        """The message that a signal brings, whatever it is: what is none is told as rejected."""
         now = workflow.now()
         if self._is_unread(brought):
             made = events.Message(message_id=str(workflow.uuid4()), text="", sender="temporal")
-            sent = events.MessageSent(now=now, message=made, signalled=True, fault=_UNDECRYPTED)
-            return sent if is_told else None
+            return events.MessageSent(now=now, message=made, signalled=True, fault=_UNDECRYPTED)
         try:
             self._take("steer", brought)
         except Refusal as refusal:
@@ -77,8 +73,6 @@ class Signals:
         try:
             given = _value(brought, object)
         except Refusal:
-            if not is_told:
-                return None
             given = brought.payload.data.decode(errors="replace")
         return arrivals.message_signalled(given, now, str(workflow.uuid4()))
 

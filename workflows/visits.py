@@ -7,6 +7,7 @@ What arrives here as an exception is the rest: a time-out of the whole, or a bug
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -25,7 +26,8 @@ with workflow.unsafe.imports_passed_through():
     from abeyance import wire
     from abeyance.core import effects
     from abeyance.core.address import Address
-    from abeyance.core.model import FunctionNode, GraphSpec, Rule
+    from abeyance.core.effects import VisitInput
+    from abeyance.core.outcome import Failed, Stopped
     from abeyance.errors import FailureCode
     from abeyance.workflows.orders import Orders
 
@@ -41,96 +43,54 @@ _RETRIES: Final = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """Without a bound: the activity itself counts what the node's `retries` allow."""
 
 
-def start_node(effect: effects.RunNode, run_id: str, root: str) -> VisitHandle:
+def start(effect: effects.RunNode) -> VisitHandle:
     """Start a visit's code in an activity, or in a local one if its node says so."""
-    node, graph = effect.node, effect.graph
-    order = wire.VisitOrder(
-        kind="visit",
-        run_id=run_id,
-        execution=workflow.info().first_execution_run_id,
-        graph=graph.name,
-        root=root,
-        path=effect.path,
-        node=node.id,
-        address=effect.visit,
-        values=dict(effect.values),
-        answers=dict(effect.answers),
-        own=dict(effect.own),
-        bound=dict(effect.bound),
-        asks=node.asks,
-        start=effect.start,
-        retries=node.retries,
-        timeout=node.timeout,
-        journal=effect.journal,
-        saved=effect.saved,
-        interrupted=effect.interrupted,
-        item=effect.item,
-        results=effect.results,
-        inbox=effect.inbox,
-        guidance=effect.guidance,
-        outcome=effect.outcome,
-        local=node.local,
-        call=effect.call,
-        routes=_routes(graph, node.id),
-        rules=_clips_rules(graph, node.id),
-    )
-    name = Address.parse(effect.visit).label
-    if node.local:
-        return _start_locally(name, order)
-    timeout = None if node.timeout is None else timedelta(seconds=node.timeout)
+    visit_input = replace(effect.input, execution=workflow.info().first_execution_run_id)
+    name = Address.parse(visit_input.address).label
+    timeout = None if visit_input.timeout is None else timedelta(seconds=visit_input.timeout)
+    if visit_input.local:
+        return workflow.start_local_activity(
+            name
+            if visit_input.kind == "visit"
+            else f"{visit_input.graph}.{visit_input.node}.route",
+            visit_input,
+            result_type=wire.VisitReport,
+            start_to_close_timeout=_LOCAL_TIMEOUT if timeout is None else timeout + _SLACK,
+            retry_policy=_RETRIES,
+            summary=visit_input.address,
+        )
     return workflow.start_activity(
         name,
-        order,
+        visit_input,
         result_type=wire.VisitReport,
         # A finally node may not hold up the end, however often it is tried.
-        schedule_to_close_timeout=timeout if effect.outcome is not None else None,
+        schedule_to_close_timeout=timeout if visit_input.outcome is not None else None,
         start_to_close_timeout=_UNBOUNDED if timeout is None else timeout + _SLACK,
-        heartbeat_timeout=timedelta(seconds=node.heartbeat),
+        heartbeat_timeout=timedelta(seconds=effect.heartbeat),
         retry_policy=_RETRIES,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=effect.visit,
+        summary=visit_input.address,
     )
-
-
-def start_routes(effect: effects.DecideRoutes, run_id: str, root: str) -> VisitHandle:
-    """Ask the route functions and rules of a node that ran no code, in a local activity."""
-    graph = effect.graph
-    order = wire.VisitOrder(
-        kind="routes",
-        run_id=run_id,
-        execution=workflow.info().first_execution_run_id,
-        graph=graph.name,
-        root=root,
-        path=effect.path,
-        node=effect.node.id,
-        address=effect.visit,
-        values=dict(effect.values),
-        answers=dict(effect.answers),
-        retries=3,
-        local=True,
-        routes=_routes(graph, effect.node.id),
-        rules=_clips_rules(graph, effect.node.id),
-    )
-    return _start_locally(f"{graph.name}.{effect.node.id}.route", order)
 
 
 async def report_of(
-    handle: VisitHandle, visit: str, taken: Orders, node: FunctionNode | None = None
+    handle: VisitHandle, visit_input: VisitInput, taken: Orders
 ) -> wire.VisitReport:
-    """How a visit of a node ended, once it has; without one, how the asking of its routes did."""
+    """How a visit ended, once it has."""
     try:
-        return taken.own(visit, await handle)
+        return taken.own(visit_input.address, await handle)
     except (ActivityError, asyncio.CancelledError) as error:
         if is_cancelled_exception(error):
             # Code that is stopped while it runs returns that itself.
-            return wire.VisitReport(outcome=wire.Stopped(begun=False))
+            return wire.VisitReport(outcome=Stopped(begun=False))
         cause = error.__cause__ or error
-        if node is not None and (journal := _left_when_stopped(error, node, visit)) is not None:
-            return wire.VisitReport(outcome=wire.Stopped(journal=journal.steps or None))
+        if (journal := _left_when_stopped(error, visit_input)) is not None:
+            return wire.VisitReport(outcome=Stopped(journal=journal.steps or None))
         message = f"{type(cause).__name__}: {cause}"
-        if _is_out_of_time(cause) and node is not None and node.timeout is not None:
-            message = f"the node {node.id!r} did not end within its timeout of {node.timeout:g} s"
-        failed = wire.Failed(code=FailureCode.NODE_FAILED, message=message)
+        if _is_out_of_time(cause) and visit_input.timeout is not None:
+            node, timeout = visit_input.node, visit_input.timeout
+            message = f"the node {node!r} did not end within its timeout of {timeout:g} s"
+        failed = Failed(code=FailureCode.NODE_FAILED, message=message)
         return wire.VisitReport(outcome=failed)
 
 
@@ -153,7 +113,7 @@ def ended_at(
     return max(latest, ordered + timedelta(seconds=report.took))
 
 
-def _left_when_stopped(error: BaseException, node: FunctionNode, visit: str) -> wire.Journal | None:
+def _left_when_stopped(error: BaseException, visit_input: VisitInput) -> wire.Journal | None:
     """What an attempt had done that ended in the moment in which the run asked it to stop.
 
     Temporal does not try again what is to stop. So another attempt would have followed, and does when the
@@ -161,12 +121,12 @@ def _left_when_stopped(error: BaseException, node: FunctionNode, visit: str) -> 
     """
     if not isinstance(error, ActivityError) or error.retry_state is not RetryState.CANCEL_REQUESTED:
         return None
-    whose = wire.Journal.owner(workflow.info().first_execution_run_id, visit)
+    whose = wire.Journal.owner(workflow.info().first_execution_run_id, visit_input.address)
     match error.__cause__:
         case ApplicationError(details=[written, *_]):
             journal = wire.Journal.model_validate(written)
             return journal if journal.is_of(whose) else wire.Journal()
-        case TimeoutError(type=TimeoutType.HEARTBEAT) as lost if node.retries > 0:
+        case TimeoutError(type=TimeoutType.HEARTBEAT) as lost if visit_input.retries > 0:
             # Its worker died.
             found = map(wire.Journal.model_validate, lost.last_heartbeat_details)
             own = (each for each in found if each.is_of(whose))
@@ -174,25 +134,3 @@ def _left_when_stopped(error: BaseException, node: FunctionNode, visit: str) -> 
             return wire.Journal(steps=steps)
         case _:
             return None
-
-
-def _routes(spec: GraphSpec, node: str) -> tuple[str, ...]:
-    # The run's own graph says which routes there are; today's code may have others.
-    return tuple(route.name for route in spec.routes_from(node))
-
-
-def _clips_rules(spec: GraphSpec, node: str) -> tuple[Rule, ...]:
-    # All of them, because what one asserts another may look at; none where no CLIPS is needed.
-    return spec.rules_on(node) if spec.has_clips_on(node) else ()
-
-
-def _start_locally(name: str, order: wire.VisitOrder) -> VisitHandle:
-    bound = _LOCAL_TIMEOUT if order.timeout is None else timedelta(seconds=order.timeout) + _SLACK
-    return workflow.start_local_activity(
-        name,
-        order,
-        result_type=wire.VisitReport,
-        start_to_close_timeout=bound,
-        retry_policy=_RETRIES,
-        summary=order.address,
-    )

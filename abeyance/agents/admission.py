@@ -24,7 +24,7 @@ from abeyance.agents.hooks import BeforeToolCall
 from abeyance.agents.state import AgentState
 from abeyance.agents.tool import Tool
 from abeyance.core.canonical import Json
-from abeyance.core.events import key_of
+from abeyance.core.outcome import key_of
 from abeyance.nodes.context import Context
 from abeyance.nodes.interrupts import Suspended
 

@@ -22,7 +22,7 @@ from abeyance.agents.hooks import AfterToolCall, listens
 from abeyance.agents.state import AgentState
 from abeyance.agents.values import AgentValues
 from abeyance.core.canonical import Json, canonical
-from abeyance.core.events import Asked
+from abeyance.core.outcome import Asked
 from abeyance.nodes.context import Context
 from abeyance.nodes.interrupts import Suspended
 from abeyance.storage.blobs import Blobs

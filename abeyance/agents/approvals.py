@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from abeyance.agents.callerror import ArgumentsError, cut
 from abeyance.core import template
 from abeyance.core.canonical import Json, canonical, sha256, size
-from abeyance.core.events import Asked
 from abeyance.core.model import Question
+from abeyance.core.outcome import Asked
 from abeyance.duration import Duration
 from abeyance.nodes.code import call
 from abeyance.nodes.intake import Intake

@@ -36,11 +36,10 @@ from abeyance.agents.tool import Tool, ToolContext
 from abeyance.agents.turn import blobs_of
 from abeyance.agents.values import AgentValues
 from abeyance.core.canonical import Json, size
-from abeyance.core.events import key_of
+from abeyance.core.outcome import Finished, key_of
 from abeyance.errors import Blocked, FailureCode, Unavailable
 from abeyance.nodes.context import Context
 from abeyance.nodes.interrupts import Suspended, suspended_by
-from abeyance.nodes.returned import Returned
 
 _BEGUN: Final = "begun"
 _MADE: Final = "made"
@@ -82,14 +81,14 @@ class ToolVisit:
         self._agent = agent
         self._node = node
 
-    async def run(self, state: AgentValues, ctx: Context) -> Returned:
+    async def run(self, state: AgentValues, ctx: Context) -> Finished:
         """Make the call that a visit is about."""
         name = str(ctx.item["tool"])
         server = self._agent.servers.get(self._node)
         tools = self._agent.tools if server is None else await server.offered()
         if name not in tools:
             gone = callresults.error(f"There is no tool {name!r} any more.")
-            return Returned(result=gone, ended="failed")
+            return Finished(result=gone, ended="failed")
         return await _Call(self._agent, tools[name], state, ctx).make()
 
 
@@ -102,7 +101,7 @@ class _Call:
         self._arguments: dict[str, Json] = dict(ctx.item["args"])
         self._memory = AgentState(state.agent_state)
 
-    async def make(self) -> Returned:
+    async def make(self) -> Finished:
         """Make the call, and let the hooks look at what it came to."""
         ctx, saved, made = self._ctx, self._ctx.saved_state, self._ctx.notebook.marked(_MADE)
         result: dict[str, Json] | None = ctx.item.get("known")
@@ -217,7 +216,7 @@ class _Call:
         self._memory = memory
         return callresults.content(found)
 
-    async def _after(self, result: dict[str, Json]) -> Returned:
+    async def _after(self, result: dict[str, Json]) -> Finished:
         ctx, tool = self._ctx, self._tool
         is_error = "error" in result
         event = AfterToolCall(
@@ -241,7 +240,7 @@ class _Call:
             after = outcome.event
             self._memory = after.agent_state
             result = callresults.after(after)
-        return Returned(
+        return Finished(
             patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
             result=await callresults.kept(blobs, ctx.run_id, result),
             ended=callresults.told(result)[0],

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from abeyance.agents.approvals import UNANSWERED
 from abeyance.agents.hooks import AfterToolCall
 from abeyance.core.canonical import Json, size
+from abeyance.core.outcome import ToolStatus
 from abeyance.core.policy import TIMEOUT
-from abeyance.nodes.returned import Ended
 from abeyance.storage.blobs import Blobs
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ async def parts(
     ]
 
 
-def told(result: Mapping[str, Json]) -> tuple[Ended, Json]:
+def told(result: Mapping[str, Json]) -> tuple[ToolStatus, Json]:
     """How a call ended, and what the model is told of it."""
     match result:
         case {"content": value}:

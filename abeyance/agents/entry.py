@@ -13,8 +13,8 @@ from abeyance.agents.agent import Agent
 from abeyance.agents.state import AgentState
 from abeyance.agents.turn import blobs_of
 from abeyance.agents.values import AgentValues
+from abeyance.core.outcome import Finished
 from abeyance.nodes.context import Context
-from abeyance.nodes.returned import Returned
 
 
 class Entry:
@@ -23,13 +23,13 @@ class Entry:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
-    async def run(self, state: AgentValues, ctx: Context) -> Returned:
+    async def run(self, state: AgentValues, ctx: Context) -> Finished:
         """Ask what is asked before the call that a visit is about, and let it through or not."""
         name = str(ctx.item["tool"])
         called = self._agent.agents.get(name)
         if called is None:
             gone = callresults.error(f"There is no tool {name!r} any more.")
-            return Returned(result=gone, ended="failed")
+            return Finished(result=gone, ended="failed")
         admission = Admission(self._agent, called.tool, ctx, AgentState(state.agent_state))
         refused = await admission.refused()
         changes = admission.memory.changes()
@@ -37,7 +37,7 @@ class Entry:
         is_edited = admission.arguments != ctx.item["args"]
         known = {"args": admission.arguments} if is_edited else None
         if refused is None:
-            return Returned(patch=patch, goto=name, result=known)
+            return Finished(patch=patch, goto=name, result=known)
         kept = await callresults.kept(blobs_of(ctx), ctx.run_id, refused)
         ended = callresults.told(refused)[0]
-        return Returned(patch=patch, result={**(known or {}), **kept}, ended=ended)
+        return Finished(patch=patch, result={**(known or {}), **kept}, ended=ended)

@@ -20,7 +20,7 @@ from abeyance.agents.hooks import AfterToolCall, BeforeToolCall, listens
 from abeyance.agents.state import AgentState
 from abeyance.agents.tool import Tool
 from abeyance.core.canonical import Json
-from abeyance.core.events import Asked, Call, Send
+from abeyance.core.outcome import Asked, Call, Send
 
 MOST_CALLS: Final = 64
 MOST_BYTES: Final = 500_000
@@ -68,13 +68,10 @@ def bounded(calls: Sequence[Called]) -> tuple[list[Called], dict[str, dict[str, 
 
 
 class Gate:
-    """The way of an agent's calls to their tools. `memory` is the agent's state, which hooks change.
-    `has_entry`: the graph has the node at which agents are asked about.
-    """
+    """The way of an agent's calls to their tools. `memory` is the agent's state, which hooks change."""
 
-    def __init__(self, agent: Agent, memory: AgentState, *, has_entry: bool) -> None:
+    def __init__(self, agent: Agent, memory: AgentState) -> None:
         self._agent = agent
-        self._has_entry = has_entry
         self._offered: Mapping[str, Offer] = {}
         self.memory = memory
 
@@ -106,12 +103,6 @@ class Gate:
         if outcome.denied is not None:
             return await self._unmade(tool, called, arguments, outcome.denied)
         if outcome.asked:
-            if called.tool in self._agent.agents and not self._has_entry:
-                text = (
-                    "denied: a hook asks before an agent is called, and this run began before that was "
-                    f"possible; as_tool(approve=...) of {called.tool!r} asks in it too"
-                )
-                return await self._unmade(tool, called, arguments, text)
             return self._send(tool, called, arguments, asked=outcome.asked, is_hooked=True)
         self.memory = outcome.event.agent_state
         arguments = outcome.event.args
@@ -192,7 +183,7 @@ class Gate:
         told afterwards with which arguments a person let it through.
         """
         is_heard = any(listens(hook, AfterToolCall) for hook in self._agent.hooks)
-        return self._has_entry and (is_hooked or (bool(asked) and is_heard))
+        return is_hooked or (bool(asked) and is_heard)
 
     def _unknown(self, name: str) -> str:
         names = ", ".join(map(repr, self._offered)) or "none"

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from abeyance.core.canonical import Json
-from abeyance.core.events import Asked
+from abeyance.core.outcome import Asked
 from abeyance.errors import Fatal
 from abeyance.nodes.interrupts import Interrupt, Suspended, lowered, typed_answer
 

@@ -29,7 +29,7 @@ from abeyance.agents.hooks import (
 )
 from abeyance.agents.state import AgentState
 from abeyance.core.canonical import Json, canonical, why_not_json
-from abeyance.core.events import Asked
+from abeyance.core.outcome import Asked
 from abeyance.nodes.code import call
 from abeyance.nodes.interrupts import CompositeInterrupt, Interrupt, Suspended, suspended_by
 

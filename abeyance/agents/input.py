@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from abeyance.agents.injected import media_content
-from abeyance.core import media
+from abeyance.core import messages
 from abeyance.core.canonical import Json, canonical
 from abeyance.errors import AgentFailed, FailureCode
 from abeyance.mail import MediaPart, Part, TextPart
@@ -56,7 +56,7 @@ def _are_parts(value: Json) -> bool:
 def _content(part: TextPart | MediaPart, hosts: Container[str]) -> UserContent:
     if isinstance(part, TextPart):
         return part.text
-    if part.url is not None and not media.is_allowed(part.url, hosts):
+    if part.url is not None and not messages.is_allowed_media(part.url, hosts):
         raise _refused(
             f"names the url {part.url[:100]!r}, which is no https address on a host of "
             "allowed_media_hosts: put the media itself into `data`, or have the host allowed"

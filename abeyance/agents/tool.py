@@ -30,7 +30,7 @@ OnUnknown: TypeAlias = Literal["ask", "retry", "fail"]
 _PASSED_ON: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolContext(Context):
     """What the code of a tool may know and do: all that the code of a node may, and who calls it.
 

@@ -30,10 +30,10 @@ from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.events import Message
 from abeyance.core.model import END
+from abeyance.core.outcome import Finished
 from abeyance.errors import AgentFailed, Blocked, FailureCode, SettingsError, Unavailable
 from abeyance.nodes.context import Context
 from abeyance.nodes.interrupts import Suspended
-from abeyance.nodes.returned import Returned
 from abeyance.storage.blobs import Blobs
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Turn:
         self._agent = agent
         self._prompt = prompt
 
-    async def take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Returned:
+    async def take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Finished:
         """Take the next turn.
 
         Raises Blocked where the model, or what keeps conversations, is not there.
@@ -74,7 +74,7 @@ class Turn:
             )
             raise Blocked(message, code=FailureCode.MODEL_UNAVAILABLE) from error
 
-    async def _take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Returned:
+    async def _take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Finished:
         blobs = blobs_of(ctx)
         aftermath = Aftermath(self._agent, ctx, blobs, AgentState(state.agent_state))
         if state.input is not None and (cancelled := await self._before_node(state, ctx)):
@@ -82,7 +82,7 @@ class Turn:
         known = await aftermath.of_gathered(state)
         waiting = [Called(**each) for each in state.waiting]
         if waiting:
-            gate = self._gate(aftermath.memory, ctx)
+            gate = Gate(self._agent, aftermath.memory)
             following = await self._follow(waiting, known, gate, ctx)
             if following.sends is not None:
                 heard = [*state.heard, *inbox]
@@ -127,11 +127,7 @@ class Turn:
         )
         return await self._read(state, ctx, said, response, asked.event.agent_state)
 
-    def _gate(self, memory: AgentState, ctx: Context) -> Gate:
-        # Of the values as they are: a graph that was built before there was that node has no such field.
-        return Gate(self._agent, memory, has_entry=bool(ctx.values.get("entry")))
-
-    async def _before_node(self, state: AgentValues, ctx: Context) -> Returned | None:
+    async def _before_node(self, state: AgentValues, ctx: Context) -> Finished | None:
         around = Address.parse(ctx.address).parent
         node = None if around is None else around.parent
         assert node is not None  # noqa: S101 an agent is always entered through a node
@@ -144,7 +140,7 @@ class Turn:
         ctx.logger.info("the agent is not run: %s", outcome.cancelled)
         # Not by the edges: an unread message would have it take a turn after all. The input stays, which
         # says that no turn was taken.
-        return Returned(goto=END, unread=True)
+        return Finished(goto=END, unread=True)
 
     async def _hooks(
         self,
@@ -236,7 +232,7 @@ class Turn:
         said: Sequence[ModelMessage],
         response: ModelResponse,
         memory: AgentState,
-    ) -> Returned:
+    ) -> Finished:
         agent = self._agent
         try:
             reading = agent.output.read(response)
@@ -269,7 +265,7 @@ class Turn:
         match reading:
             case Output(value=value):
                 patch |= {"output": value, "agent_state": memory.changes()}
-                return Returned(patch=patch, turn=about)
+                return Finished(patch=patch, turn=about)
             case Correction(faults=faults):
                 if state.corrections >= agent.max_corrections:
                     message = (
@@ -279,13 +275,13 @@ class Turn:
                     ctx.notebook.partial = {"transcript": patch["transcript"]}
                     raise AgentFailed(FailureCode.NODE_FAILED, message)
                 patch["agent_state"] = memory.changes()
-                return Returned(patch=patch, goto=MODEL_NODE, turn=about)
+                return Finished(patch=patch, goto=MODEL_NODE, turn=about)
             case Calls(calls=calls, known=early):
                 called, beyond = bounded([_called(each) for each in calls])
                 known = beyond | {
                     each.tool_call_id: callresults.error(str(each.content)) for each in early
                 }
-                following = await self._follow(called, known, self._gate(memory, ctx), ctx)
+                following = await self._follow(called, known, Gate(self._agent, memory), ctx)
                 return replace(following, patch={**patch, **following.patch}, turn=about)
 
     async def _follow(
@@ -294,7 +290,7 @@ class Turn:
         known: Mapping[str, dict[str, Json]],
         gate: Gate,
         ctx: Context,
-    ) -> Returned:
+    ) -> Finished:
         """Send calls to their tools: all together, or, of a sequence, the first that is to be run."""
         size = 1 if self._agent.is_sequential else len(called)
         found = dict(known)
@@ -315,8 +311,8 @@ class Turn:
             "agent_state": gate.memory.changes(),
         }
         if not sends:
-            return Returned(patch=patch, goto=MODEL_NODE)
-        return Returned(patch=patch, sends=tuple(sends))
+            return Finished(patch=patch, goto=MODEL_NODE)
+        return Finished(patch=patch, sends=tuple(sends))
 
 
 def blobs_of(ctx: Context) -> Blobs:

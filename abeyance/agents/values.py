@@ -23,8 +23,7 @@ class AgentValues(BaseModel):
     those in a row that were to mend an output. `usage` is the sum of what the model reported.
     `agent_state` is what hooks and tools remember. `known` are results of the last turn's calls that
     needed nothing to be run, `waiting` the calls that follow one by one, and `heard` messages that came
-    while these were made. `output` is the result. `entry`: the graph has the node by which agents are
-    called that somebody is asked about; a run that began before there was one has none.
+    while these were made. `output` is the result.
     """
 
     input: Any = None
@@ -37,4 +36,3 @@ class AgentValues(BaseModel):
     waiting: list[Any] = Field(default_factory=list)
     heard: list[Message] = Field(default_factory=list)
     output: Any = None
-    entry: bool = True

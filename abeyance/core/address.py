@@ -44,19 +44,15 @@ class Address:
     def __str__(self) -> str:
         return ";".join(map(str, self.segments))
 
-    def child(self, type: str, id: str, ordinal: int = 1) -> Address:  # noqa: A002
-        """The address of the n-th `id` directly below; the first has no ordinal in its text."""
-        segment = Segment(type, id, None if ordinal == 1 else str(ordinal))
-        return Address((*self.segments, segment))
-
-    def call(self, tool: str, id: str) -> Address:  # noqa: A002
-        """The address of one call of a tool, directly below."""
-        return Address((*self.segments, Segment("tool", tool, id)))
-
     @property
     def is_call(self) -> bool:
         """Whether this is the call of a tool."""
         return self.segments[-1].type == "tool"
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether this is the graph of an agent."""
+        return self.segments[-1].type == "agent"
 
     @property
     def label(self) -> str:
@@ -78,6 +74,11 @@ class Address:
     def parse(cls, text: str) -> Address:
         """Read an address. Raises ValueError naming the segment that is wrong."""
         return cls(tuple(_parse_segment(part, text) for part in text.split(";")))
+
+
+def below(address: str, type: str, id: str, ordinal: int | str = 1) -> str:  # noqa: A002
+    """The text of the address of the n-th `id` directly below one; the first has no ordinal in it."""
+    return f"{address};{Segment(type, id, None if ordinal == 1 else str(ordinal))}"
 
 
 def _parse_segment(part: str, text: str) -> Segment:

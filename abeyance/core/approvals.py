@@ -34,11 +34,11 @@ def shown_by(question: Question, values: Mapping[str, Json]) -> dict[str, str]:
     return {path: _hash(values, path) for path in sorted(found)}
 
 
-def grant(visit: Visit, interrupt: Interrupt) -> Visit:
-    """The visit, covered by the answer that its question got, if the question is a gate."""
+def grant(visit: Visit, interrupt: Interrupt) -> None:
+    """Cover a visit by the answer that its question got, if the question is a gate."""
     capability = interrupt.requested_capability
     if capability is None or interrupt.kind not in {"question", "rule"} or visit.call is not None:
-        return visit
+        return
     approval = Approval(
         gate=visit.address,
         scope=visit.scope,
@@ -52,7 +52,7 @@ def grant(visit: Visit, interrupt: Interrupt) -> Visit:
     others = [
         each for each in visit.approvals if each.gate == visit.address and each.key != approval.key
     ]
-    return replace(visit, approvals=(*_before_loop(visit), *others, approval))
+    visit.approvals = (*_before_loop(visit), *others, approval)
 
 
 def _before_loop(visit: Visit) -> Iterator[Approval]:
@@ -90,12 +90,12 @@ def handed_out(
     scope: Scope,
     inputs: Mapping[str, str],
     outputs: Mapping[str, str],
-) -> Visit:
-    """The visit whose nested graph is over, covered by the gates that were answered in there. What they
+) -> None:
+    """Cover a visit whose nested graph is over by the gates that were answered in there. What they
     showed is held against what was handed in, and against what the graph has made.
     """
     if visit.call is not None:
-        return visit
+        return
     found = []
     for each in scope.approvals:
         shown = {}
@@ -113,21 +113,22 @@ def handed_out(
                     shown[_renamed(path, target)] = hash_
         again = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
         found.append(replace(again, begun=begun))
-    return replace(visit, approvals=(*_before_loop(visit), *found))
+    visit.approvals = (*_before_loop(visit), *found)
 
 
 def gathered(
-    state: RunState, scope: str, address: str, indices: Iterable[int], after: Mapping[str, Json]
+    fan: Fan,
+    scope: str,
+    address: str,
+    seen: Mapping[int, Mapping[str, Json]],
+    after: Mapping[str, Json],
 ) -> _Covered:
-    """What was answered in these items of a fan-out that is gathered, by capability. `state` is from
-    before that, `after` are the values that have come of it.
+    """What was answered in the items of a fan-out that is gathered, by capability. `seen` are the values
+    in those items before that, `after` are those that have come of it.
     """
-    fan = state.scopes[scope].fans[address]
     found: dict[str, Approval] = {}
-    for index in indices:
-        item = fan.items[index]
-        values = items.values_at(state, scope, (*fan.outer, Member(fan=address, index=index)))
-        for each in item.approvals:
+    for index, values in seen.items():
+        for each in fan.items[index].approvals:
             known = found.get(each.capability)
             shown = dict(known.shown) if known is not None else {}
             for path, hash_ in each.shown.items():
@@ -190,13 +191,11 @@ def _renamed(path: str, field: str) -> str:
     return ".".join([field, *path.split(".")[1:]])
 
 
-def hear(draft: Draft, visit: Visit, *capabilities: str | None) -> Visit:
-    """The visit, after people have told it something under these capabilities. Whatever is around it has
-    heard that too.
-    """
-    for outer in _around(draft.state, visit):
-        draft.put_visit(replace(outer, heard=_joined(outer.heard, capabilities)))
-    return replace(visit, heard=_joined(visit.heard, capabilities))
+def hear(draft: Draft, visit: Visit, capability: str | None) -> None:
+    """People have told a visit something under a capability. Whatever is around it has heard that too."""
+    for each in (visit, *_around(draft.state, visit)):
+        if capability not in each.heard:
+            draft.visit(each.address).heard = (*each.heard, capability)
 
 
 def _around(state: RunState, visit: Visit) -> list[Visit]:
@@ -234,10 +233,15 @@ def changed(
     if not own and not nested and not _is_covered(draft.state, scope):
         return own
     after = items.values_at(draft.state, scope, members)
-    moved = {name for name in {*before, *after} if _hash(before, name) != _hash(after, name)}
+    moved = {
+        name
+        for name in {*before, *after}
+        if before.get(name, _ABSENT) is not after.get(name, _ABSENT)
+        and _hash(before, name) != _hash(after, name)
+    }
     for each in nested:
         said = {name: _joined(each.heard.get(name, ()), heard) for name in sorted(moved)}
-        draft.put_scope(replace(each, heard={**each.heard, **said}))
+        draft.scope(each.address).heard = {**each.heard, **said}
 
     def seen(approval: Approval, *, is_own: bool) -> Approval:
         if not (approval.shown or approval.begun or is_own) and moved and None in heard:
@@ -278,13 +282,10 @@ def edited(draft: Draft, scope: str) -> None:
     _put_all(draft, scope, (), lambda all_: tuple(map(seen, all_)))
 
 
-def spoiled(visit: Visit) -> Visit:
-    """The visit, whose gates have to be asked again, because a person has changed what comes of them."""
-    return replace(
-        visit,
-        approvals=tuple(
-            each if each.begun else replace(each, broken=True) for each in visit.approvals
-        ),
+def spoil(visit: Visit) -> None:
+    """Have the gates of a visit asked again, because a person has changed what comes of them."""
+    visit.approvals = tuple(
+        each if each.begun else replace(each, broken=True) for each in visit.approvals
     )
 
 
@@ -299,33 +300,22 @@ def void(state: RunState, visit: Visit) -> Approval | None:
     return None
 
 
-def begin(draft: Draft, visit: Visit) -> Visit:
-    """The visit, as what its approvals allowed. It is also what those of the visits around it allowed."""
-    for outer in _around(draft.state, visit):
-        begun = _begun(outer)
-        draft.put_visit(begun)
-        keep(draft, begun)
-    visit = _begun(visit)
-    keep(draft, visit)
-    return visit
+def begin(draft: Draft, visit: Visit) -> None:
+    """The code of a visit runs, which is what its approvals allowed, and those of the visits around it.
 
-
-def _begun(visit: Visit) -> Visit:
-    return replace(
-        visit,
-        approvals=tuple(
-            each if each.gate == visit.address else replace(each, begun=True)
-            for each in visit.approvals
-        ),
-    )
-
-
-def renewed(visit: Visit) -> _Covered:
-    """What covers a visit whose code is run: of what that has asked itself it sees the values as they
-    are now, and asks again if they are not what it showed.
+    Of what it has asked itself it sees the values as they are now, and asks again if they are not what
+    it showed.
     """
-    return tuple(
-        replace(each, broken=False) if each.gate == visit.address else each
+    for address in [*(each.address for each in _around(draft.state, visit)), visit.address]:
+        if draft.state.visits[address].approvals:
+            unit = draft.visit(address)
+            unit.approvals = tuple(
+                each if each.gate == unit.address or each.begun else replace(each, begun=True)
+                for each in unit.approvals
+            )
+            keep(draft, unit)
+    visit.approvals = tuple(
+        replace(each, broken=False) if each.broken and each.gate == visit.address else each
         for each in visit.approvals
     )
 
@@ -342,13 +332,10 @@ def keep_in(
     own = [each for each in covered if each.scope == scope and each.members == members]
     if not own:
         return
-    for member in members[-1:]:
-        item = items.item_of(draft.state, scope, member)
-        kept = replace(item, approvals=_latest([*item.approvals, *own]))
-        items.put_item(draft, scope, member, kept)
+    if not members and draft.state.scopes[scope].visit is None:
         return
-    if (around := draft.state.scopes[scope]).visit is not None:
-        draft.put_scope(replace(around, approvals=_latest([*around.approvals, *own])))
+    holder = draft.item(scope, members[-1]) if members else draft.scope(scope)
+    holder.approvals = _latest([*holder.approvals, *own])
 
 
 def _latest(found: Iterable[Approval]) -> _Covered:
@@ -362,7 +349,9 @@ def _by_question(found: Iterable[Approval]) -> dict[tuple[str, str], Approval]:
     """One for each question: what has begun, or is broken, on one branch has or is so on all."""
     by_question: dict[tuple[str, str], Approval] = {}
     for each in found:
-        known = by_question.get((each.gate, each.key), each)
+        known = by_question.setdefault((each.gate, each.key), each)
+        if known is each:
+            continue
         met = {(m.edge, m.source, m.token.visit): m for m in (*known.met, *each.met)}
         is_more = (each.broken, each.begun) >= (known.broken, known.begun)
         by_question[each.gate, each.key] = replace(
@@ -436,34 +425,24 @@ def _put_all(draft: Draft, scope: str, members: tuple[Member, ...], change: _Cha
     """Change the approvals of every branch that reads values of a scope, or of an item in it."""
     for visit in list(draft.state.visits.values()):
         if visit.scope == scope and visit.approvals and _are_in(members, visit.members):
-            draft.put_visit(replace(visit, approvals=change(visit.approvals)))
-    around = draft.state.scopes[scope]
-    fans = {
-        address: _changed_fan(address, fan, members, change) if _has_approvals(fan) else fan
-        for address, fan in around.fans.items()
-    }
-    around = replace(around, fans=fans)
+            draft.visit(visit.address).approvals = change(visit.approvals)
+    around = draft.scope(scope)
+    for address, fan in around.fans.items():
+        if fan.approvals and _are_in(members, fan.outer):
+            draft.fan(scope, address).approvals = change(fan.approvals)
+        for index, item in enumerate(fan.items):
+            member = Member(fan=address, index=index)
+            if item.approvals and _are_in(members, (*fan.outer, member)):
+                draft.item(scope, member).approvals = change(item.approvals)
     if not members:
-        tokens = {
+        around.tokens = {
             key: {
                 source: tuple(replace(token, approvals=change(token.approvals)) for token in queue)
                 for source, queue in come.items()
             }
             for key, come in around.tokens.items()
         }
-        around = replace(around, tokens=tokens, approvals=change(around.approvals))
-    draft.put_scope(around)
-
-
-def _changed_fan(address: str, fan: Fan, members: tuple[Member, ...], change: _Change) -> Fan:
-    changed = tuple(
-        replace(item, approvals=change(item.approvals))
-        if _are_in(members, (*fan.outer, Member(fan=address, index=index)))
-        else item
-        for index, item in enumerate(fan.items)
-    )
-    own = change(fan.approvals) if _are_in(members, fan.outer) else fan.approvals
-    return replace(fan, items=changed, approvals=own)
+        around.approvals = change(around.approvals)
 
 
 def _are_in(members: tuple[Member, ...], those: tuple[Member, ...]) -> bool:

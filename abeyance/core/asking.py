@@ -11,12 +11,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import authority, flow, gate, ledger
+from abeyance.core import authority, flow, interrupts, ledger
 from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.events import Asked, Call, NodeInterrupted, key_of
 from abeyance.core.ledger import Parent
-from abeyance.core.model import Default, FunctionNode, GoTo, GraphSpec
+from abeyance.core.model import Default, GoTo, GraphSpec
+from abeyance.core.outcome import Asked, Call, Interrupted, key_of
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import Failure, Phase, RunState, Visit
 from abeyance.errors import FailureCode
@@ -24,70 +24,61 @@ from abeyance.errors import FailureCode
 _APPROVALS: Final = key_of("approval", "")
 
 
-def interrupted(draft: Draft, visit: Visit, event: NodeInterrupted) -> None:
+def interrupted(draft: Draft, visit: Visit, outcome: Interrupted) -> None:
     """A visit's code asks people."""
     if draft.state.ending is not None and not visit.is_finally:
         draft.drop_visit(visit.address)
         return
+    visit = draft.visit(visit.address)
     graph = draft.graph(visit.scope)
-    event = replace(event, asked=_with_capabilities(graph, visit, event.asked))
-    if (failure := _fault(graph, visit, event)) is not None:
+    outcome = replace(outcome, asked=_with_capabilities(graph, visit, outcome.asked))
+    if (failure := _fault(draft.state, visit, outcome)) is not None:
         flow.fail(draft, visit, failure, fatal=_is_the_authors(failure))
         return
     # What was answered, and shows something else by now, is asked again.
-    again = {each.key for each in event.asked if _shows_another(visit, each)}
-    visit = replace(
-        visit,
-        answers={key: value for key, value in visit.answers.items() if key not in again},
-        approvals=tuple(
-            each for each in visit.approvals if each.gate != visit.address or each.key not in again
-        ),
-        phase=Phase.WAITING,
-        journal=event.journal,
-        saved=visit.saved if event.saved is None else event.saved,
-        interrupted=True,
-        composite=event.composite,
-        patch=event.patch,
-        read=max(visit.read, len(visit.taken) if event.read is None else event.read),
-        stopping=False,
+    again = {each.key for each in outcome.asked if _shows_another(visit, each)}
+    visit.answers = {key: value for key, value in visit.answers.items() if key not in again}
+    visit.approvals = tuple(
+        each for each in visit.approvals if each.gate != visit.address or each.key not in again
     )
-    draft.put_visit(visit)
-    still = {entry.key: entry for entry in gate.of_visit(draft, visit.address)}
-    wanted = {asked.key for asked in event.asked}
-    gate.withdraw(
+    visit.phase, visit.interrupted, visit.stopping = Phase.WAITING, True, False
+    visit.journal, visit.patch, visit.composite = outcome.journal, outcome.patch, outcome.composite
+    visit.saved = visit.saved if outcome.saved is None else outcome.saved
+    visit.read = max(visit.read, len(visit.taken) if outcome.read is None else outcome.read)
+    still = {entry.key: entry for entry in interrupts.of_visit(draft, visit.address)}
+    wanted = {asked.key for asked in outcome.asked}
+    interrupts.withdraw(
         draft,
         [entry for key, entry in still.items() if key not in wanted],
         "the visit asks this no more",
         status="superseded",
     )
     parents: tuple[Parent, ...] = ()
-    if event.composite:
-        parents = (gate.unit(draft.state.run_id, visit.address, event.reason),)
-    for asked in event.asked:
+    if outcome.composite:
+        parents = (interrupts.unit(draft.state.run_id, visit.address, outcome.reason),)
+    for asked in outcome.asked:
         if (known := still.get(asked.key)) is not None:
-            gate.ask_anew(draft, known, asked.question)
-            gate.rebind(draft, visit.address, asked)
+            interrupts.ask_anew(draft, known, asked.question)
+            interrupts.rebind(visit, asked)
         elif asked.key not in visit.answers:
-            gate.ask(draft, draft.state.visits[visit.address], asked, parents=parents)
-    waits = gate.of_visit(draft, visit.address)
+            interrupts.ask(draft, visit, asked, parents=parents)
+    waits = interrupts.of_visit(draft, visit.address)
     has_news = any(key not in visit.given for key in visit.answers)
-    if not waits or (event.composite and has_news):
-        draft.put_visit(replace(draft.state.visits[visit.address], phase=Phase.READY))
+    if not waits or (outcome.composite and has_news):
+        visit.phase = Phase.READY
 
 
 def before(draft: Draft, visit: Visit, call: Call) -> None:
     """Ask what has to be answered before the code of a tool call runs for the first time."""
-    asked = call.asked
-    visit = replace(visit, call=replace(call, asked=()))
+    visit.call = replace(call, asked=())
     graph = draft.graph(visit.scope)
-    asked = _with_capabilities(graph, visit, asked)
-    event = NodeInterrupted(now=draft.now, visit=visit.address, asked=asked)
-    if (failure := _fault(graph, visit, event)) is not None:
+    asked = _with_capabilities(graph, visit, call.asked)
+    if (failure := _fault(draft.state, visit, Interrupted(asked=asked))) is not None:
         flow.fail(draft, visit, failure, fatal=_is_the_authors(failure))
         return
-    draft.put_visit(replace(visit, phase=Phase.WAITING, started_at=draft.now))
+    visit.phase, visit.started_at = Phase.WAITING, draft.now
     for each in asked:
-        gate.ask(draft, draft.state.visits[visit.address], each)
+        interrupts.ask(draft, visit, each)
 
 
 def refusal(state: RunState, visit: Visit) -> Json:
@@ -135,11 +126,6 @@ def _is_the_authors(failure: Failure) -> bool:
 
 
 def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
-    node = graph.nodes[visit.node]
-    if isinstance(node, FunctionNode) and node.asks is None:
-        # The run is older than the rule: a worker of today does not let it ask (`abeyance.visit`), and
-        # what it has asked before stays asked.
-        return None
     name, capability = asked.question.name, asked.question.requested_capability
     declared = graph.asks_of(visit.node)
     if capability is None and declared:
@@ -157,8 +143,8 @@ def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
     return None
 
 
-def _fault(graph: GraphSpec, visit: Visit, event: NodeInterrupted) -> Failure | None:
-    asked = event.asked
+def _fault(state: RunState, visit: Visit, outcome: Interrupted) -> Failure | None:
+    graph, asked = state.graph_of(visit.scope), outcome.asked
     if visit.is_finally:
         message = f"the finally node {visit.node!r} may not ask a person: the run is over by then"
         return Failure(code=FailureCode.NODE_FAILED, message=message)
@@ -166,7 +152,7 @@ def _fault(graph: GraphSpec, visit: Visit, event: NodeInterrupted) -> Failure | 
         # It would be re-entered at once, and for ever.
         message = f"the node {visit.node!r} waits for people, and asks nothing: name its interrupts"
         return Failure(code=FailureCode.NODE_FAILED, message=message)
-    if (reason := why_not_json([event.saved, event.reason, *map(_said, asked)])) is not None:
+    if (reason := why_not_json([outcome.saved, outcome.reason, *map(_said, asked)])) is not None:
         message = f"what the node {visit.node!r} asks, or keeps meanwhile, is not JSON: {reason}"
         return Failure(code=FailureCode.NODE_FAILED, message=message)
     counts = Counter(each.key for each in asked)
@@ -193,7 +179,7 @@ def _fault(graph: GraphSpec, visit: Visit, event: NodeInterrupted) -> Failure | 
             )
             return Failure(code=FailureCode.NODE_FAILED, message=message)
         match each.question.on_timeout:
-            case GoTo(node=node) if node not in gate.ways_out(graph, visit.scope):
+            case GoTo(node=node) if node not in interrupts.ways_out(state, visit.scope):
                 message = (
                     f"the interrupt {name!r} of {visit.node!r} would go to {node!r} at its deadline, "
                     f"which is no node of {graph.name!r} that can be gone to"

@@ -23,12 +23,18 @@ it is the same in every process, whatever depth an interpreter can bear."""
 _EXACT = 2**53
 """Below this, every integer is exactly one floating-point number."""
 
+_write = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+).encode
+_write_to_send = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_LITERALS = {None: "null", True: "true", False: "false"}
+
 
 def canonical(value: Json) -> str:
     """The canonical text of a JSON value. Raises ValueError or TypeError if it is not JSON."""
-    return json.dumps(
-        _plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    if value is None or value is True or value is False:
+        return _LITERALS[value]
+    return _write(_plain(value))
 
 
 def why_not_json(value: Json) -> str | None:
@@ -36,6 +42,8 @@ def why_not_json(value: Json) -> str | None:
 
     What came in as JSON is not always JSON: `1e400` is read as an infinity.
     """
+    if value is None or (type(value) is int and -_EXACT < value < _EXACT):
+        return None
     try:
         canonical(value).encode()
     except (TypeError, ValueError) as error:
@@ -50,7 +58,12 @@ def sha256(value: Json) -> str:
 
 def size(value: Json) -> int:
     """How many bytes a JSON value takes when it is sent."""
-    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+    if not value:
+        if value is None:
+            return len(_LITERALS[None])
+        if isinstance(value, dict | list | tuple | str):
+            return len("[]")
+    return len(_write_to_send(value).encode())
 
 
 def rfc3339(moment: datetime) -> str:
@@ -59,15 +72,18 @@ def rfc3339(moment: datetime) -> str:
 
 
 def _plain(value: Json, depth: int = 0) -> Json:
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
     match value:
-        case bool() | int() | str() | None:
+        case bool() | int() | str():
             return value
         case float():
             return int(value) if value.is_integer() and abs(value) < _EXACT else value
-        case Mapping() | list() | tuple() if depth == DEEPEST:
+        case dict() | Mapping() | list() | tuple() if depth == DEEPEST:
             message = f"lists and mappings are nested in it deeper than {DEEPEST} levels"
             raise ValueError(message)
-        case Mapping():
+        case dict() | Mapping():
             return {_key(key): _plain(item, depth + 1) for key, item in value.items()}
         case list() | tuple():
             return [_plain(item, depth + 1) for item in value]

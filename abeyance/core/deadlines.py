@@ -9,10 +9,9 @@ yet because a worker was away. Deadlines are absolute; a pause does not stretch 
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import itemgetter
 from typing import assert_never
 
-from abeyance.core import ending, flow, gate, messages, pausing, recall
+from abeyance.core import flow, interrupts, lifecycle, messages, recall
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.ledger import Interrupt
@@ -37,18 +36,18 @@ def apply_due(draft: Draft) -> None:
 
 
 def _first_due(draft: Draft) -> Interrupt | Pause | Ending | None:
-    due = [(moment, what) for moment, what in draft.state.deadlines() if moment <= draft.now]
-    return min(due, key=itemgetter(0))[1] if due else None
+    first = draft.state.first_deadline()
+    return None if first is None or first[0] > draft.now else first[1]
 
 
 def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
     match interrupt.on_timeout:
         case Halt():
-            gate.expire(draft, interrupt)
-            ending.begin(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
+            interrupts.expire(draft, interrupt)
+            lifecycle.begin_ending(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
         case GoTo(node=node):
-            gate.expire(draft, interrupt)
-            visit = draft.state.visits[interrupt.visit]
+            interrupts.expire(draft, interrupt)
+            visit = draft.visit(interrupt.visit)
             reason = f"the deadline of {interrupt.name!r} left this visit"
             if visit.call is not None:
                 # It has no other way than out of its call, and that has a result all the same.
@@ -57,7 +56,7 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
             flow.leave_unit(draft, visit, reason, by=TIMEOUT)
             flow.go_instead(draft, visit, node)
         case Default(answer=answer):
-            gate.answer(draft, interrupt, answer, TIMEOUT)
+            interrupts.answer(draft, interrupt, answer, TIMEOUT)
         case _:
             assert_never(interrupt.on_timeout)
 
@@ -65,12 +64,12 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
 def _pause_is_due(draft: Draft, pause: Pause) -> None:
     match pause.on_timeout:
         case ResumeRun():
-            pausing.resume(draft, TIMEOUT, "the pause's deadline passed")
+            lifecycle.resume(draft, TIMEOUT, "the pause's deadline passed")
         case Halt():
-            ending.begin(draft, "halted", "pause-timeout", actor=TIMEOUT)
+            lifecycle.begin_ending(draft, "halted", "pause-timeout", actor=TIMEOUT)
         case GoTo(node=node):
             _withdraw_everything(draft)
-            pausing.resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
+            lifecycle.resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
             flow.go(draft, draft.state.root.address, node)
         case _:
             assert_never(pause.on_timeout)
@@ -78,12 +77,12 @@ def _pause_is_due(draft: Draft, pause: Pause) -> None:
 
 def _grace_is_over(draft: Draft, under_way: Ending) -> None:
     """Whatever still runs is left to itself."""
-    draft.change(ending=replace(under_way, grace_until=None))
-    ending.stop_running(draft, abandon=True)
+    draft.state.ending = replace(under_way, grace_until=None)
+    lifecycle.stop_running(draft, abandon=True)
 
 
 def _withdraw_everything(draft: Draft) -> None:
-    gate.withdraw(
+    interrupts.withdraw(
         draft,
         draft.state.ledger.open.values(),
         "the pause's deadline left every branch",
@@ -91,8 +90,10 @@ def _withdraw_everything(draft: Draft) -> None:
     )
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
         draft.want(StopNode(visit=visit.address, reason="ending", abandon=True))
-    root = draft.state.root
+    root = draft.scope(draft.state.root.address)
+    root.tokens, root.fans = {}, {}
     for scope in reversed(list(draft.state.scopes.values())):
         if scope.visit is not None:
             recall.keep(draft, draft.state.visits[scope.visit], scope)
-    draft.change(visits={}, scopes={root.address: replace(root, tokens={}, fans={})})
+            draft.drop_scope(scope.address)
+    draft.visits.clear()

@@ -10,19 +10,16 @@ some take the capabilities of all gates (`authority`), and that nothing vanishes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from abeyance.core import (
     approvals,
     authority,
     events,
     flow,
-    gate,
+    interrupts,
     items,
-    looks,
     messages,
     patch,
-    recall,
     trail,
 )
 from abeyance.core.draft import Draft
@@ -53,7 +50,7 @@ def carry_out(draft: Draft) -> bool:
             continue
         if visit is None and _may_still_come(state, message.target):
             continue
-        draft.change(mailbox=state.mailbox.without([message]))
+        state.mailbox = state.mailbox.without([message])
         try:
             authority.refuse_directive(state, message)
             _obey(draft, message, visit)
@@ -63,7 +60,7 @@ def carry_out(draft: Draft) -> bool:
             messages.reject(draft, message, why.code, str(why))
         else:
             address = None if visit is None else visit.address
-            draft.count(messages_delivered=1)
+            draft.counters.messages_delivered += 1
             draft.tell(
                 "message.delivered",
                 address,
@@ -151,7 +148,8 @@ def _defer(draft: Draft, message: Message) -> None:
         sender=message.sender,
         deferred_at=draft.now,
     )
-    draft.change(todos=(*draft.state.todos, todo)[-draft.state.limits.max_queue_size :])
+    state = draft.state
+    state.todos = (*state.todos, todo)[-state.limits.max_queue_size :]
 
 
 def _pause(draft: Draft, message: Message) -> None:
@@ -168,7 +166,7 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
     scope = _scope(draft.state, message, visit)
     members = () if visit is None else visit.members
     # What an agent remembers, such as whom somebody trusts, and what it waits for, is its own.
-    while recall.is_agent(scope):
+    while draft.state.scopes[scope].is_agent:
         around = draft.state.visits[str(draft.state.scopes[scope].visit)]
         scope, members = around.scope, around.members
     try:
@@ -176,7 +174,7 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
         items.put_patch(draft, scope, members, changes)
     except patch.PatchError as error:
         raise _Impossible("invalid_patch", str(error)) from error
-    looks.tell_edited(draft, scope)
+    interrupts.tell_edited(draft, scope)
     draft.tell("run.values_edited", scope, message.sender, fields=sorted(changes))
 
 
@@ -189,7 +187,8 @@ def _skip(draft: Draft, visit: Visit) -> None:
             "not_skippable",
             f"{visit.call.tool!r} is called only with somebody's approval, and cannot be skipped",
         )
-    draft.put_visit(replace(visit, stage="body", returned={}, starts=0))
+    visit = draft.visit(visit.address)
+    visit.stage, visit.returned, visit.starts = "body", {}, 0
 
 
 def _go_back(draft: Draft, message: Message, visit: Visit | None, steps: int) -> None:
@@ -256,9 +255,9 @@ def _to_the_gate(
 
 def _abandon(draft: Draft, message: Message, visit: Visit) -> None:
     """Leave a visit that has not begun, or waits, as if it had never been entered."""
-    gates = gate.of_visit(draft, visit.address)
+    gates = interrupts.of_visit(draft, visit.address)
     reason = f"the run went back ({message.action})"
-    gate.withdraw(draft, gates, reason, by=message.sender, status="superseded")
+    interrupts.withdraw(draft, gates, reason, by=message.sender, status="superseded")
     if visit.undo is not None:
         values = dict(draft.state.scopes[visit.scope].values)
         trail.take_back(values, visit.undo)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abeyance.core import events, gate, items, looks
+from abeyance.core import events, interrupts, items
 from abeyance.core.canonical import rfc3339, why_not_json
 from abeyance.core.draft import Draft
 from abeyance.core.ledger import Interrupt, Ledger
@@ -60,8 +60,8 @@ def edit_values(draft: Draft, event: events.ValuesEdited) -> None:
     """Set fields of the values: as they are given, whatever their reducers."""
     root = draft.state.root
     items.put_values(draft, root.address, {**root.values, **event.patch})
-    looks.tell_edited(draft, root.address)
-    draft.change(last_activity_at=draft.now)
+    interrupts.tell_edited(draft, root.address)
+    draft.state.last_activity_at = draft.now
     draft.tell(
         "run.values_edited",
         root.address,
@@ -81,7 +81,7 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
     match event.on_timeout:
         case Default():
             raise _invalid("An answer by default can only be declared in the graph.")
-        case GoTo(node=node) if node not in (ways := gate.ways_out(graph, interrupt.scope)):
+        case GoTo(node=node) if node not in (ways := interrupts.ways_out(state, interrupt.scope)):
             raise Refusal(
                 Code.UNKNOWN_NODE,
                 f"{node!r} is no node of {graph.name!r} that can be gone to; there are "
@@ -95,16 +95,13 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
 
 def edit_deadline(draft: Draft, event: events.DeadlineEdited) -> None:
     """Move the deadline of an open interrupt, or change what happens then."""
-    book = draft.state.ledger
-    interrupt = book.open[event.interrupt_id]
-    edited = replace(
+    interrupt = draft.state.ledger.open[event.interrupt_id]
+    edited = draft.open[interrupt.id] = replace(
         interrupt,
         deadline=event.deadline if event.moves else interrupt.deadline,
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
-    draft.change(
-        ledger=replace(book, open={**book.open, interrupt.id: edited}), last_activity_at=draft.now
-    )
+    draft.state.last_activity_at = draft.now
     draft.tell(
         "interrupt.deadline_edited",
         interrupt.address,

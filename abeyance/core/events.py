@@ -1,8 +1,8 @@
 """What can happen to a run: a closed union, each event a fact with its time.
 
 Names are past participles. Requests by people (`Responded`, `MessageSent`) may be refused; the
-controls are absorbed where they change nothing; events that follow from our own effects
-(`NodeFinished`, ...) are never refused, only absorbed when they come late.
+controls are absorbed where they change nothing; what follows from our own effects (`VisitEnded`) is never
+refused, only absorbed when it comes late.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 from abeyance.core.canonical import Json
-from abeyance.core.model import Kind, OnPauseTimeout, OnTimeout, Question, ResumeRun
+from abeyance.core.model import OnPauseTimeout, OnTimeout, ResumeRun
+from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
@@ -54,126 +55,12 @@ class RotationDue(_Event):
     hard: bool
 
 
-def key_of(kind: Kind, key: str) -> str:
-    """The key of an answer in its visit: those that code did not ask for are told apart by kind.
-
-    No key of code's begins with a slash: neither a name nor a process has one in it.
-    """
-    return key if kind == "question" else f"/{kind}/{key}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A question that code asks. `process` is the part of the visit that asks it, if it has parts.
-
-    `deadline` is a moment, in place of the question's `timeout`. A name is unique in its process.
-    """
-
-    question: Question
-    process: str | None = None
-    deadline: datetime | None = None
-    kind: Kind = "question"
-
-    @property
-    def key(self) -> str:
-        """What tells it from the other questions of its visit, and finds its answer again."""
-        name = self.question.name
-        return key_of(self.kind, name if self.process is None else f"{self.process}/{name}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """That a visit is the call of a tool. `id` is the call's, unique among those of its agent.
-
-    What is `asked` has to be answered before its code runs for the first time. `once`: nobody may stop
-    the code to run it again, and what became of it when its worker died a person has to say.
-    """
-
-    tool: str
-    id: str
-    asked: tuple[Asked, ...] = ()
-    once: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
-    """One item of a fan-out: a visit of `node` that reads `item`."""
-
-    node: str
-    item: Json = None
-    call: Call | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFinished(_Event):
-    """A visit's code returned.
-
-    `patch` is what it changes; `goto` or `sends` replace its edges (no sends at all is None, and an
-    empty fan-out is one without items); `routed` are the targets that its route functions chose (None
-    where they have not been asked); `fired` are the ids of the rules with CLIPS text that fired. `read`
-    counts the messages that it was given when it asked for them; None is all that the visit has taken.
-    `result` is that of a tool call. `unread`: those that it was handed at its start were not read.
-    `uncounted`: it only handed work on, so it is no round of a loop.
-    """
+class VisitEnded(_Event):
+    """A visit's code ended, or the asking of its routes did."""
 
     visit: str
-    patch: Mapping[str, Json] = field(default_factory=dict)
-    goto: str | None = None
-    routed: tuple[str, ...] | None = None
-    sends: tuple[Send, ...] | None = None
-    fired: tuple[str, ...] = ()
-    read: int | None = None
-    result: Json = None
-    unread: bool = False
-    uncounted: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeInterrupted(_Event):
-    """A visit's code asks people, and has ended until they answer.
-
-    `composite`: it runs several processes, so every answer re-enters it, not only the last. `reason`
-    is then what it says of itself. `saved` is the visit's private state. `read` counts the messages that
-    it was given; None is all that it has taken. `patch` is what it had done by then: it counts only if
-    the visit ends without its code.
-    """
-
-    visit: str
-    asked: tuple[Asked, ...]
-    journal: Json = None
-    saved: Json = None
-    composite: bool = False
-    reason: Json = None
-    read: int | None = None
-    patch: Mapping[str, Json] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStopped(_Event):
-    """A visit's code was stopped, because of a pause, a rotation or an ending.
-
-    `patch` is what it had done by then: it counts only if the visit does not begin again. `begun` False:
-    no worker had the code in hand, be it for the first time or to be tried again.
-    """
-
-    visit: str
-    journal: Json = None
-    patch: Mapping[str, Json] = field(default_factory=dict)
-    begun: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFailed(_Event):
-    """A visit's code failed for good: its retries are used up, or it said (`fatal`) that none would
-    help. `patch` is what it had done by then: it counts only if nobody has it done again.
-    """
-
-    visit: str
-    code: str
-    message: str
-    journal: Json = None
-    fatal: bool = False
-    patch: Mapping[str, Json] = field(default_factory=dict)
+    outcome: VisitOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,10 +256,7 @@ Event: TypeAlias = (
     | Ticked
     | TaskBegan
     | RotationDue
-    | NodeFinished
-    | NodeInterrupted
-    | NodeStopped
-    | NodeFailed
+    | VisitEnded
     | Responded
     | Paused
     | Resumed

@@ -10,14 +10,11 @@ when the last has ended. Fan-outs may stand in each other.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from abeyance.core import approvals, flow, items, patch
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
-from abeyance.core.events import Send
-from abeyance.core.gathering import gathering
 from abeyance.core.model import Edge, FunctionNode
+from abeyance.core.outcome import Send
 from abeyance.core.state import Approval, Failure, Fan, Item, Member, Visit
 from abeyance.errors import FailureCode
 
@@ -30,11 +27,12 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool
     node = graph.nodes[visit.node]
     fan = Fan(
         outer=visit.members,
-        joins=gathering(graph, node.to if isinstance(node, FunctionNode) else ()),
-        items=tuple(Item(item=each.item) for each in sends),
+        joins=items.gathering(graph, node.to if isinstance(node, FunctionNode) else ()),
+        items=[Item(item=each.item) for each in sends],
         approvals=visit.approvals,
     )
-    items.put_fan(draft, visit.scope, visit.address, fan)
+    scope = draft.scope(visit.scope)
+    scope.fans = {**scope.fans, visit.address: fan}
     for name in () if uncounted else dict.fromkeys(each.node for each in sends):
         if not flow.count(draft, visit.scope, name, visit.members, visit.address):
             return
@@ -59,7 +57,7 @@ def abandon(draft: Draft, scope: str, member: Member, reason: str) -> None:
     kept = draft.state.scopes[scope].fans
     inner = {key for key, fan in kept.items() if any(each.fan == member.fan for each in fan.outer)}
     fans = {key: fan for key, fan in kept.items() if key != member.fan and key not in inner}
-    draft.put_scope(replace(draft.state.scopes[scope], fans=fans))
+    draft.scope(scope).fans = fans
 
 
 def retrace(draft: Draft, approval: Approval, reason: str) -> None:
@@ -83,8 +81,7 @@ def retrace(draft: Draft, approval: Approval, reason: str) -> None:
         abandon(draft, scope.address, Member(fan=key, index=0), reason)
     for member in approval.members[-1:]:
         # Where it goes from here is open again.
-        item = items.item_of(draft.state, scope.address, member)
-        items.put_item(draft, scope.address, member, replace(item, reached=()))
+        draft.item(scope.address, member).reached = ()
     flow.take_tokens_back(draft, scope.address, approval.gate, met)
     approvals.forget(draft, approval)
 
@@ -94,10 +91,9 @@ def reach(draft: Draft, visit: Visit, edge: Edge) -> None:
     if visit.scope not in draft.state.scopes:
         return
     member = visit.members[-1]
-    item = items.item_of(draft.state, visit.scope, member)
+    item = draft.item(visit.scope, member)
     if edge.key not in item.reached:
-        item = replace(item, reached=(*item.reached, edge.key))
-        items.put_item(draft, visit.scope, member, item)
+        item.reached = (*item.reached, edge.key)
 
 
 def gather(draft: Draft) -> bool:
@@ -121,37 +117,38 @@ def gather(draft: Draft) -> bool:
 
 
 def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
-    came = draft.state
-    scope = came.scopes[scope_address]
-    draft.put_scope(
-        replace(scope, fans={key: each for key, each in scope.fans.items() if key != address})
-    )
+    scope = draft.scope(scope_address)
     reached = {key for item in fan.items for key in item.reached}
     is_gathered = bool(reached or fan.joins)
-    before = items.values_at(draft.state, scope_address, fan.outer)
-    heard: tuple[str | None, ...] = ()
     merged = {
         index: item
         for index, item in enumerate(fan.items)
         if item.reached or not (is_gathered or item.left)
     }
-    for item in merged.values():
-        try:
-            items.put_patch(draft, scope_address, fan.outer, item.patch)
-        except patch.PatchError as error:
-            message = f"the items of the fan-out of {address} do not go together: {error}"
-            failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
-            flow.fail_scope(draft, scope_address, failure)
-            return
-        _tell_answers(draft, scope_address, fan, item)
-        heard = (*heard, *item.heard)
+    members = {index: (*fan.outer, Member(fan=address, index=index)) for index in merged}
+    seen = {
+        index: items.values_at(draft.state, scope_address, members[index])
+        for index, item in merged.items()
+        if item.approvals
+    }
+    scope.fans = {key: each for key, each in scope.fans.items() if key != address}
+    before = items.values_at(draft.state, scope_address, fan.outer)
+    answers = {name: each for item in merged.values() for name, each in item.answers.items()}
+    items.put_answers(draft, scope_address, fan.outer, answers)
+    try:
+        items.put_patch(draft, scope_address, fan.outer, *(item.patch for item in merged.values()))
+    except patch.PatchError as error:
+        message = f"the items of the fan-out of {address} do not go together: {error}"
+        failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
+        flow.fail_scope(draft, scope_address, failure)
+        return
+    heard = tuple(dict.fromkeys(each for item in merged.values() for each in item.heard))
     items.hear(draft, scope_address, fan.outer, heard)
     covered = approvals.changed(
         draft, scope_address, fan.outer, before, own=fan.approvals, heard=heard
     )
     after = items.values_at(draft.state, scope_address, fan.outer)
-    approved = {index: item for index, item in merged.items() if item.approvals}
-    covered += approvals.gathered(came, scope_address, address, approved, after)
+    covered += approvals.gathered(fan, scope_address, address, seen, after)
     approvals.keep_in(draft, scope_address, fan.outer, covered)
     results: Json = [
         {"item": item.item, "status": _status(item)}
@@ -162,18 +159,6 @@ def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
     keys = reached or set(fan.joins)
     for target in dict.fromkeys(edge.target for edge in graph.edges if edge.key in keys):
         flow.go(draft, scope_address, target, members=fan.outer, results=results, covered=covered)
-
-
-def _tell_answers(draft: Draft, scope_address: str, fan: Fan, item: Item) -> None:
-    if not item.answers:
-        return
-    if fan.outer:
-        outer = items.item_of(draft.state, scope_address, fan.outer[-1])
-        outer = replace(outer, answers={**outer.answers, **item.answers})
-        items.put_item(draft, scope_address, fan.outer[-1], outer)
-        return
-    scope = draft.state.scopes[scope_address]
-    draft.put_scope(replace(scope, answers={**scope.answers, **item.answers}))
 
 
 def _status(item: Item) -> str:

@@ -15,14 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import approvals, ending, gate, items, recall, recourse
-from abeyance.core.address import Address
+from abeyance.core import approvals, interrupts, items, lifecycle, recall
+from abeyance.core.address import below
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
-from abeyance.core.events import Call
-from abeyance.core.gathering import gathering
 from abeyance.core.model import END, AskOperator, Edge, GoTo, InterruptNode, TellCaller
+from abeyance.core.outcome import Call
 from abeyance.core.patch import PatchError
 from abeyance.core.state import Approval, Failure, Member, Met, Phase, Scope, Token, Visit
 from abeyance.errors import FailureCode
@@ -52,42 +51,40 @@ def enter(
     if scope_address not in draft.state.scopes:
         # Its graph has failed, and is gone, because of what was entered just before.
         return None
-    scope = draft.state.scopes[scope_address]
-    ordinal = scope.ordinals.get(node, 0) + 1
+    ordinal = draft.state.scopes[scope_address].ordinals.get(node, 0) + 1
     call = call if before is None else before.call
     address = (
         _address(draft, scope_address, node, ordinal, call) if before is None else before.address
     )
     if not is_finally and not count(draft, scope_address, node, members, address):
         return None
-    scope = draft.state.scopes[scope_address]
-    draft.put_scope(replace(scope, ordinals={**scope.ordinals, node: ordinal}))
-    visit = Visit(
-        address=address,
-        scope=scope_address,
-        node=node,
-        created_at=draft.now,
-        is_finally=is_finally,
-        members=members,
-        results=results,
-        guidance=guidance,
-        call=call,
-        asked={} if before is None else before.asked,
-        approvals=covered,
+    scope = draft.scope(scope_address)
+    scope.ordinals = {**scope.ordinals, node: ordinal}
+    draft.counters.visits += 1
+    return draft.add_visit(
+        Visit(
+            address=address,
+            scope=scope_address,
+            node=node,
+            created_at=draft.now,
+            is_finally=is_finally,
+            members=members,
+            results=results,
+            guidance=guidance,
+            call=call,
+            asked={} if before is None else before.asked,
+            approvals=covered,
+        )
     )
-    draft.put_visit(visit)
-    draft.count(visits=1)
-    return visit
 
 
 def _address(draft: Draft, scope: str, node: str, ordinal: int, call: Call | None) -> str:
-    around = Address.parse(scope)
     if call is None:
-        return str(around.child("node", node, ordinal))
-    address = str(around.call(call.tool, call.id))
+        return below(scope, "node", node, ordinal)
+    address = below(scope, "tool", call.tool, call.id)
     number = ordinal
     while _is_taken(draft, address):
-        address = str(around.call(call.tool, f"{call.id}~{number}"))
+        address = below(scope, "tool", call.tool, f"{call.id}~{number}")
         number += 1
     return address
 
@@ -112,18 +109,11 @@ def count(
     Within a fan-out each item counts its own visits: five hundred items are no loop.
     """
     bound = draft.state.limits.max_visits
-    if members:
-        item = items.item_of(draft.state, scope_address, members[-1])
-        counts = {**item.visit_counts, node: item.visit_counts.get(node, 0) + 1}
-        if counts[node] <= bound:
-            items.put_item(draft, scope_address, members[-1], replace(item, visit_counts=counts))
-            return True
-    else:
-        scope = draft.state.scopes[scope_address]
-        counts = {**scope.visit_counts, node: scope.visit_counts.get(node, 0) + 1}
-        if counts[node] <= bound:
-            draft.put_scope(replace(scope, visit_counts=counts))
-            return True
+    holder = draft.item(scope_address, members[-1]) if members else draft.scope(scope_address)
+    number = holder.visit_counts.get(node, 0) + 1
+    if number <= bound:
+        holder.visit_counts = {**holder.visit_counts, node: number}
+        return True
     message = (
         f"the node {node!r} has been visited {bound} times since a person last answered or "
         "wrote, and max_visits allows no more: give its loop a way out, or raise max_visits"
@@ -137,17 +127,15 @@ def recount(draft: Draft, visit: Visit, *, uncounted: bool) -> bool:
     """A visit has finished. One that is no round of a loop is counted no more, as long as there are not
     too many of them in a row. True if it is not counted.
     """
-    scope = draft.state.scopes[visit.scope]
-    in_a_row = scope.uncounted.get(visit.node, 0)
+    scope, node = draft.scope(visit.scope), visit.node
+    in_a_row = scope.uncounted.get(node, 0)
     if uncounted and in_a_row < _MOST_UNCOUNTED and not visit.members:
-        counts = {**scope.visit_counts}
-        counts[visit.node] = max(0, counts.get(visit.node, 0) - 1)
-        row = {**scope.uncounted, visit.node: in_a_row + 1}
-        draft.put_scope(replace(scope, visit_counts=counts, uncounted=row))
+        number = max(0, scope.visit_counts.get(node, 0) - 1)
+        scope.visit_counts = {**scope.visit_counts, node: number}
+        scope.uncounted = {**scope.uncounted, node: in_a_row + 1}
         return True
     if in_a_row and not uncounted:
-        row = {name: number for name, number in scope.uncounted.items() if name != visit.node}
-        draft.put_scope(replace(scope, uncounted=row))
+        scope.uncounted = {name: row for name, row in scope.uncounted.items() if name != node}
     return False
 
 
@@ -162,14 +150,14 @@ def fail(draft: Draft, visit: Visit, failure: Failure, *, fatal: bool = False) -
     node = graph.nodes[visit.node]
     drop_unit(draft, visit, "the visit failed")
     if visit.is_finally or draft.state.ending is not None:
-        ending.begin(draft, "failed", failure.message, error=failure)
+        lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
         return
     on_error = None if isinstance(node, InterruptNode) else node.on_error
     match on_error:
         case GoTo(node=target):
             go_instead(draft, visit, target)
         case AskOperator():
-            recourse.ask(draft, visit, failure)
+            interrupts.ask_operator(draft, visit, failure)
         case TellCaller() if not fatal:
             told = {"error": failure.message, "code": failure.code}
             end_call(draft, visit, told, "the visit failed")
@@ -191,9 +179,9 @@ def fail_scope(draft: Draft, scope_address: str, failure: Failure, *, fatal: boo
     """A graph cannot go on: the visit that it is walked for fails, or, at the root, the run."""
     scope = draft.state.scopes[scope_address]
     if scope.visit is None:
-        ending.begin(draft, "failed", failure.message, error=failure)
+        lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
         return
-    fail(draft, draft.state.visits[scope.visit], failure, fatal=fatal)
+    fail(draft, draft.visit(scope.visit), failure, fatal=fatal)
 
 
 def end_call(
@@ -201,9 +189,10 @@ def end_call(
 ) -> None:
     """The call of a tool ends without its code. What that had done when it last asked counts."""
     drop_unit(draft, visit, reason, by=by)
-    ended = replace(visit, phase=Phase.READY, stage="body", result=result)
+    draft.put_back(visit)
+    visit.phase, visit.stage, visit.result = Phase.READY, "body", result
     # Without the patch: should it be what cannot be merged, it is not tried again.
-    draft.put_visit(replace(ended, returned=visit.patch, patch={}))
+    visit.returned, visit.patch = visit.patch, {}
 
 
 def leave_unit(draft: Draft, visit: Visit, reason: str, *, by: str | None = None) -> None:
@@ -215,7 +204,7 @@ def leave_unit(draft: Draft, visit: Visit, reason: str, *, by: str | None = None
 
 def drop_unit(draft: Draft, visit: Visit, reason: str, *, by: str | None = None) -> None:
     """Forget a visit, with what it asks and all that is inside it."""
-    gate.withdraw(draft, gate.of_visit(draft, visit.address), reason, by=by)
+    interrupts.withdraw(draft, interrupts.of_visit(draft, visit.address), reason, by=by)
     draft.drop_visit(visit.address)
     inner = next((s for s in draft.state.scopes.values() if s.visit == visit.address), None)
     if inner is None:
@@ -259,10 +248,9 @@ def go_instead(draft: Draft, visit: Visit, target: str) -> None:
     graph = draft.graph(visit.scope)
     while members and target != END:
         fan = draft.state.scopes[visit.scope].fans[members[-1].fan]
-        if not fan.joins or not set(fan.joins).isdisjoint(gathering(graph, (target,))):
+        if not fan.joins or not set(fan.joins).isdisjoint(items.gathering(graph, (target,))):
             break
-        item = items.item_of(draft.state, visit.scope, members[-1])
-        items.put_item(draft, visit.scope, members[-1], replace(item, left=True))
+        draft.item(visit.scope, members[-1]).left = True
         members = members[:-1]
     is_call = visit.call is not None and members == visit.members
     go(
@@ -286,9 +274,9 @@ def put_token(
     queue = come.get(source, ())
     come = {**come, source: (token, *queue) if first else (*queue, token)}
     if all(come.get(name) for name in edge.sources):
-        _meet(draft, scope, edge, come)
+        _meet(draft, scope_address, edge, come)
     else:
-        _keep_tokens(draft, scope, edge.key, come)
+        _keep_tokens(draft, scope_address, edge.key, come)
 
 
 def take_tokens_back(draft: Draft, scope_address: str, gate_: str, met: Iterable[Met]) -> None:
@@ -297,7 +285,7 @@ def take_tokens_back(draft: Draft, scope_address: str, gate_: str, met: Iterable
     """
     for key, come in draft.state.scopes[scope_address].tokens.items():
         left = {source: approvals.beside(gate_, queue) for source, queue in come.items()}
-        _keep_tokens(draft, draft.state.scopes[scope_address], key, left)
+        _keep_tokens(draft, scope_address, key, left)
     edges = {edge.key: edge for edge in draft.graph(scope_address).edges}
     for each in reversed(list(met)):
         put_token(draft, scope_address, edges[each.edge], each.source, each.token, first=True)
@@ -315,7 +303,7 @@ def release_starved(draft: Draft, scope: Scope) -> bool:
     edge = next((edge for edge in starved if edge.join == "arrived"), starved[0])
     come = scope.tokens[edge.key]
     if edge.join == "arrived":
-        _meet(draft, scope, edge, come)
+        _meet(draft, scope.address, edge, come)
         return True
     missing = [name for name in edge.sources if name not in come]
     message = (
@@ -328,17 +316,17 @@ def release_starved(draft: Draft, scope: Scope) -> bool:
     return True
 
 
-def _meet(draft: Draft, scope: Scope, edge: Edge, come: Mapping[str, tuple[Token, ...]]) -> None:
+def _meet(draft: Draft, scope: str, edge: Edge, come: Mapping[str, tuple[Token, ...]]) -> None:
     _keep_tokens(draft, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
     met = {name: queue[0] for name, queue in come.items() if queue}
-    go(draft, scope.address, edge.target, covered=approvals.of_tokens(scope.address, edge.key, met))
+    go(draft, scope, edge.target, covered=approvals.of_tokens(scope, edge.key, met))
 
 
 def _keep_tokens(
-    draft: Draft, scope: Scope, key: str, come: Mapping[str, tuple[Token, ...]]
+    draft: Draft, scope_address: str, key: str, come: Mapping[str, tuple[Token, ...]]
 ) -> None:
-    tokens = {other: kept for other, kept in scope.tokens.items() if other != key}
+    scope = draft.scope(scope_address)
     left = {name: queue for name, queue in come.items() if queue}
-    if left:
-        tokens[key] = left
-    draft.put_scope(replace(scope, tokens=tokens))
+    # Those of the edge that moved last stand last.
+    others = {other: kept for other, kept in scope.tokens.items() if other != key}
+    scope.tokens = {**others, key: left} if left else others

@@ -9,12 +9,12 @@ one: every reducer is associative.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from abeyance.core import patch
 from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.draft import Draft
-from abeyance.core.state import Fan, Item, Member, RunState, Visit
+from abeyance.core.model import FunctionNode, GraphSpec
+from abeyance.core.state import Item, Member, RunState, Visit
 
 
 def values_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
@@ -28,7 +28,7 @@ def values_at(state: RunState, scope: str, members: tuple[Member, ...]) -> Mappi
     for member in members:
         changed = item_of(state, scope, member).patch
         if changed:
-            values = patch.merged(state.graph_of(scope), values, changed)
+            values = patch.applied(state.graph_of(scope), values, changed)
     return values
 
 
@@ -52,70 +52,61 @@ def item_of(state: RunState, scope: str, member: Member) -> Item:
     return state.scopes[scope].fans[member.fan].items[member.index]
 
 
-def put_item(draft: Draft, scope_address: str, member: Member, item: Item) -> None:
-    """Set one item."""
-    fan = draft.state.scopes[scope_address].fans[member.fan]
-    before, after = fan.items[: member.index], fan.items[member.index + 1 :]
-    put_fan(draft, scope_address, member.fan, replace(fan, items=(*before, item, *after)))
-
-
-def put_fan(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
-    """Set one fan-out."""
-    scope = draft.state.scopes[scope_address]
-    draft.put_scope(replace(scope, fans={**scope.fans, address: fan}))
-
-
 def put_patch(
-    draft: Draft, scope_address: str, members: tuple[Member, ...], changes: Mapping[str, Json]
+    draft: Draft,
+    scope_address: str,
+    members: tuple[Member, ...],
+    *patches: Mapping[str, Json],
 ) -> None:
     """Merge what was changed where it belongs: into the innermost item, or into the scope.
 
-    Raises PatchError; then nothing is changed.
+    Raises PatchError at the first patch that cannot be merged; those before it are.
     """
-    if not changes:
+    if not any(patches):
         return
     graph = draft.graph(scope_address)
-    values = patch.merged(graph, values_at(draft.state, scope_address, members), changes)
-    if not members:
-        put_values(draft, scope_address, values)
-        return
-    item = item_of(draft.state, scope_address, members[-1])
-    folded = patch.merged(graph, item.patch, changes)
-    put_item(
-        draft, scope_address, members[-1], replace(item, patch=folded, changes=item.changes + 1)
-    )
+    values = values_at(draft.state, scope_address, members)
+    done = []
+    try:
+        for changes in filter(None, patches):
+            values = patch.merged(graph, values, changes)
+            done.append(changes)
+    finally:
+        if done and not members:
+            put_values(draft, scope_address, values, versions=len(done))
+    for changes in done if members else ():
+        item = draft.item(scope_address, members[-1])
+        item.patch = patch.applied(graph, item.patch, changes)
+        item.changes += 1
 
 
-def put_values(draft: Draft, scope_address: str, values: Mapping[str, Json]) -> None:
-    """Replace the values of a scope by a new version of them."""
-    scope = draft.state.scopes[scope_address]
-    draft.put_scope(replace(scope, values=values, version=scope.version + 1, size=size(values)))
+def put_values(
+    draft: Draft, scope_address: str, values: Mapping[str, Json], *, versions: int = 1
+) -> None:
+    """Replace the values of a scope, by what is so many versions newer."""
+    scope = draft.scope(scope_address)
+    scope.values, scope.size = values, size(values)
+    scope.version += versions
 
 
 def set_fields(draft: Draft, visit: Visit, fields: Mapping[str, Json]) -> None:
     """Set fields of the values that a visit reads, whatever their reducers."""
     if not visit.members:
-        scope = draft.state.scopes[visit.scope]
-        put_values(draft, visit.scope, {**scope.values, **fields})
+        put_values(draft, visit.scope, {**draft.state.scopes[visit.scope].values, **fields})
         return
-    member = visit.members[-1]
-    item = item_of(draft.state, visit.scope, member)
     own = _contributions(draft.state, visit, fields)
-    put_item(
-        draft,
-        visit.scope,
-        member,
-        replace(item, patch={**item.patch, **own}, changes=item.changes + 1),
-    )
+    item = draft.item(visit.scope, visit.members[-1])
+    item.patch = {**item.patch, **own}
+    item.changes += 1
 
 
 def put_result(draft: Draft, visit: Visit, result: Json) -> None:
     """Set what the call of a tool has come to; what was known of it before stays beside that."""
     if result is not None and visit.members:
-        item = item_of(draft.state, visit.scope, visit.members[-1])
+        item = draft.item(visit.scope, visit.members[-1])
         if isinstance(item.result, Mapping) and isinstance(result, Mapping):
             result = {**item.result, **result}
-        put_item(draft, visit.scope, visit.members[-1], replace(item, result=result))
+        item.result = result
 
 
 def hear(
@@ -123,9 +114,8 @@ def hear(
 ) -> None:
     """Remember for an item of a fan-out what its visits have heard of people."""
     if members and heard:
-        item = item_of(draft.state, scope, members[-1])
-        known = tuple(dict.fromkeys([*item.heard, *heard]))
-        put_item(draft, scope, members[-1], replace(item, heard=known))
+        item = draft.item(scope, members[-1])
+        item.heard = tuple(dict.fromkeys([*item.heard, *heard]))
 
 
 def unreachable(state: RunState, visit: Visit, fields: Mapping[str, Json]) -> list[str]:
@@ -155,33 +145,58 @@ def _contributions(state: RunState, visit: Visit, fields: Mapping[str, Json]) ->
     }
 
 
-def put_answer(draft: Draft, visit: Visit, name: str, value: Json) -> None:
-    """Remember an answer where later visits of the same item, or of the scope, read it."""
-    if visit.members:
-        member = visit.members[-1]
-        item = item_of(draft.state, visit.scope, member)
-        put_item(draft, visit.scope, member, replace(item, answers={**item.answers, name: value}))
-        return
-    scope = draft.state.scopes[visit.scope]
-    draft.put_scope(replace(scope, answers={**scope.answers, name: value}))
+def put_answers(
+    draft: Draft, scope: str, members: tuple[Member, ...], answers: Mapping[str, Json]
+) -> None:
+    """Remember answers where later visits of the same item, or of the scope, read them."""
+    if answers:
+        holder = draft.item(scope, members[-1]) if members else draft.scope(scope)
+        holder.answers = {**holder.answers, **answers}
 
 
 def forget_counts(draft: Draft, visit: Visit) -> None:
     """Start counting visits anew where this one is, and around the graph that it is in."""
     for member in visit.members:
-        item = item_of(draft.state, visit.scope, member)
-        put_item(draft, visit.scope, member, replace(item, visit_counts={}))
-    scope = draft.state.scopes[visit.scope]
-    draft.put_scope(replace(scope, visit_counts={}))
+        draft.item(visit.scope, member).visit_counts = {}
+    scope = draft.scope(visit.scope)
+    scope.visit_counts = {}
     if scope.visit is not None:
         forget_counts(draft, draft.state.visits[scope.visit])
 
 
 def forget_all_counts(draft: Draft) -> None:
     """Start counting visits anew everywhere."""
-    for scope in draft.state.scopes.values():
-        fans = {
-            address: replace(fan, items=tuple(replace(item, visit_counts={}) for item in fan.items))
-            for address, fan in scope.fans.items()
-        }
-        draft.put_scope(replace(scope, visit_counts={}, fans=fans))
+    for address in draft.state.scopes:
+        scope = draft.scope(address)
+        scope.visit_counts = {}
+        for key, fan in scope.fans.items():
+            for index, item in enumerate(fan.items):
+                if item.visit_counts:
+                    draft.item(address, Member(fan=key, index=index)).visit_counts = {}
+
+
+def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
+    """The joins that gather a fan-out to these targets, by their keys, in order of declaration.
+
+    They are those that can be reached from the targets, counting a sending node on the way as one more
+    fan-out, and its join as the end of that.
+    """
+    depths = dict.fromkeys(targets, 1)
+    waiting = list(depths)
+    while waiting:
+        name = waiting.pop()
+        node = graph.nodes.get(name)
+        deeper = node.to if isinstance(node, FunctionNode) else ()
+        joined = {edge.target for edge in graph.edges_from(name) if edge.is_join}
+        for target in graph.successors(name):
+            depth = depths[name] + (target in deeper) - (target in joined)
+            # A node that is reached in several ways stands where the shallowest leads: the deeper one
+            # was a goto, or goes round.
+            if 0 < depth < depths.get(target, len(graph.nodes) + 1):
+                depths[target] = depth
+                waiting.append(target)
+    return tuple(
+        edge.key
+        for edge in graph.edges
+        if edge.is_join and any(depths.get(source) == 1 for source in edge.sources)
+    )

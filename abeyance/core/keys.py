@@ -72,7 +72,7 @@ def remember(draft: Draft, event: events.Event) -> None:
     held = sum(_weight(each) for each in keys.values())
     while len(keys) > _REMEMBERED or held > _RECEIPTS:
         held -= _weight(keys.pop(next(iter(keys))))
-    draft.change(keys=keys)
+    draft.state.keys = keys
 
 
 def digest(event: events.Keyed) -> str:

@@ -14,12 +14,11 @@ from typing import assert_never
 
 from abeyance.core import (
     approvals,
-    ending,
     fanout,
     flow,
-    gate,
+    interrupts,
     items,
-    looks,
+    lifecycle,
     messages,
     patch,
     rules,
@@ -27,8 +26,6 @@ from abeyance.core import (
 )
 from abeyance.core.canonical import Json, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.effects import DecideRoutes
-from abeyance.core.events import NodeFinished, key_of
 from abeyance.core.model import (
     END,
     Always,
@@ -43,6 +40,7 @@ from abeyance.core.model import (
     Retry,
     When,
 )
+from abeyance.core.outcome import Finished, key_of
 from abeyance.core.state import Approval, Failure, Phase, Token, Visit, Way
 from abeyance.errors import FailureCode
 
@@ -71,50 +69,45 @@ def start_scope(
             flow.go(draft, scope_address, edge.target, covered=covered)
 
 
-def finish(draft: Draft, visit: Visit, event: NodeFinished) -> None:
+def finish(draft: Draft, visit: Visit, finished: Finished) -> None:
     """A visit is done: merge its patch, and leave its node or ask what has to be asked before."""
     graph = draft.graph(visit.scope)
     # Before the merge: what fails and is tried again must not have changed anything.
-    if (fault := _unknown_target(graph, visit.node, event)) is not None:
+    if (fault := _unknown_target(graph, visit.node, finished)) is not None:
         flow.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
         return
-    for number, each in enumerate(event.sends or ()):
+    for number, each in enumerate(finished.sends or ()):
         if (reason := why_not_json(each.item)) is not None:
             message = f"the item {number} that {visit.node!r} sends is not JSON: {reason}"
             flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=message))
             return
-    merged = merge(draft, visit, event.patch)
-    if merged is None:
+    if not merge(draft, visit, finished.patch):
         return
-    visit = merged
     if draft.state.ending is not None:
         draft.drop_visit(visit.address)
         return
-    uncounted = flow.recount(draft, visit, uncounted=event.uncounted)
-    gate.withdraw(
+    uncounted = flow.recount(draft, visit, uncounted=finished.uncounted)
+    interrupts.withdraw(
         draft,
-        gate.of_visit(draft, visit.address),
+        interrupts.of_visit(draft, visit.address),
         "the visit finished without it",
         status="superseded",
     )
-    items.put_result(draft, visit, visit.result if event.result is None else event.result)
-    if _hold_back(draft, visit, event):
+    items.put_result(draft, visit, visit.result if finished.result is None else finished.result)
+    if _hold_back(draft, visit, finished):
         return
-    way = Way(
-        goto=event.goto,
-        routed=event.routed or (),
-        sends=event.sends,
-        fired=event.fired,
-        uncounted=uncounted,
-    )
-    done = replace(visit, way=way, journal=None, saved=None, composite=False, stopping=False)
+    # What is merged, or told to followers alone, need not be kept.
+    kept = replace(finished, patch={}, result=None, turn=None, emitted=(), uncounted=uncounted)
+    visit.way = Way(outcome=kept)
+    visit.journal, visit.saved, visit.composite, visit.stopping = None, None, False, False
     if visit.node in graph.interrupt_after and not visit.is_finally:
-        looks.ask(draft, replace(done, stage="after"))
+        visit.stage = "after"
+        interrupts.ask_to_look(draft, visit)
     else:
-        _judge(draft, done, way)
+        _judge(draft, visit, visit.way)
 
 
-def _hold_back(draft: Draft, visit: Visit, event: NodeFinished) -> bool:
+def _hold_back(draft: Draft, visit: Visit, finished: Finished) -> bool:
     """Run a visit again, rather than leave it, where messages for it are unread. False if it may leave.
 
     An agent so hears, before it ends, what people were told has reached it (netherbrain's guard).
@@ -123,13 +116,13 @@ def _hold_back(draft: Draft, visit: Visit, event: NodeFinished) -> bool:
     if not isinstance(node, FunctionNode) or not node.guarded:
         return False
     unread = tuple(messages.for_visit(draft.state, visit))
-    if event.goto is not None or event.sends is not None or not unread:
+    if finished.is_decided or not unread:
         return False
-    scope = draft.state.scopes[visit.scope]
+    scope = draft.scope(visit.scope)
     if scope.guards >= draft.state.limits.max_guard_turns:
         messages.report(draft, unread, "guard")
         return False
-    draft.put_scope(replace(scope, guards=scope.guards + 1))
+    scope.guards += 1
     _drop(draft, visit)
     flow.enter(draft, visit.scope, visit.node, members=visit.members, covered=visit.approvals)
     return True
@@ -138,69 +131,54 @@ def _hold_back(draft: Draft, visit: Visit, event: NodeFinished) -> bool:
 def go_on(draft: Draft, visit: Visit, way: Way) -> None:
     """What was asked after a visit is answered: it goes on by the way that was held."""
     if visit.stage == "after":
+        interrupts.let_pass(visit)
         if way.is_stale:
             # Code chose on the values as they were before a person edited them.
-            seek_anew(draft, looks.passed(visit), replace(way, is_stale=False))
+            seek_anew(draft, visit, replace(way, is_stale=False))
         else:
-            _judge(draft, looks.passed(visit), way)
+            _judge(draft, visit, way)
         return
     for changes in rules.answers_to(draft.graph(visit.scope), visit.node, visit.answers):
-        merged = merge(draft, visit, changes)
-        if merged is None:
+        if not merge(draft, visit, changes):
             return
-        visit = merged
     _leave(draft, visit, way)
 
 
 def seek_anew(draft: Draft, visit: Visit, way: Way) -> None:
     """Seek the way out again of a visit whose code has returned, with the values as they are now."""
     graph = draft.graph(visit.scope)
-    decides = graph.routes_from(visit.node) and way.goto is None and way.sends is None
+    decides = graph.routes_from(visit.node) and not way.outcome.is_decided
     if decides or graph.has_clips_on(visit.node):
         # It is asked as soon as there is room for it.
-        stale = replace(way, is_stale=True)
-        draft.put_visit(replace(visit, phase=Phase.READY, stage="rules", way=stale))
+        visit.way = replace(way, is_stale=True)
+        visit.phase, visit.stage = Phase.READY, "rules"
     else:
         _judge(draft, visit, way)
 
 
-def decided(draft: Draft, visit: Visit, way: Way, event: NodeFinished) -> None:
+def decided(draft: Draft, visit: Visit, way: Way, finished: Finished) -> None:
     """Code was asked again for the way of a visit whose values a person has edited."""
     if draft.state.ending is not None:
         draft.drop_visit(visit.address)
         return
-    routed = () if way.goto is not None or way.sends is not None else event.routed or ()
-    fault = _unknown_target(draft.graph(visit.scope), visit.node, replace(event, routed=routed))
+    routed = () if way.outcome.is_decided else finished.routed
+    fault = _unknown_target(draft.graph(visit.scope), visit.node, replace(finished, routed=routed))
     if fault is not None:
         flow.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
         return
-    _judge(draft, visit, replace(way, routed=routed, fired=event.fired, is_stale=False))
+    chosen = replace(way.outcome, routed=routed, fired=finished.fired)
+    _judge(draft, visit, Way(outcome=chosen))
 
 
-def decide(draft: Draft, visit: Visit) -> None:
-    """Ask the code of routes and rules where a visit leads that ran none itself."""
-    draft.put_visit(replace(visit, phase=Phase.RUNNING, starts=visit.starts + 1))
-    draft.want(
-        DecideRoutes(
-            visit=visit.address,
-            graph=draft.graph(visit.scope),
-            path=draft.state.scopes[visit.scope].path,
-            node=draft.state.node_of(visit),
-            values=items.values_of(draft.state, visit),
-            answers=items.answers_of(draft.state, visit),
-        )
-    )
-
-
-def _unknown_target(graph: GraphSpec, name: str, event: NodeFinished) -> str | None:
+def _unknown_target(graph: GraphSpec, name: str, finished: Finished) -> str | None:
     node = graph.nodes[name]
     declared = set(node.to) if isinstance(node, FunctionNode) else set()
-    if event.sends is not None:
-        chosen, allowed = {each.node for each in event.sends}, declared - {END}
-    elif event.goto is not None:
-        chosen, allowed = {event.goto}, {*declared, END}
+    if finished.sends is not None:
+        chosen, allowed = {each.node for each in finished.sends}, declared - {END}
+    elif finished.goto is not None:
+        chosen, allowed = {finished.goto}, {*declared, END}
     else:
-        chosen = set(event.routed or ())
+        chosen = set(finished.routed)
         allowed = {target for route in graph.routes_from(name) for target in route.targets}
     for target in sorted(chosen - allowed):
         told = ", ".join(map(repr, sorted(allowed))) or "nowhere"
@@ -213,51 +191,51 @@ def _unknown_target(graph: GraphSpec, name: str, event: NodeFinished) -> str | N
 
 def _judge(draft: Draft, visit: Visit, way: Way) -> None:
     values = items.values_of(draft.state, visit)
-    verdict = rules.judge(draft.graph(visit.scope), visit.node, values, way.fired)
+    verdict = rules.judge(draft.graph(visit.scope), visit.node, values, way.outcome.fired)
     way = replace(way, decision=verdict.decision)
     # Answers to rules that were asked before, and after which no way was found, have been merged.
     asked = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
-    rest = {key: answer for key, answer in visit.answers.items() if key not in asked}
-    visit = replace(visit, way=way, stage="rules", answers=rest)
-    draft.put_visit(visit)
+    visit.answers = {key: answer for key, answer in visit.answers.items() if key not in asked}
+    visit.way, visit.stage = way, "rules"
     for question in verdict.questions:
-        gate.open_question(draft, draft.state.visits[visit.address], question, "rule")
+        interrupts.open_question(draft, visit, question, "rule")
     if not verdict.questions:
         _leave(draft, visit, way)
 
 
-def merge(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> Visit | None:
-    """Merge what a visit changed, and remember how to take it back. None if that failed the visit."""
+def merge(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> bool:
+    """Merge what a visit changed, and remember how to take it back. False if that failed the visit."""
     before = items.values_of(draft.state, visit)
     try:
         items.put_patch(draft, visit.scope, visit.members, changes)
     except patch.PatchError as error:
         flow.fail(draft, visit, Failure(code=FailureCode.INVALID_PATCH, message=str(error)))
-        return None
-    if not changes:
-        return visit
-    covered = approvals.changed(
-        draft, visit.scope, visit.members, before, own=visit.approvals, heard=visit.heard
-    )
-    items.hear(draft, visit.scope, visit.members, visit.heard)
-    return replace(trail.changing(visit, before, changes), approvals=covered)
+        return False
+    if changes:
+        visit.approvals = approvals.changed(
+            draft, visit.scope, visit.members, before, own=visit.approvals, heard=visit.heard
+        )
+        items.hear(draft, visit.scope, visit.members, visit.heard)
+        trail.changing(visit, before, changes)
+    return True
 
 
 def _leave(draft: Draft, visit: Visit, way: Way) -> None:
     graph = draft.graph(visit.scope)
     values = items.values_of(draft.state, visit)
+    outcome = way.outcome
     if way.decision is not None:
         _drop(draft, visit)
         _obey(draft, visit, way.decision)
-    elif way.sends is not None:
+    elif outcome.sends is not None:
         _drop(draft, visit)
-        fanout.send(draft, visit, way.sends, uncounted=way.uncounted)
-    elif way.goto is not None:
+        fanout.send(draft, visit, outcome.sends, uncounted=outcome.uncounted)
+    elif outcome.goto is not None:
         _drop(draft, visit)
-        flow.go_instead(draft, visit, way.goto)
-    elif (fired := _fired(graph, visit.node, values, way.routed)) is not None:
+        flow.go_instead(draft, visit, outcome.goto)
+    elif (fired := _fired(graph, visit.node, values, outcome.routed)) is not None:
         _drop(draft, visit)
-        _fire(draft, visit, fired, way.routed)
+        _fire(draft, visit, fired, outcome.routed)
     else:
         message = (
             f"none of the conditions on the ways out of {visit.node!r} holds; "
@@ -275,7 +253,7 @@ def _drop(draft: Draft, visit: Visit) -> None:
 def _obey(draft: Draft, visit: Visit, decision: Decision) -> None:
     match decision:
         case HaltRun(reason=reason):
-            ending.begin(draft, "halted", reason)
+            lifecycle.begin_ending(draft, "halted", reason)
         case Retry():
             flow.enter(
                 draft,

@@ -20,6 +20,7 @@ from abeyance.core.canonical import Json, canonical, rfc3339, sha256, size, why_
 from abeyance.core.events import Responded
 from abeyance.core.model import Kind, OnTimeout, Question
 from abeyance.core.policy import TIMEOUT
+from abeyance.core.working import changeable
 from abeyance.errors import Code, Refusal
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
@@ -61,7 +62,7 @@ class Interrupt:
     on_timeout: OnTimeout
     digest: str
     number: int
-    key: str = ""
+    key: str
     parents: tuple[Parent, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
 
@@ -97,24 +98,12 @@ class Receipt:
     replayed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class Ledger:
     """Open interrupts in the order in which they were opened, settled ones as they were settled."""
 
     open: Mapping[str, Interrupt] = field(default_factory=dict)
     settled: Mapping[str, Settled] = field(default_factory=dict)
-
-    def with_opened(self, interrupt: Interrupt) -> Ledger:
-        """The ledger with one more open interrupt."""
-        return replace(self, open={**self.open, interrupt.id: interrupt})
-
-    def with_settled(self, settled: Settled, *, keep: int) -> Ledger:
-        """The ledger with one interrupt settled; only the latest `keep` settled ones stay."""
-        still = {key: entry for key, entry in self.open.items() if key != settled.id}
-        kept = {**self.settled, settled.id: settled}
-        while len(kept) > keep:
-            del kept[next(iter(kept))]
-        return Ledger(open=still, settled=kept)
 
 
 def interrupt_id(

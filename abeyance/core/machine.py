@@ -9,7 +9,7 @@ history.
 *In this order.* First everything that is due by the event's time happens (`deadlines`), then the
 event itself, then whatever follows until nothing moves: ready visits start (`schedule`), visits that
 are done lead on (`leaving`), a graph with nothing left in it completes or its joins starve (`flow`), an
-ending takes its next step (`closing`).
+ending takes its next step .
 
 *Coming back.* A run is handed over when none of its code runs (`may_rotate`). The one that goes on
 from the snapshot gets `Restored`, which starts what the hand-over held back. Nothing else tells it
@@ -27,30 +27,28 @@ from abeyance.core import (
     asking,
     authority,
     burden,
-    closing,
     deadlines,
     directives,
     edits,
-    ending,
     events,
-    eviction,
     fanout,
     flow,
-    gate,
+    interrupts,
     keys,
     leaving,
     ledger,
-    looks,
+    lifecycle,
     messages,
     nesting,
-    pausing,
     schedule,
 )
 from abeyance.core.canonical import Json, size, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.effects import Effect
+from abeyance.core.effects import Effect, Finish
 from abeyance.core.model import END, START, GoTo, GraphSpec, InterruptNode
+from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped
 from abeyance.core.state import (
+    Ending,
     Failure,
     Limits,
     Phase,
@@ -102,23 +100,15 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     draft = Draft(state, event.now)
     deadlines.apply_due(draft)
     _refuse(draft.state, event)
-    if state.finished:
-        return _too_late(draft, event)
-    _apply(draft, event)
-    _settle(draft)
-    if draft.state.status is Status.AWAITING_INPUT is not state.status:
-        draft.tell("run.awaiting_input", open=len(draft.state.ledger.open))
-    if draft.state is not state:
-        draft.change(updated_at=event.now)
-    return draft.state, tuple(draft.effects)
-
-
-def _too_late(draft: Draft, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
-    """Nothing changes a run that is over. What a signal brought in its last moment is still noted."""
-    state = draft.state
-    if isinstance(event, events.MessageSent) and event.signalled:
+    if not state.finished:
+        _apply(draft, event)
+        _settle(draft)
+        if draft.state.status is Status.AWAITING_INPUT is not state.status:
+            draft.tell("run.awaiting_input", open=len(draft.state.ledger.open))
+    elif isinstance(event, events.MessageSent) and event.signalled:
+        # Nothing else changes a run that is over. What a signal brought in its last moment is noted.
         messages.sent(draft, event)
-    return draft.state, () if draft.state is state else tuple(draft.effects)
+    return draft.frozen(is_touched=not state.finished), tuple(draft.effects)
 
 
 def may_rotate(state: RunState) -> bool:
@@ -137,7 +127,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
         case events.Responded():
             ledger.judge(state.ledger, event)
             authority.refuse(state, event)
-            looks.refuse(state, event)
+            interrupts.refuse_edits(state, event)
             burden.refuse_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
@@ -171,31 +161,25 @@ def _apply(draft: Draft, event: events.Event) -> None:
             if not draft.state.counters.visits and draft.state.ending is None:
                 leaving.start_scope(draft, draft.state.root.address, START)
         case events.Restored():
-            draft.change(rotation=None, task_bytes=0, yielding=False)
+            draft.state.rotation, draft.state.task_bytes, draft.state.yielding = None, 0, False
         case events.Ticked():
             pass
         case events.TaskBegan():
-            if draft.state.task_bytes or draft.state.yielding:
-                draft.change(task_bytes=0, yielding=False)
+            draft.state.task_bytes, draft.state.yielding = 0, False
         case events.RotationDue():
             _rotation_due(draft, "hard" if event.hard else "soft")
-        case (
-            events.NodeFinished()
-            | events.NodeInterrupted()
-            | events.NodeStopped()
-            | events.NodeFailed()
-        ):
+        case events.VisitEnded():
             _visit_ended(draft, event)
         case events.Responded():
             _responded(draft, event)
         case events.Paused():
-            pausing.paused(draft, event)
+            lifecycle.paused(draft, event)
         case events.Resumed():
-            pausing.resumed(draft, event)
+            lifecycle.resumed(draft, event)
         case events.CancelRequested():
-            ending.cancel_requested(draft, event)
+            lifecycle.cancel_requested(draft, event)
         case events.Evicted():
-            eviction.evict(draft, event)
+            lifecycle.evict(draft, event)
         case events.MessageSent():
             messages.sent(draft, event)
         case events.MessagesTaken():
@@ -212,62 +196,59 @@ def _apply(draft: Draft, event: events.Event) -> None:
             assert_never(event)
 
 
-def _visit_ended(
-    draft: Draft,
-    event: events.NodeFinished | events.NodeInterrupted | events.NodeStopped | events.NodeFailed,
-) -> None:
+def _visit_ended(draft: Draft, event: events.VisitEnded) -> None:
     visit = draft.state.visits.get(event.visit)
     if visit is None or visit.phase is not Phase.RUNNING:
         return
-    draft.change(last_activity_at=event.now)
-    match event:
-        case events.NodeFinished() if visit.way is not None:
-            leaving.decided(draft, visit, visit.way, event)
-        case events.NodeFinished():
-            messages.give_back(draft, visit, event)
+    visit = draft.visit(event.visit)
+    draft.state.last_activity_at = event.now
+    match event.outcome:
+        case Finished() as finished if visit.way is not None:
+            leaving.decided(draft, visit, visit.way, finished)
+        case Finished() as finished:
+            messages.give_back(draft, visit, finished)
             if visit.returned is not None or isinstance(draft.state.node_of(visit), InterruptNode):
                 # It was code of routes and rules; the answer itself was merged before it was asked.
-                event = replace(event, patch={})
-            leaving.finish(draft, visit, event)
-        case events.NodeInterrupted():
-            asking.interrupted(draft, visit, event)
-        case events.NodeStopped(journal=journal, patch=changes):
+                finished = replace(finished, patch={})
+            leaving.finish(draft, visit, finished)
+        case Interrupted() as interrupted:
+            asking.interrupted(draft, visit, interrupted)
+        case Stopped(journal=journal, patch=changes, begun=begun):
             if (under_way := draft.state.ending) is not None:
-                if not event.begun:
+                if not begun:
                     messages.report_unread(draft, visit, under_way.outcome)
                 # What it had done by then is a part of what the run leaves.
                 done = (visit.patch, changes)
-                if all(leaving.merge(draft, visit, each) is not None for each in done):
+                if all(leaving.merge(draft, visit, each) for each in done):
                     draft.drop_visit(visit.address)
                 return
             # Code that was stopped before it began brings no journal, and must not erase the last.
-            kept = visit.journal if journal is None else journal
-            draft.put_visit(replace(visit, phase=Phase.READY, journal=kept, stopping=False))
-        case events.NodeFailed(code=code, message=message, journal=journal):
-            kept = visit.journal if journal is None else journal
-            failed = replace(visit, journal=kept, patch=event.patch or visit.patch)
-            flow.fail(draft, failed, Failure(code=code, message=message), fatal=event.fatal)
+            visit.journal = visit.journal if journal is None else journal
+            visit.phase, visit.stopping = Phase.READY, False
+        case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
+            visit.journal = visit.journal if journal is None else journal
+            visit.patch = changes or visit.patch
+            flow.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
-            assert_never(event)
+            assert_never(event.outcome)
 
 
 def _responded(draft: Draft, event: events.Responded) -> None:
-    replays = ledger.judge(draft.state.ledger, event)
     for id_, value in event.answers.items():
-        if id_ not in replays:
-            interrupt = draft.state.ledger.open[id_]
-            looks.take(draft, interrupt, value, event.principal.subject)
-            gate.answer(draft, interrupt, value, event.principal.subject, event.note)
-            draft.change(last_activity_at=event.now)
+        # What is not open was answered so before, or the response would have been refused.
+        if (interrupt := draft.state.ledger.open.get(id_)) is not None:
+            interrupts.take_edits(draft, interrupt, value, event.principal.subject)
+            interrupts.answer(draft, interrupt, value, event.principal.subject, event.note)
+            draft.state.last_activity_at = event.now
 
 
 def _rotation_due(draft: Draft, rotation: Rotation) -> None:
     under_way = draft.state.ending
     if draft.state.rotation in {rotation, "hard"} or (under_way and under_way.native):
         return
-    draft.change(rotation=rotation)
+    draft.state.rotation = rotation
     if rotation == "hard":
-        pausing.stop_for_now(draft, "rotation")
+        lifecycle.stop_for_now(draft, "rotation")
 
 
 def _settle(draft: Draft) -> None:
@@ -280,7 +261,7 @@ def _settle(draft: Draft) -> None:
 def _close(draft: Draft) -> bool:
     state = draft.state
     if state.ending is not None:
-        return closing.proceed(draft, state.ending)
+        return _end(draft, state.ending)
     if fanout.gather(draft):
         return True
     if state.pause is not None:
@@ -291,5 +272,25 @@ def _close(draft: Draft) -> bool:
         return False
     if flow.release_starved(draft, state.root):
         return True
-    ending.begin(draft, "completed", None)
+    lifecycle.begin_ending(draft, "completed", None)
+    return True
+
+
+def _end(draft: Draft, ending: Ending) -> bool:
+    """Take the next step of an ending towards its close. True if there was one.
+
+    First what still runs is waited for, then the `finally` nodes run, one after another in the order of
+    their declaration, and then the run is finished. A finally node that fails is recorded beside the
+    outcome and hides nothing.
+    """
+    if draft.state.finished or draft.state.visits:
+        return False
+    if ending.finally_left:
+        node, *left = ending.finally_left
+        draft.state.ending = replace(ending, finally_left=tuple(left), grace_until=None)
+        flow.enter(draft, draft.state.root.address, node, is_finally=True)
+        return True
+    draft.state.ending = replace(ending, grace_until=None)
+    draft.state.finished = True
+    draft.want(Finish())
     return True

@@ -9,23 +9,19 @@ was never given goes back into the box when it ends. Directives are taken by the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import approvals, authority, items, media, recall
+from abeyance.core import approvals, authority, items
 from abeyance.core.address import Address
 from abeyance.core.canonical import size, why_not_json
 from abeyance.core.draft import Draft
-from abeyance.core.events import (
-    Message,
-    MessagesCleared,
-    MessageSent,
-    MessagesTaken,
-    NodeFinished,
-)
+from abeyance.core.events import Message, MessagesCleared, MessageSent, MessagesTaken
 from abeyance.core.mailbox import UndeliveredReason, cut
 from abeyance.core.model import GraphSpec, SubgraphNode
+from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits, Phase, RunState, Step, Visit
 from abeyance.errors import Code, Refusal
@@ -36,6 +32,8 @@ DIRECTIVES: Final = frozenset(
 """The actions that the run itself carries out. Any other is the author's own."""
 
 _LONGEST_ID: Final = 256
+# Nothing but a host and perhaps a port: whoever reads the url later must not read another host.
+_HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#][!-~]*)?")
 
 
 def refuse(state: RunState, message: Message) -> None:
@@ -69,12 +67,12 @@ def sent(draft: Draft, event: MessageSent) -> None:
         return
     if is_known:
         return
-    box = draft.state.mailbox.with_message(message)
-    draft.change(mailbox=box, last_activity_at=event.now)
+    box = draft.state.mailbox = draft.state.mailbox.with_message(message)
+    draft.state.last_activity_at = event.now
     items.forget_all_counts(draft)
-    counters = draft.state.counters
-    deepest = max(counters.max_queue_depth, len(box.queue))
-    draft.count(messages_queued=1, max_queue_depth=deepest - counters.max_queue_depth)
+    counters = draft.counters
+    counters.messages_queued += 1
+    counters.max_queue_depth = max(counters.max_queue_depth, len(box.queue))
     draft.tell(
         "message.queued",
         actor=message.sender,
@@ -85,7 +83,7 @@ def sent(draft: Draft, event: MessageSent) -> None:
 
 def reject(draft: Draft, message: Message, code: str, reason: str) -> None:
     """Record that a message came to nothing."""
-    draft.change(mailbox=draft.state.mailbox.with_rejected(message, code))
+    draft.state.mailbox = draft.state.mailbox.with_rejected(message, code)
     draft.tell(
         "message.rejected",
         actor=message.sender,
@@ -101,13 +99,17 @@ def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
     for message in state.mailbox.queue:
         if message.action in DIRECTIVES:
             continue
-        if message.target is None or message.target in names or _is_turn(message.target, visit):
+        if (
+            message.target is None
+            or message.target in names
+            or _is_turn(state, message.target, visit)
+        ):
             yield message
 
 
-def _is_turn(target: str, visit: Visit) -> bool:
+def _is_turn(state: RunState, target: str, visit: Visit) -> bool:
     """Whether a target is another turn of the same agent: who writes to one means any later one."""
-    if not recall.is_agent(visit.scope):
+    if not state.scopes[visit.scope].is_agent:
         return False
     first = f"{visit.scope};node:{visit.node}"
     return target == first or target.startswith(f"{first}:")
@@ -115,17 +117,18 @@ def _is_turn(target: str, visit: Visit) -> bool:
 
 def _names(state: RunState, visit: Visit) -> set[str]:
     names = {visit.address, visit.node, visit.scope}
-    around = state.scopes[visit.scope].visit
-    if around is not None and recall.is_agent(visit.scope):
+    scope = state.scopes[visit.scope]
+    around = scope.visit
+    if around is not None and scope.is_agent:
         # Who writes to an agent names it, or the node that it is.
         names |= {around, state.visits[around].node, state.graph_of(visit.scope).name}
     return names
 
 
-def read_at_start(draft: Draft, visit: Visit) -> Visit:
-    """What a function with an inbox is handed when its visit starts for the first time."""
-    found = tuple(for_visit(draft.state, visit))
-    return replace(_deliver(draft, visit, found), inbox=found)
+def read_at_start(draft: Draft, visit: Visit) -> None:
+    """Hand a visit, which starts for the first time and has an inbox, what is for it."""
+    visit.inbox = tuple(for_visit(draft.state, visit))
+    _deliver(draft, visit, visit.inbox)
 
 
 def taken(draft: Draft, event: MessagesTaken) -> None:
@@ -136,21 +139,22 @@ def taken(draft: Draft, event: MessagesTaken) -> None:
     wanted = max(0, event.upto - len(visit.taken))
     found = tuple(for_visit(draft.state, visit))[:wanted]
     if found:
-        visit = _deliver(draft, visit, found)
-        draft.put_visit(replace(visit, taken=(*visit.taken, *found)))
+        visit = draft.visit(visit.address)
+        visit.taken = (*visit.taken, *found)
+        _deliver(draft, visit, found)
 
 
-def give_back(draft: Draft, visit: Visit, event: NodeFinished) -> None:
+def give_back(draft: Draft, visit: Visit, finished: Finished) -> None:
     """Put back what a visit has taken and its code has not read.
 
     The answer may have been lost: the attempt that asked for it died, or nobody could tell it, and the
     one that finished did not ask. Or an agent was not let begin.
     """
-    known = len(visit.taken) if event.read is None else max(event.read, visit.read)
-    unread = (*(visit.inbox if event.unread else ()), *visit.taken[known:])
+    known = len(visit.taken) if finished.read is None else max(finished.read, visit.read)
+    unread = (*(visit.inbox if finished.unread else ()), *visit.taken[known:])
     if unread:
-        draft.change(mailbox=draft.state.mailbox.with_returned(unread))
-        draft.count(messages_delivered=-len(unread))
+        draft.state.mailbox = draft.state.mailbox.with_returned(unread)
+        draft.counters.messages_delivered -= len(unread)
         for message in unread:
             draft.tell("message.returned", visit.address, message_id=message.message_id)
 
@@ -160,35 +164,35 @@ def cleared(draft: Draft, event: MessagesCleared) -> None:
     unread = draft.state.mailbox.queue
     if unread:
         report(draft, unread, "cleared")
-        draft.change(last_activity_at=event.now)
+        draft.state.last_activity_at = event.now
         draft.tell("messages.cleared", actor=event.actor, count=len(unread))
 
 
-def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> Visit:
-    """The visit, that has been told these messages."""
+def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> None:
+    """A visit is told these messages."""
     if not messages:
-        return visit
-    draft.change(mailbox=draft.state.mailbox.without(messages), last_activity_at=draft.now)
-    draft.count(messages_delivered=len(messages))
+        return
+    draft.state.mailbox = draft.state.mailbox.without(messages)
+    draft.state.last_activity_at = draft.now
+    draft.counters.messages_delivered += len(messages)
     for message in messages:
         draft.tell("message.delivered", visit.address, message_id=message.message_id)
     senders = [Principal(subject=m.sender, capabilities=m.capabilities) for m in messages]
-    if all(not authority.missing(draft.state, sender) for sender in senders):
-        return visit
-    return approvals.hear(draft, visit, None)
+    if any(authority.missing(draft.state, sender) for sender in senders):
+        approvals.hear(draft, visit, None)
 
 
 def report(draft: Draft, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:
     """List messages as undelivered."""
     for message in messages:
         draft.tell("message.undelivered", message_id=message.message_id, reason=reason)
-    draft.change(mailbox=draft.state.mailbox.reporting(messages, reason))
+    draft.state.mailbox = draft.state.mailbox.reporting(messages, reason)
 
 
 def report_unread(draft: Draft, visit: Visit, reason: UndeliveredReason) -> None:
     """Report what a visit was handed at its start whose code has not begun, and never will."""
     if visit.inbox and visit.starts == 1:
-        draft.count(messages_delivered=-len(visit.inbox))
+        draft.counters.messages_delivered -= len(visit.inbox)
         for message in visit.inbox:
             draft.tell("message.returned", visit.address, message_id=message.message_id)
         report(draft, tuple(visit.inbox), reason)
@@ -310,7 +314,7 @@ def _last_steps(state: RunState) -> Iterator[Step]:
 def _refuse_foreign_media(state: RunState, message: Message) -> None:
     hosts = state.limits.allowed_media_hosts
     for url in (part["url"] for part in message.parts if part.get("url") is not None):
-        if not media.is_allowed(str(url), hosts):
+        if not is_allowed_media(str(url), hosts):
             raise _invalid(
                 message,
                 f"The url {cut(str(url))!r} is not an https address on a host of "
@@ -336,3 +340,9 @@ def _graphs(spec: GraphSpec) -> set[str]:
 
 def _invalid(message: Message, text: str, **details: int) -> Refusal:
     return Refusal(Code.INVALID_MESSAGE, text, message_id=message.message_id, **details)
+
+
+def is_allowed_media(url: str, hosts: Container[str]) -> bool:
+    """Whether a url of media may be handed to a model: https, on one of these hosts, and nothing else."""
+    found = _HTTPS.fullmatch(url)
+    return found is not None and found["host"].lower().removesuffix(":443") in hosts

@@ -2,8 +2,8 @@
 
 A `GraphSpec` travels in the run's input. It holds no code: functions are named, never carried, so
 that a deploy may change them while a run waits. All that decides the run's way without user code
-(conditions as mappings, joins, deadlines, reducers) is here as data. `faults.faults_of` says what is
-wrong with a spec; the other modules of the core assume that nothing is.
+(conditions as mappings, joins, deadlines, reducers) is here as data. `abeyance.graphs.validation`
+says what is wrong with a spec; the core assumes that nothing is.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ class FunctionNode:
     `retries` counts the attempts after the first. `to` names the targets that a returned `Goto` or
     `Send` may have. `reads_inbox`: it is handed the messages that are there when it starts. `guarded`: it
     is run again, rather than left, while messages for it are unread. `asks` are the capabilities that
-    its code may ask for, as names or as patterns such as `tenant:*:approve`; None in the graph of a run
-    that was started before graphs said so.
+    its code may ask for, as names or as patterns such as `tenant:*:approve`.
     """
 
     kind: Literal["function"] = "function"
@@ -69,7 +68,7 @@ class FunctionNode:
     to: tuple[str, ...] = ()
     reads_inbox: bool = False
     guarded: bool = False
-    asks: tuple[str, ...] | None = None
+    asks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,7 +340,7 @@ class GraphSpec:
             case InterruptNode(question=Question(requested_capability=str() as capability)):
                 return (capability,)
             case FunctionNode(asks=asks) | SubgraphNode(asks=asks):
-                return asks or ()
+                return asks
             case _:
                 return ()
 

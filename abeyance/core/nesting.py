@@ -9,10 +9,9 @@ sides append is not appended twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from abeyance.core import approvals, flow, items, leaving, patch, recall
-from abeyance.core.address import Address
+from abeyance.core.address import below
 from abeyance.core.canonical import Json, canonical, size
 from abeyance.core.draft import Draft
 from abeyance.core.model import START, GraphSpec, SubgraphNode
@@ -26,7 +25,7 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
     inputs = _inputs(draft.graph(visit.scope), node, values)
     given = {target: values[source] for target, source in inputs.items() if source in values}
     kind = "agent" if node.agent else "graph"
-    address = str(Address.parse(visit.address).child(kind, node.graph.name))
+    address = below(visit.address, kind, node.graph.name)
     remembered = recall.remembered(draft.state, visit)
     initial = {**node.defaults, **given, **remembered}
     if node.agent:
@@ -42,12 +41,12 @@ def begin(draft: Draft, visit: Visit, node: SubgraphNode) -> None:
             "answers": dict(visit.answers),
             "media_hosts": list(draft.state.limits.allowed_media_hosts),
         }
-    draft.put_visit(
-        replace(visit, phase=Phase.NESTED, started_at=draft.now, starts=visit.starts + 1)
-    )
-    draft.put_scope(
+    visit.phase, visit.started_at = Phase.NESTED, draft.now
+    visit.starts += 1
+    draft.add_scope(
         Scope(
             address=address,
+            is_agent=node.agent,
             values=initial,
             size=size(initial),
             visit=visit.address,
@@ -72,19 +71,19 @@ def close(draft: Draft) -> bool:
             continue
         if flow.release_starved(draft, scope):
             return True
-        visit = draft.state.visits[scope.visit]
+        visit = draft.visit(scope.visit)
         graph, node = draft.graph(visit.scope), draft.state.node_of(visit)
         assert isinstance(node, SubgraphNode)  # noqa: S101 no other node has a scope
         inputs = _inputs(graph, node, items.values_of(draft.state, visit))
         outputs = _outputs(graph, node, scope)
         changed = _changed(graph, node, scope, inputs, outputs)
         made = {target: source for target, source in outputs.items() if target in changed}
-        visit = approvals.handed_out(graph, visit, scope, inputs, made)
+        approvals.handed_out(graph, visit, scope, inputs, made)
         if node.result is not None:
-            visit = replace(visit, result={"content": scope.values.get(node.result)})
+            visit.result = {"content": scope.values.get(node.result)}
         recall.keep(draft, visit, scope)
         draft.drop_scope(scope.address)
-        draft.put_visit(replace(visit, phase=Phase.READY, returned=changed))
+        visit.phase, visit.returned = Phase.READY, changed
         return True
     return False
 

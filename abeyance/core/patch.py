@@ -30,12 +30,20 @@ def merged(
             f"has only the fields {', '.join(map(repr, spec.fields)) or '(none)'}"
         )
         raise PatchError(message)
-    changed = {}
     for name, value in patch.items():
         if (fault := why_not_json(value)) is not None:
             raise PatchError(f"the field {name!r} is set to what is not JSON: {fault}")
-        reducer = spec.fields.get(name, _LAST).reducer
-        changed[name] = _reduced(reducer, name, values.get(name), value)
+    return applied(spec, values, patch)
+
+
+def applied(
+    spec: GraphSpec, values: Mapping[str, Json], patch: Mapping[str, Json]
+) -> Mapping[str, Json]:
+    """The values after a patch that was merged before, into these or others. Raises PatchError."""
+    changed = {
+        name: _reduced(spec.fields.get(name, _LAST).reducer, name, values.get(name), value)
+        for name, value in patch.items()
+    }
     return {**values, **changed}
 
 

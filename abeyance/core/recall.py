@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from abeyance.core.address import Address
 from abeyance.core.canonical import Json
 from abeyance.core.draft import Draft
 from abeyance.core.model import SubgraphNode
@@ -19,11 +18,6 @@ from abeyance.core.state import RunState, Scope, Visit
 FIELD: Final = "transcript"
 """The field of an agent's values that refers to the end of its conversation."""
 _MOST: Final = 200
-
-
-def is_agent(address: str) -> bool:
-    """Whether a scope is that of an agent."""
-    return Address.parse(address).segments[-1].type == "agent"
 
 
 def keep(draft: Draft, visit: Visit, scope: Scope) -> None:
@@ -38,13 +32,13 @@ def keep(draft: Draft, visit: Visit, scope: Scope) -> None:
             name: scope.values[name] for name in node.remembers if name in scope.values
         }
     if kept != draft.state.remembered:
-        draft.change(remembered=kept)
+        draft.state.remembered = kept
     head = scope.values.get(FIELD)
-    if is_agent(scope.address) and isinstance(head, str):
+    if scope.is_agent and isinstance(head, str):
         known = {**draft.state.transcripts, scope.address: head}
         while len(known) > _MOST:
             del known[next(iter(known))]
-        draft.change(transcripts=known)
+        draft.state.transcripts = known
 
 
 def remembered(state: RunState, visit: Visit) -> Mapping[str, Json]:
@@ -55,9 +49,7 @@ def remembered(state: RunState, visit: Visit) -> Mapping[str, Json]:
 def transcripts(state: RunState) -> dict[str, str]:
     """Where the conversations of a run's agents are, by the agents' addresses."""
     heads = {
-        scope.address: scope.values.get(FIELD)
-        for scope in state.scopes.values()
-        if is_agent(scope.address)
+        scope.address: scope.values.get(FIELD) for scope in state.scopes.values() if scope.is_agent
     }
     return {
         **state.transcripts,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from abeyance.core.canonical import Json, canonical
-from abeyance.core.events import key_of
 from abeyance.core.model import (
     Ask,
     Assert,
@@ -29,6 +28,7 @@ from abeyance.core.model import (
     Retry,
     Rule,
 )
+from abeyance.core.outcome import key_of
 from abeyance.core.template import look_up
 
 _RANK: Final = {HaltRun: 0, Retry: 1, GoTo: 2, Parallel: 3}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
-from typing import assert_never
+from typing import Final, assert_never
 
 from abeyance.core import (
     approvals,
@@ -18,24 +18,25 @@ from abeyance.core import (
     burden,
     fanout,
     flow,
-    gate,
+    interrupts,
     items,
     leaving,
-    looks,
     mailbox,
     messages,
     nesting,
-    recourse,
 )
 from abeyance.core.canonical import Json, size
 from abeyance.core.draft import Draft
-from abeyance.core.effects import RunNode, Yield
-from abeyance.core.events import NodeFinished, key_of
+from abeyance.core.effects import RunNode, VisitInput, Yield
 from abeyance.core.model import FunctionNode, InterruptNode, SubgraphNode
+from abeyance.core.outcome import Finished, key_of
 from abeyance.core.state import Approval, Phase, RunState, Visit
 
 _ORDER_BYTES = 2_000
 """What an order to run a visit takes beside the values, answers and journal that it carries."""
+
+
+_ROUTE_RETRIES: Final = 3
 
 
 def start_ready(draft: Draft) -> bool:
@@ -43,14 +44,16 @@ def start_ready(draft: Draft) -> bool:
     moved = False
     # Counted once: hundreds of visits may be ready, and each would count hundreds.
     running = sum(1 for _ in draft.state.in_phase(Phase.RUNNING))
-    for visit in list(draft.state.in_phase(Phase.READY)):
-        state = draft.state
+    state = draft.state
+    for address in [visit.address for visit in state.in_phase(Phase.READY)]:
+        ready = state.visits.get(address)
         # Starting one may end the run, or a graph in it: the others are then held, or gone.
-        if state.visits.get(visit.address) is visit and not _is_held(state, visit, running):
-            has_place = running < state.limits.max_parallel_visits and not state.yielding
-            moved = _start(draft, visit, has_place=has_place) or moved
-            after = draft.state.visits.get(visit.address)
-            running += after is not None and after.phase is Phase.RUNNING
+        if ready is None or ready.phase is not Phase.READY or _is_held(state, ready, running):
+            continue
+        has_place = running < state.limits.max_parallel_visits and not state.yielding
+        moved = _start(draft, draft.visit(address), has_place=has_place) or moved
+        after = state.visits.get(address)
+        running += after is not None and after.phase is Phase.RUNNING
     return moved
 
 
@@ -61,21 +64,28 @@ def _is_held(state: RunState, visit: Visit, running: int) -> bool:
 
 
 def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
-    # A snapshot that was written before visits had stages tells by the way that they are over.
-    stage = "rules" if visit.way is not None and visit.stage == "entered" else visit.stage
-    match stage:
+    match visit.stage:
         case "entered":
-            visit = replace(visit, stage="body")
             if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
-                looks.ask(draft, replace(visit, stage="before"))
+                visit.stage = "before"
+                interrupts.ask_to_look(draft, visit)
                 return True
+            visit.stage = "body"
+            moved = _run_body(draft, visit, has_place=has_place)
+            if not moved:
+                # It waits for its place, and a directive may still be about it.
+                visit.stage = "entered"
+            return moved
         case "before":
-            visit = replace(looks.passed(visit), stage="body")
-            draft.put_visit(visit)
+            interrupts.let_pass(visit)
+            visit.stage = "body"
         case "error":
             return _recover(draft, visit)
         case "rules" if visit.way is not None and visit.way.is_stale:
-            return has_place and _decide(draft, visit)
+            if not has_place or not _has_room_to_decide(draft, visit, {}):
+                return False
+            _decide(draft, visit)
+            return True
         case "after" | "rules":
             assert visit.way is not None  # noqa: S101 these stages come after the way is known
             leaving.go_on(draft, visit, visit.way)
@@ -83,7 +93,7 @@ def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
         case "body":
             pass
         case _:
-            assert_never(stage)
+            assert_never(visit.stage)
     return _run_body(draft, visit, has_place=has_place)
 
 
@@ -93,10 +103,7 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
             asking.before(draft, visit, visit.call)
             return True
         if (refused := asking.refusal(draft.state, visit)) is not None:
-            event = NodeFinished(
-                now=draft.now, visit=visit.address, result=refused, patch=visit.patch
-            )
-            leaving.finish(draft, visit, event)
+            leaving.finish(draft, visit, Finished(result=refused, patch=visit.patch))
             return True
     node = draft.state.node_of(visit)
     runs_code = visit.returned is None and not isinstance(node, InterruptNode)
@@ -109,7 +116,7 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
         case FunctionNode() as node:
             return has_place and _run(draft, visit, node)
         case InterruptNode(question=question) if question.name not in visit.answers:
-            gate.open_question(draft, visit, question)
+            interrupts.open_question(draft, visit, question)
             return True
         case InterruptNode(question=question, answer_to=field):
             changes = {} if field is None else {field: visit.answers[question.name]}
@@ -122,29 +129,28 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
 
 
 def _recover(draft: Draft, visit: Visit) -> bool:
-    key = key_of("error", recourse.NAME)
+    key = key_of("error", interrupts.ERROR)
     answer = visit.answers[key]
-    rest = {name: value for name, value in visit.answers.items() if name != key}
-    visit = replace(visit, answers=rest, stage="body")
+    visit.answers = {name: value for name, value in visit.answers.items() if name != key}
+    visit.stage = "body"
     match answer["action"]:
         case "retry" if visit.way is not None:
             # Its work is done, and only the way out of it was not found.
             leaving.seek_anew(draft, visit, visit.way)
         case "retry" if visit.returned is not None and not visit.returned:
             # The same, but what asks for the way is code of its own.
-            draft.put_visit(visit)
+            pass
         case "retry" if isinstance(draft.state.node_of(visit), SubgraphNode):
             # Its graph begins anew, and what is asked in it has to have ids of its own.
             draft.drop_visit(visit.address)
             covered = approvals.of_others(visit)
             flow.enter(draft, visit.scope, visit.node, members=visit.members, covered=covered)
         case "retry":
-            draft.put_visit(replace(visit, returned=None))
+            visit.returned = None
         case "skip":
             for member in visit.members[-1:]:
-                item = items.item_of(draft.state, visit.scope, member)
-                items.put_item(draft, visit.scope, member, replace(item, skipped=True))
-            draft.put_visit(replace(visit, returned=answer.get("patch", {}), way=None))
+                draft.item(visit.scope, member).skipped = True
+            visit.returned, visit.way = answer.get("patch", {}), None
         case _:
             failure = visit.failure
             assert failure is not None  # noqa: S101 it is what the operator was asked about
@@ -155,54 +161,64 @@ def _recover(draft: Draft, visit: Visit) -> bool:
 
 def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
     carried = burden.of(draft.state, visit)
-    if node.reads_inbox and not visit.starts:
+    reads_inbox = node.reads_inbox and not visit.starts
+    if reads_inbox:
         carried += sum(map(mailbox.size_of, messages.for_visit(draft.state, visit)))
     if (failure := burden.failure(draft.state, visit, carried)) is not None:
         flow.fail(draft, visit, failure)
         return True
     if not _has_room(draft, carried):
         return False
-    visit = approvals.begin(draft, visit)
-    if node.reads_inbox and not visit.starts:
-        visit = messages.read_at_start(draft, visit)
-    started = replace(
-        visit,
-        phase=Phase.RUNNING,
-        started_at=draft.now,
-        starts=visit.starts + 1,
-        given=tuple(visit.answers),
-        approvals=approvals.renewed(visit),
-        moment=_moment(draft.state, visit),
-    )
-    draft.put_visit(started)
+    approvals.begin(draft, visit)
+    if reads_inbox:
+        messages.read_at_start(draft, visit)
+    visit.phase, visit.started_at, visit.given = Phase.RUNNING, draft.now, tuple(visit.answers)
+    visit.starts += 1
+    visit.moment = _moment(draft.state, visit)
     if visit.is_finally and node.timeout is None:
         node = replace(node, timeout=draft.state.limits.finally_timeout)
     item = None
     if visit.members:
         item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
-    draft.want(
-        RunNode(
-            visit=visit.address,
-            graph=draft.graph(visit.scope),
-            path=draft.state.scopes[visit.scope].path,
-            node=node,
-            start=started.starts,
-            values=items.values_of(draft.state, visit),
-            answers=burden.answers_of(draft.state, visit),
-            own=visit.answers,
-            bound=_bound(started),
-            journal=visit.journal,
-            saved=visit.saved,
-            interrupted=visit.interrupted,
-            item=item,
-            results=visit.results,
-            inbox=visit.inbox,
-            guidance=visit.guidance,
-            call=visit.call,
-            outcome=None if draft.state.ending is None else draft.state.ending.outcome,
-        )
+    visit_input = replace(
+        _input(draft, visit, burden.answers_of(draft.state, visit)),
+        own=visit.answers,
+        bound=_bound(visit),
+        asks=node.asks,
+        start=visit.starts,
+        retries=node.retries,
+        timeout=node.timeout,
+        local=node.local,
+        journal=visit.journal,
+        saved=visit.saved,
+        interrupted=visit.interrupted,
+        item=item,
+        results=visit.results,
+        inbox=visit.inbox,
+        guidance=visit.guidance,
+        outcome=None if draft.state.ending is None else draft.state.ending.outcome,
+        call=visit.call,
     )
+    draft.want(RunNode(input=visit_input, heartbeat=node.heartbeat))
     return True
+
+
+def _input(draft: Draft, visit: Visit, answers: Mapping[str, Json]) -> VisitInput:
+    state, graph = draft.state, draft.graph(visit.scope)
+    return VisitInput(
+        run_id=state.run_id,
+        root=state.spec.name,
+        path=state.scopes[visit.scope].path,
+        graph=graph.name,
+        node=visit.node,
+        address=visit.address,
+        values=items.values_of(state, visit),
+        answers=answers,
+        # The run's own graph says which routes there are; today's code may have others.
+        routes=tuple(route.name for route in graph.routes_from(visit.node)),
+        # All rules, because what one asserts another may look at; none where no CLIPS is needed.
+        rules=graph.rules_on(visit.node) if graph.has_clips_on(visit.node) else (),
+    )
 
 
 def _moment(state: RunState, visit: Visit) -> int:
@@ -242,32 +258,30 @@ def _go_out(draft: Draft, visit: Visit, changes: Mapping[str, Json], *, has_plac
     """Leave a node that ran no code: code that has to say where to is asked first."""
     graph = draft.graph(visit.scope)
     if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
-        leaving.finish(
-            draft, visit, NodeFinished(now=draft.now, visit=visit.address, patch=changes)
-        )
+        leaving.finish(draft, visit, Finished(patch=changes))
         return True
-    if not has_place:
-        return False
     # A route looks at the values with the answer in them, so the answer is merged before it is
     # asked: once, also where the asking was stopped and begins anew.
-    if changes:
-        kept = draft.state
-        merged = leaving.merge(draft, visit, changes)
-        if merged is None:
-            return True
-        if not _decide(draft, replace(merged, returned={})):
-            draft.change(scopes=kept.scopes, visits=kept.visits)
-            return False
-        return True
-    return _decide(draft, visit)
-
-
-def _decide(draft: Draft, visit: Visit) -> bool:
-    carried = [items.values_of(draft.state, visit), items.answers_of(draft.state, visit)]
-    if not _has_room(draft, sum(map(size, carried))):
+    if not has_place or not _has_room_to_decide(draft, visit, changes):
         return False
-    leaving.decide(draft, visit)
+    if leaving.merge(draft, visit, changes):
+        visit.returned = {}
+        _decide(draft, visit)
     return True
+
+
+def _decide(draft: Draft, visit: Visit) -> None:
+    """Ask the code of routes and rules where a visit leads that ran none itself."""
+    visit.phase = Phase.RUNNING
+    visit.starts += 1
+    visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
+    visit_input = replace(visit_input, kind="routes", retries=_ROUTE_RETRIES, local=True)
+    draft.want(RunNode(input=visit_input))
+
+
+def _has_room_to_decide(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> bool:
+    carried = [items.values_of(draft.state, visit), items.answers_of(draft.state, visit), changes]
+    return _has_room(draft, sum(map(size, carried)))
 
 
 def _has_room(draft: Draft, bytes_: int) -> bool:
@@ -275,8 +289,8 @@ def _has_room(draft: Draft, bytes_: int) -> bool:
     after = state.task_bytes + bytes_ + _ORDER_BYTES
     # The first order of a task always goes, or values above the bound would never be sent.
     if state.task_bytes and after > state.limits.task_bytes:
-        draft.change(yielding=True)
+        state.yielding = True
         draft.want(Yield())
         return False
-    draft.change(task_bytes=after)
+    state.task_bytes = after
     return True

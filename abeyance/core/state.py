@@ -1,9 +1,10 @@
 """What is true of a run: one frozen value, and questions about it that change nothing.
 
-`RunState` is all that there is. Written down as JSON and read again it is equal, and goes on as if
-it had never stopped: that is what continue-as-new, tests in memory and, one day, a fork rest on.
-Everything in it is bounded by `Limits`. Addresses are held as text, which is also how they key the
-maps: `scopes` by the address of the graph, `visits` by their own.
+`RunState` is all that there is. It is frozen: an `advance` changes a copy of its own (`draft`). Written
+down as JSON and read again it is equal, and goes on as if it had never stopped: that is what
+continue-as-new, tests in memory and, one day, a fork rest on. Everything in it is bounded by `Limits`.
+Addresses are held as text, which is also how they key the maps: `scopes` by the address of the graph,
+`visits` by their own.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from abeyance.core.canonical import Json
-from abeyance.core.events import Call, CancelMode, Message, PauseMode, Send
+from abeyance.core.events import CancelMode, Message, PauseMode
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
 from abeyance.core.model import Decision, GraphSpec, Node, OnPauseTimeout, SubgraphNode
+from abeyance.core.outcome import Call, Finished
+from abeyance.core.working import changeable
 
 FORMAT = 1
 """The version of a snapshot's form. A change that old code could not read raises it."""
@@ -106,18 +109,13 @@ class Failure:
 class Way:
     """Where a finished visit leads: what a rule decided, else what its code chose, else the edges.
 
-    `fired` are the rules with CLIPS text that fired; `is_stale`: a person has edited the values since
-    route functions chose `routed`, so they are asked again. `uncounted`: its fan-out is no
-    round of a loop.
+    `outcome` is that of its code, without what has been merged. `is_stale`: a person has edited the
+    values since its route functions chose, so they are asked again.
     """
 
+    outcome: Finished
     decision: Decision | None = None
-    goto: str | None = None
-    routed: tuple[str, ...] = ()
-    sends: tuple[Send, ...] | None = None
-    fired: tuple[str, ...] = ()
     is_stale: bool = False
-    uncounted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +170,7 @@ class Met:
     token: Token
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class Item:
     """One item of a fan-out: what its visits changed, said and reached so far.
 
@@ -194,7 +192,7 @@ class Item:
     approvals: tuple[Approval, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class Fan:
     """A fan-out that is under way. `joins` are where the graph gathers it, by the keys of the edges;
     `outer` is the membership of the visit that sent it, and `approvals` are what covered that.
@@ -202,7 +200,7 @@ class Fan:
 
     outer: tuple[Member, ...]
     joins: tuple[str, ...]
-    items: tuple[Item, ...]
+    items: list[Item]
     approvals: tuple[Approval, ...] = ()
 
 
@@ -214,7 +212,7 @@ class Undo:
     absent: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class Visit:
     """One execution of a node. `starts` counts how often its code was started (stops, re-entries).
 
@@ -295,7 +293,7 @@ class Step:
     approvals: tuple[Approval, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class Scope:
     """A graph that is being walked. `tokens` are, by join and source, the visits that have come.
 
@@ -303,10 +301,11 @@ class Scope:
     start anew when a person answers; `uncounted` are, by node, the visits in a row that were no round of
     a loop. `size` is that of the values, in bytes. A nested graph's scope has the `visit` that it is
     walked for, the `path` of nodes that leads to it from the root, and the values that it was `given`.
-    `fans` are the fan-outs under way, by the address of who sent them. `trail` are its last visits,
-    oldest first, for as long as it has had one branch. `guards` counts the visits that were made because
-    messages were unread. `approvals` are those that were given in it; `heard` are, by the fields of the
-    values around it, the capabilities under which people have had them changed since it began.
+    `is_agent`: it is the graph of an agent. `fans` are the fan-outs under way, by the address of who
+    sent them. `trail` are its last visits, oldest first, for as long as it has had one branch. `guards`
+    counts the visits that were made because messages were unread. `approvals` are those that were given
+    in it; `heard` are, by the fields of the values around it, the capabilities under which people have
+    had them changed since it began.
     """
 
     address: str
@@ -319,6 +318,7 @@ class Scope:
     uncounted: Mapping[str, int] = field(default_factory=dict)
     answers: Mapping[str, Json] = field(default_factory=dict)
     visit: str | None = None
+    is_agent: bool = False
     path: tuple[str, ...] = ()
     given: Mapping[str, Json] = field(default_factory=dict)
     fans: Mapping[str, Fan] = field(default_factory=dict)
@@ -355,8 +355,13 @@ class Ending:
     finally_left: tuple[str, ...] = ()
     beside: tuple[Failure, ...] = ()
 
+    @property
+    def deadline(self) -> datetime | None:
+        """Until when what still runs is waited for."""
+        return self.grace_until
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@changeable(slots=True, kw_only=True)
 class Counters:
     """What is counted over a run's life."""
 
@@ -372,7 +377,7 @@ class Counters:
 Rotation: TypeAlias = Literal["soft", "hard"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@changeable(slots=True, kw_only=True)
 class RunState:
     """A run. `facts` counts what was published; `task_bytes` what this workflow task has sent.
 
@@ -439,19 +444,19 @@ class RunState:
         """The visits in one phase, oldest first."""
         return (visit for visit in self.visits.values() if visit.phase is phase)
 
-    def deadlines(self) -> Iterator[tuple[datetime, Interrupt | Pause | Ending]]:
-        """Each moment that the run waits for, and what will be due then; of equals the older first."""
-        for entry in self.ledger.open.values():
-            if entry.deadline is not None:
-                yield entry.deadline, entry
-        if self.pause is not None and self.pause.deadline is not None:
-            yield self.pause.deadline, self.pause
-        if self.ending is not None and self.ending.grace_until is not None:
-            yield self.ending.grace_until, self.ending
+    def first_deadline(self) -> tuple[datetime, Interrupt | Pause | Ending] | None:
+        """The first moment that the run waits for, and what will be due then; of equals the older."""
+        first: tuple[datetime, Interrupt | Pause | Ending] | None = None
+        for each in (*self.ledger.open.values(), self.pause, self.ending):
+            deadline = None if each is None else each.deadline
+            if each is not None and deadline is not None and (not first or deadline < first[0]):
+                first = deadline, each
+        return first
 
     def next_deadline(self) -> datetime | None:
         """When the run has to be ticked, if nothing else happens before."""
-        moments = [moment for moment, _ in self.deadlines()]
+        first = self.first_deadline()
+        moments = [] if first is None else [first[0]]
         if (expiry := self.mailbox.next_expiry()) is not None:
             moments.append(expiry)
         return min(moments, default=None)

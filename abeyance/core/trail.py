@@ -8,7 +8,6 @@ world are not taken back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from abeyance.core import items
@@ -29,17 +28,16 @@ def is_linear(state: RunState, scope_address: str) -> bool:
     return branches <= 1 and not scope.fans and not scope.tokens
 
 
-def changing(visit: Visit, before: Mapping[str, Json], changed: Iterable[str]) -> Visit:
-    """A visit that is about to change fields; the first change of a field is the one to take back."""
+def changing(visit: Visit, before: Mapping[str, Json], changed: Iterable[str]) -> None:
+    """A visit changes fields that were as they are `before`; the first change of a field is the one to
+    take back.
+    """
     known = visit.undo or Undo()
     seen = {*known.fields, *known.absent}
     changed = [name for name in changed if name not in seen]
     fields = {name: before[name] for name in changed if name in before}
     absent = tuple(name for name in changed if name not in before)
-    return replace(
-        visit,
-        undo=Undo(fields={**known.fields, **fields}, absent=(*known.absent, *absent)),
-    )
+    visit.undo = Undo(fields={**known.fields, **fields}, absent=(*known.absent, *absent))
 
 
 def leave(draft: Draft, visit: Visit) -> None:
@@ -47,7 +45,7 @@ def leave(draft: Draft, visit: Visit) -> None:
     scope = draft.state.scopes[visit.scope]
     if visit.members or not is_linear(draft.state, visit.scope):
         if scope.trail:
-            draft.put_scope(replace(scope, trail=()))
+            draft.scope(visit.scope).trail = ()
         return
     undo = visit.undo or Undo()
     step = Step(
@@ -60,17 +58,17 @@ def leave(draft: Draft, visit: Visit) -> None:
     kept = (*scope.trail, step)[-MOST:]
     while kept and sum(each.size for each in kept) > _MOST_BYTES:
         kept = kept[1:]
-    draft.put_scope(replace(scope, trail=kept))
+    draft.scope(visit.scope).trail = kept
 
 
 def back(draft: Draft, scope_address: str, steps: int) -> Step:
     """Take back the last `steps` visits of a scope; returns the earliest of them."""
-    scope = draft.state.scopes[scope_address]
+    scope = draft.scope(scope_address)
     undone = scope.trail[-steps:]
     values = dict(scope.values)
     for step in reversed(undone):
         take_back(values, step.undo)
-    draft.put_scope(replace(scope, trail=scope.trail[: len(scope.trail) - steps]))
+    scope.trail = scope.trail[: len(scope.trail) - steps]
     items.put_values(draft, scope_address, values)
     return undone[0]
 

@@ -16,8 +16,8 @@ from abeyance.agents.input import Told, told
 from abeyance.agents.tool import Tool
 from abeyance.agents.turn import Prompt, Turn
 from abeyance.agents.values import REMEMBERED, AgentValues
-from abeyance.core.events import key_of
 from abeyance.core.model import START, FunctionNode, SubgraphNode, TellCaller
+from abeyance.core.outcome import key_of
 from abeyance.graphs.building import stand_in
 from abeyance.graphs.graph import Graph
 from abeyance.nodes.code import NodeCode, call, can_take, refuses, summary

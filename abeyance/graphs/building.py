@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from abeyance.core.faults import faults_of
 from abeyance.core.model import (
     END,
     START,
@@ -24,6 +23,7 @@ from abeyance.core.model import (
 )
 from abeyance.errors import GraphError
 from abeyance.graphs import inherited, statefaults, subgraph
+from abeyance.graphs.validation import faults_of
 from abeyance.nodes import ruleform
 from abeyance.nodes.intake import Intake, unreadable
 

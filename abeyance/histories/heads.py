@@ -18,7 +18,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.converter import DataConverter
 
 from abeyance.core.address import Address
-from abeyance.core.recall import FIELD, is_agent
+from abeyance.core.recall import FIELD
 from abeyance.histories.runlog import mapping
 from abeyance.histories.source import Source, unknown_run
 from abeyance.histories.translate import sources
@@ -82,7 +82,7 @@ class _Heads:
         for address, ref in (snapshot.get("transcripts") or {}).items():
             self._learn(address, {FIELD: ref})
         for address, fields in values.items():
-            if is_agent(address):
+            if Address.parse(address).is_agent:
                 self._learn(address, fields)
 
     def _learn(self, agent: str, patch: Any) -> None:
@@ -96,4 +96,4 @@ class _Heads:
 def _around(address: str) -> str | None:
     """The agent that a visit is directly in; None if it is in none."""
     around = Address.parse(address).parent
-    return str(around) if around is not None and is_agent(str(around)) else None
+    return str(around) if around is not None and around.is_agent else None

@@ -6,14 +6,16 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
 from abeyance.core.canonical import Json
-from abeyance.core.events import Asked, Call, Message
+from abeyance.core.effects import VisitInput
+from abeyance.core.events import Message
 from abeyance.core.ledger import content_of
+from abeyance.core.outcome import Asked, Call
 from abeyance.duration import Duration, seconds
 from abeyance.nodes.interrupts import Interrupt, OnTimeout, Suspended, lowered, typed_answer
 from abeyance.nodes.notebook import Notebook
@@ -64,55 +66,112 @@ class Mail(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Context:
     """Who and where a visit is, what people said so far, and whether it should stop.
 
-    `execution` tells this run from an earlier one that had the same id.
-    `address` names the visit in the history, the inbox and the log. `values` are those that the visit
-    was started with, as JSON. `answers` holds what people answered in this graph so far, by the name
-    of the interrupt, this visit's own before others; in a tool call only to what its own code asked.
-    `attempt` counts from 1 and grows when the visit is tried again; `excused` is how many of the attempts
-    before were nobody's fault, as where a worker was shut down. `outcome` is how the run ended, in a
-    `finally` node, else None.
-
-    `item` is that of a fan-out; `results`, after a join that gathered one, its items in order, each
-    `{item, status}`. `resumed`: this visit has asked people before and was re-entered; `targets` are
-    then the answers to its own questions, by name (`process/name` where a process asked), and
-    `saved_state` is the last state that it gave when it asked. `bound` are hashes of what was shown with
-    those of them that count only if it is the same now.
-
-    `inbox` are the messages that were there for it when it started, if its function has a parameter of
-    that name, or says `ctx.inbox` itself; `guidance` is what a person said who had the visit done again.
-    `blobs` is where large things are kept outside the history, and `call` says of which tool call the
-    visit is.
+    `input` is all that the visit is given. `attempt` counts from 1 and grows when the visit is tried
+    again; `excused` is how many of the attempts before were nobody's fault, as where a worker was shut
+    down. `blobs` is where large things are kept outside the history.
     """
 
-    run_id: str
-    execution: str
-    graph: str
-    node: str
-    address: str
-    values: Mapping[str, Any]
-    answers: Mapping[str, Any]
+    input: VisitInput
     attempt: int
-    outcome: str | None
     logger: logging.LoggerAdapter[logging.Logger]
     is_cancelled: Callable[[], bool]
     beat: Callable[[], None]
     notebook: Notebook
     mail: Mail
     excused: int = 0
-    item: Any = None
-    results: Any = None
-    resumed: bool = False
-    targets: Mapping[str, Any] = field(default_factory=dict)
-    bound: Mapping[str, str] = field(default_factory=dict)
-    saved_state: Any = None
-    inbox: Sequence[Message] = ()
-    guidance: str | None = None
     blobs: Blobs | None = None
-    call: Call | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.input.run_id
+
+    @property
+    def execution(self) -> str:
+        """What tells this run from an earlier one that had the same id."""
+        return self.input.execution
+
+    @property
+    def graph(self) -> str:
+        """The name of the graph that the node is of."""
+        return self.input.graph
+
+    @property
+    def node(self) -> str:
+        """The name of the node."""
+        return self.input.node
+
+    @property
+    def address(self) -> str:
+        """What names the visit in the history, the inbox and the log."""
+        return self.input.address
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The values that the visit was started with, as JSON."""
+        return self.input.values
+
+    @property
+    def answers(self) -> Mapping[str, Any]:
+        """What people answered in this graph so far, by the name of the interrupt.
+
+        This visit's own answers go before others; a tool call has only those to what its own code asked.
+        """
+        # What hooks asked about a tool call, or its approval, its code has not asked under that name.
+        is_call = self.input.call is not None
+        own = [(key, value) for key, value in self.targets.items() if not (is_call and "/" in key)]
+        return {**self.input.answers, **{key.rpartition("/")[2]: value for key, value in own}}
+
+    @property
+    def targets(self) -> Mapping[str, Any]:
+        """The answers to the visit's own questions, by name (`process/name` where a process asked)."""
+        return self.input.own
+
+    @property
+    def resumed(self) -> bool:
+        """Whether this visit has asked people before and was re-entered."""
+        return self.input.interrupted
+
+    @property
+    def saved_state(self) -> Any:
+        """The last state that the visit gave when it asked."""
+        return self.input.saved
+
+    @property
+    def item(self) -> Any:
+        """The item of a fan-out that the visit is for."""
+        return self.input.item
+
+    @property
+    def results(self) -> Any:
+        """After a join that gathered a fan-out: its items in order, each `{item, status}`."""
+        return self.input.results
+
+    @property
+    def inbox(self) -> Sequence[Message]:
+        """The messages that were there for the visit when it started, if its function has a parameter of
+        that name, or says `ctx.inbox` itself.
+        """
+        return list(self.input.inbox)
+
+    @property
+    def guidance(self) -> str | None:
+        """What a person said who had the visit done again."""
+        return self.input.guidance
+
+    @property
+    def outcome(self) -> str | None:
+        """How the run ended, in a `finally` node, else None."""
+        return self.input.outcome
+
+    @property
+    def call(self) -> Call | None:
+        """Of which tool call the visit is."""
+        return self.input.call
 
     @property
     def cancelled(self) -> bool:
@@ -205,7 +264,7 @@ class Context:
 
     def _is_answered(self, asked: Asked) -> bool:
         # What was approved is what was shown: of other values the question is another.
-        shown = self.bound.get(asked.key)
+        shown = self.input.bound.get(asked.key)
         return asked.key in self.targets and shown in {None, content_of(asked.question)}
 
     async def gather(self, *processes: Awaitable[Any]) -> list[Any]:

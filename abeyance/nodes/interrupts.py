@@ -14,9 +14,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import ValidationError
 
-from abeyance import wire
 from abeyance.core.canonical import Json, why_not_json
-from abeyance.core.events import Asked
+from abeyance.core.outcome import Asked, Interrupted
 from abeyance.duration import Duration
 from abeyance.errors import Fatal
 from abeyance.nodes.intake import Intake
@@ -170,15 +169,15 @@ def _time_faults(interrupt: Interrupt, told: str) -> Iterator[str]:
         yield f"{told} says on_timeout, but has no timeout"
 
 
-def suspended_by(error: BaseException) -> wire.Interrupted | None:
+def suspended_by(error: BaseException) -> Interrupted | None:
     """The outcome that an exception means, or None if it is not about asking people."""
     match error:
         case Suspended(asked=asked, state=state, composite=composite):
-            return wire.Interrupted(asked=asked, saved=state, composite=composite)
+            return Interrupted(asked=asked, saved=state, composite=composite)
         case Interrupt(state=state):
-            return wire.Interrupted(asked=(lowered(error),), saved=state)
+            return Interrupted(asked=(lowered(error),), saved=state)
         case CompositeInterrupt(interrupts=interrupts, state=state, reason=reason):
-            return wire.Interrupted(
+            return Interrupted(
                 asked=tuple(lowered(each) for each in interrupts),
                 saved=state,
                 composite=True,
@@ -190,7 +189,7 @@ def suspended_by(error: BaseException) -> wire.Interrupted | None:
             known = [each for each in found if each is not None]
             if len(known) < len(found):
                 return None
-            return wire.Interrupted(
+            return Interrupted(
                 asked=tuple(asked for each in known for asked in each.asked),
                 saved=next((each.saved for each in known if each.saved is not None), None),
                 composite=True,

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-from abeyance import wire
 from abeyance.core.canonical import Json, size, why_not_json
+from abeyance.core.outcome import Emitted
 from abeyance.errors import Fatal
 from abeyance.nodes.code import call
 from abeyance.nodes.promise import Promise
@@ -46,7 +46,7 @@ class Notebook:
         self, steps: Mapping[str, Json], write: Write | None, now: Callable[[], datetime]
     ) -> None:
         self.steps: dict[str, Json] = dict(steps)
-        self.emitted: list[wire.Emitted] = []
+        self.emitted: list[Emitted] = []
         self.messages = 0
         self.partial: dict[str, Json] = {}
         self._emitted_bytes = 0
@@ -156,7 +156,7 @@ class Notebook:
                 "emits more: they travel with what the visit returns"
             )
             raise Fatal(message)
-        self.emitted.append(wire.Emitted(name=name, data=data, time=self._now()))
+        self.emitted.append(Emitted(name=name, data=data, time=self._now()))
 
     def demand_keeping(self, wanted: str) -> None:
         """Raise Fatal where nothing can be kept: in a local node."""

@@ -97,7 +97,6 @@ class Launch:
                 digest=sha256([spec.version, _as_given(as_mapping(input), values)]),
                 graph_version=version,
                 request=request,
-                shell=wire.SHELL,
                 salt=salt,
             ),
         )

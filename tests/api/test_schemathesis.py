@@ -29,6 +29,8 @@ _ASKED = {"id": examples.INTERRUPT["id"]}
 """What the run asks: each that takes its id asks under an id of its own."""
 _LONGEST_WAIT = 1.0
 """In seconds: nobody here waits for what a long poll waits for."""
+_EXAMPLES = settings().max_examples // 10
+"""Of each operation: ten, and forty in the profile `wide`."""
 
 _CONFIG = schemathesis.Config.from_dict(
     {
@@ -124,7 +126,7 @@ def url(base: str) -> str:
 
 @schema.parametrize()
 @settings(
-    max_examples=settings().max_examples // 10,
+    max_examples=_EXAMPLES,
     derandomize=True,
     deadline=None,
     # The run of the examples may well be another one for the second request than for the first.

@@ -15,9 +15,9 @@ def at(minute: int) -> datetime:
 class Bells:
     """What an alarm has set, and whether that still waits."""
 
-    def __init__(self, *, is_patient: bool = True) -> None:
+    def __init__(self) -> None:
         self._tasks: list[tuple[int, asyncio.Task[None]]] = []
-        self.alarm = Alarm(self._ring, is_patient=is_patient)
+        self.alarm = Alarm(self._ring)
 
     def _ring(self, moment: datetime, summary: str) -> asyncio.Task[None]:
         async def waits() -> None:
@@ -78,10 +78,3 @@ async def test_one_that_has_rung_is_not_waited_for() -> None:
     await bells.ring()
     bells.set(7, tasks=0, is_local=True)
     assert await bells.waiting() == [7]
-
-
-async def test_a_history_that_began_with_the_first_rules_takes_a_timer_back_at_once() -> None:
-    bells = Bells(is_patient=False)
-    bells.set(5, tasks=0)
-    bells.set(None, tasks=0, is_local=True)
-    assert await bells.waiting() == []

@@ -12,7 +12,6 @@ from abeyance.core import machine
 from abeyance.core.ledger import Ledger
 from abeyance.core.model import END, START, GoTo, Halt, ResumeRun
 from abeyance.errors import Code, Refusal
-from abeyance.nodes.outcome import visit_ended
 
 BOOL = {"type": "boolean"}
 
@@ -91,19 +90,6 @@ def test_what_a_pause_does_at_its_deadline_is_read_from_its_text(text: str, poli
     event = arrivals.paused(wire.Pause(on_timeout=text, timeout=60, reason="lunch"), T0)
 
     assert (event.on_timeout, event.timeout, event.reason) == (policy, 60.0, "lunch")
-
-
-def test_an_ended_visit_becomes_the_event_of_its_outcome() -> None:
-    finished = visit_ended("v", wire.Finished(patch={"x": 1}, routed=("b",)), T0)
-    stopped = visit_ended("v", wire.Stopped(journal=[1]), T0)
-    failed = visit_ended("v", wire.Failed(code="node_failed", message="odd"), T0)
-
-    assert (type(finished).__name__, type(stopped).__name__, type(failed).__name__) == (
-        "NodeFinished",
-        "NodeStopped",
-        "NodeFailed",
-    )
-    assert {finished.visit, stopped.visit, failed.visit} == {"v"}
 
 
 def test_an_answer_that_was_taken_once_is_not_held_against_its_schema_again() -> None:

@@ -195,7 +195,7 @@ def test_an_approval_shows_the_call_and_an_answer_to_copy() -> None:
 
 def test_agents_at_work_are_shown_with_how_far_they_are() -> None:
     run = asking(gate("ask"))
-    agent = Scope(address="graph:g;node:n;agent:clerk", values={"turns": 3})
+    agent = Scope(address="graph:g;node:n;agent:clerk", is_agent=True, values={"turns": 3})
     scopes = {**run.state.scopes, agent.address: agent}
 
     assert "Agents: `graph:g;node:n;agent:clerk` after 3 turns\n\n" in details(

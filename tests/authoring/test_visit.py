@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from one_visit import context, order, visit
+from one_visit import context, visit
 from pydantic import BaseModel, Field
 
-from abeyance import END, START, Context, Fatal, Goto, Graph, NodeError, add, append, wire
+from abeyance import END, START, Context, Fatal, Goto, Graph, NodeError, add, append
+from abeyance.core.outcome import Finished
 from abeyance.visit import CodeMissing, run_visit
 
 
@@ -69,7 +70,7 @@ async def test_a_node_returns_a_patch_or_nothing(
 ) -> None:
     outcome = await visit(graph_of(function), {"amount": 1})
 
-    assert outcome == wire.Finished(patch=patch, read=0)
+    assert outcome == Finished(patch=patch, read=0)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ async def test_a_goto_takes_its_patch_with_it_and_asks_no_route(
     asked: list[Any] = []
     outcome = await visit(routed(asked.append, node=lambda: returned))
 
-    assert outcome == wire.Finished(goto=goto, patch=patch, read=0)
+    assert outcome == Finished(goto=goto, patch=patch, read=0)
     assert asked == []
 
 
@@ -127,7 +128,7 @@ async def test_a_reducer_is_held_to_the_bounds_of_its_field() -> None:
     graph = graph_of(lambda: {"balance": -5}, state=Ledger)
     enough, too_little = await visit(graph, {"balance": 7}), await visit(graph, {"balance": 3})
 
-    assert enough == wire.Finished(patch={"balance": -5}, read=0)
+    assert enough == Finished(patch={"balance": -5}, read=0)
     assert too_little.code == "invalid_patch"
     assert "/balance: Input should be greater than or equal to 0" in too_little.message
 
@@ -185,7 +186,7 @@ async def test_routes_are_asked_alone_after_an_interrupt() -> None:
     graph.edge(START, "a")
     graph.route("a", lambda state: "b" if state.amount else END, to=["b", END])
 
-    assert await visit(graph, {"amount": 1}, kind="routes") == wire.Finished(routed=("b",))
+    assert await visit(graph, {"amount": 1}, kind="routes") == Finished(routed=("b",))
 
 
 @pytest.mark.parametrize("chosen", [5, ["b", 5], {"b": 1}, True, b"b"])
@@ -199,8 +200,8 @@ async def test_a_route_that_returns_no_name_fails_the_visit(chosen: Any) -> None
 async def test_a_run_keeps_to_the_routes_of_its_own_graph() -> None:
     graph = routed(lambda state: "b", route_c)
 
-    assert (await visit(graph, routes=["route_c"])).routed == ("c",)
-    assert (await visit(graph, routes=[])).routed == ()
+    assert (await visit(graph, routes=("route_c",))).routed == ("c",)
+    assert (await visit(graph, routes=())).routed == ()
 
 
 # What code raises
@@ -301,7 +302,7 @@ async def test_a_route_that_this_worker_does_not_have_is_missing_before_the_node
     graph = graph_of(lambda: ran.append(1))
 
     with pytest.raises(CodeMissing, match="has no route 'gone' from 'a'"):
-        await visit(graph, routes=["gone"])
+        await visit(graph, routes=("gone",))
     assert ran == []
 
 
@@ -327,7 +328,7 @@ async def test_a_coroutine_is_cancelled_at_its_await() -> None:
         began.set()
         await asyncio.sleep(60)
 
-    task = asyncio.create_task(run_visit(graph_of(hold), order(), context()))
+    task = asyncio.create_task(run_visit(graph_of(hold), context()))
     await asyncio.wait_for(began.wait(), 5)
     task.cancel()
 
@@ -341,4 +342,4 @@ async def test_a_time_bound_around_a_visit_is_a_time_out() -> None:
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
-            await run_visit(graph_of(hold), order(), context())
+            await run_visit(graph_of(hold), context())

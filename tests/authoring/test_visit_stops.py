@@ -7,10 +7,11 @@ import threading
 from typing import Any
 
 import pytest
-from one_visit import context, order
+from one_visit import context
 from pydantic import BaseModel
 
-from abeyance import START, Context, Graph, wire
+from abeyance import START, Context, Graph
+from abeyance.core.outcome import Finished
 from abeyance.visit import run_visit
 
 
@@ -46,7 +47,7 @@ async def started(thread: Thread) -> Any:
     graph = Graph("g", state=State)
     graph.node(name="a")(thread)
     graph.edge(START, "a")
-    task = asyncio.create_task(run_visit(graph, order(), about))
+    task = asyncio.create_task(run_visit(graph, about))
     async with asyncio.timeout(5):
         while not thread.began.is_set():
             await asyncio.sleep(0.005)
@@ -62,7 +63,7 @@ async def test_a_cancel_waits_for_a_thread_and_what_it_returns_counts() -> None:
     was_done = task.done()
     thread.release.set()
 
-    assert await asyncio.wait_for(task, 5) == wire.Finished(patch={"log": ["done"]}, read=0)
+    assert await asyncio.wait_for(task, 5) == Finished(patch={"log": ["done"]}, read=0)
     assert (was_done, thread.ended) == (False, True)
 
 
@@ -75,7 +76,7 @@ async def test_a_thread_that_looks_can_finish_or_be_stopped(stops_by: str) -> No
 
     async with asyncio.timeout(5):
         if stops_by == "returning":
-            assert await task == wire.Finished(patch={"log": ["stopped in order"]}, read=0)
+            assert await task == Finished(patch={"log": ["stopped in order"]}, read=0)
         else:
             with pytest.raises(asyncio.CancelledError):
                 await task

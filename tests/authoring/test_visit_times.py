@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from abeyance import wire
+from abeyance.core.outcome import Finished
 from abeyance.workflows.visits import ended_at
 
 ORDERED = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -14,7 +15,7 @@ NOW = ORDERED + timedelta(minutes=1)
 
 
 def ended(took: float | None, latest: float) -> float:
-    report = wire.VisitReport(outcome=wire.Finished(), took=took)
+    report = wire.VisitReport(outcome=Finished(), took=took)
     moment = ended_at(report, now=NOW, ordered=ORDERED, latest=ORDERED + timedelta(seconds=latest))
     return (moment - ORDERED).total_seconds()
 

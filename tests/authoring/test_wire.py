@@ -9,6 +9,9 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from abeyance import Principal, wire
+from abeyance.core.effects import VisitInput
+from abeyance.core.model import Question
+from abeyance.core.outcome import Asked, Failed, Finished, Interrupted, Stopped
 from abeyance.core.state import Limits
 from abeyance.wire import DEEPEST
 
@@ -90,8 +93,8 @@ def test_a_request_is_the_same_after_it_has_travelled(model: type[wire.Request])
             {"message_id": "m", "text": "x", "metadata": {"x": nested(DEEPEST + 1)}},
             "deeper than 100 levels",
         ),
-        (wire.TakeMessages, {"visit": "v", "most": 0}, "greater than or equal to 1"),
-        (wire.TakeMessages, {"visit": "v", "most": 1001}, "less than or equal to 1000"),
+        (wire.TakeMessages, {"visit": "v", "upto": 0}, "greater than or equal to 1"),
+        (wire.TakeMessages, {"visit": "v", "upto": 100_001}, "less than or equal to 100000"),
         (wire.EditValues, {"patch": {}, "version": 1}, "at least 1 item"),
         (wire.EditValues, {"patch": {"x": nested(DEEPEST + 1)}, "version": 1}, "deeper than 100"),
         (wire.EditDeadline, {"interrupt_id": "i"}, "nothing to change"),
@@ -164,10 +167,11 @@ def test_a_response_of_no_form_is_refused(given: Any, told: str) -> None:
 
 
 def test_a_record_is_read_whatever_a_later_version_has_added() -> None:
-    order = wire.VisitOrder.model_validate(
+    given = TypeAdapter(VisitInput).validate_python(
         {
             "kind": "visit",
             "run_id": "r",
+            "root": "g",
             "graph": "g",
             "node": "a",
             "address": "graph:g;node:a",
@@ -177,16 +181,17 @@ def test_a_record_is_read_whatever_a_later_version_has_added() -> None:
     )
     start = wire.StartRun.model_validate({"run_id": "r", "added_later": 1})
 
-    assert (order.routes, order.journal, order.start) == (None, None, 1)
+    assert (given.routes, given.journal, given.start) == ((), None, 1)
     assert (start.limits, start.started_by) == (Limits(), "temporal")
 
 
 @pytest.mark.parametrize(
     "outcome",
     [
-        wire.Finished(patch={"x": None}, goto="b", routed=("c",)),
-        wire.Stopped(journal={"steps": [1]}),
-        wire.Failed(code="node_failed", message="odd", journal=None),
+        Finished(patch={"x": None}, goto="b", routed=("c",)),
+        Interrupted(asked=(Asked(question=Question(name="q", prompt="?")),), saved=[1]),
+        Stopped(journal={"steps": [1]}),
+        Failed(code="node_failed", message="odd", journal=None),
     ],
 )
 def test_an_outcome_is_the_same_after_it_has_travelled(outcome: Any) -> None:

@@ -4,7 +4,7 @@ import pytest
 from core_strategies import addresses
 from hypothesis import given
 
-from abeyance.core.address import Address, Segment
+from abeyance.core.address import Address, Segment, below
 
 CALL = Address(
     (
@@ -33,11 +33,9 @@ def test_signs_that_separate_are_encoded_in_an_id_and_nothing_else_is() -> None:
 
 
 def test_the_first_of_its_name_has_no_ordinal_and_later_ones_do() -> None:
-    graph = Address.parse("graph:g")
-
-    assert str(graph.child("node", "a")) == "graph:g;node:a"
-    assert str(graph.child("node", "a", 1)) == "graph:g;node:a"
-    assert str(graph.child("node", "a", 12)) == "graph:g;node:a:12"
+    assert below("graph:g", "node", "a") == "graph:g;node:a"
+    assert below("graph:g", "node", "a", 1) == "graph:g;node:a"
+    assert below("graph:g", "node", "a", 12) == "graph:g;node:a:12"
 
 
 def test_the_parent_is_the_address_around() -> None:
@@ -100,7 +98,7 @@ def test_a_visit_is_labelled_by_its_graph_or_its_agent(text: str, label: str) ->
 def test_the_call_of_a_tool_is_told_from_other_visits() -> None:
     agent = Address.parse("graph:g;node:n;agent:clerk")
 
-    call = agent.call("pay", "a:b")
-    assert str(call) == "graph:g;node:n;agent:clerk;tool:pay:a%3Ab"
-    assert (call.is_call, agent.is_call) == (True, False)
-    assert Address.parse(str(call)) == call
+    call = below(str(agent), "tool", "pay", "a:b")
+    assert call == "graph:g;node:n;agent:clerk;tool:pay:a%3Ab"
+    assert (Address.parse(call).is_call, agent.is_call) == (True, False)
+    assert (Address.parse(call).is_agent, agent.is_agent) == (False, True)

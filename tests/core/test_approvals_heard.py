@@ -21,6 +21,7 @@ from abeyance.core.model import (
     GraphSpec,
     Node,
 )
+from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
 
 
@@ -382,7 +383,7 @@ def test_a_tool_of_an_agent_that_somebody_answered() -> None:
     run = helped("pay")
     run.says(APPROVER, "ask")
     address = run.visit("model").address
-    run.feed(events.NodeFinished, visit=address, patch={}, sends=(call("c1"),))
+    run.end(Finished, visit=address, patch={}, sends=(call("c1"),))
     run.ask("pay", "which account")
     run.says(CLERK, "which account", "main")
     done(run, "c1", {"content": "main"})

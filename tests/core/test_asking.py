@@ -9,13 +9,14 @@ from core_drive import ADA, Drive, asked, at, chain, gate, graph, nested, restor
 
 from abeyance.core import events
 from abeyance.core.model import END, START, AskOperator, Default, FunctionNode, GoTo
+from abeyance.core.outcome import Asked, Finished
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 
 A = "graph:g;node:a"
 
 
-def asking(*questions: str | events.Asked, asks: tuple[str, ...] = (), **fields: Any) -> Drive:
+def asking(*questions: str | Asked, asks: tuple[str, ...] = (), **fields: Any) -> Drive:
     """`a` has asked; `b` comes after it."""
     run = Drive(chain(FunctionNode(id="a", asks=asks), "b"))
     run.ask("a", *questions, **fields)
@@ -111,7 +112,7 @@ def test_any_json_is_an_answer_and_re_enters_the_code_with_what_it_kept(value: A
 
     first, again = run.orders("a")
     assert (first.own, first.interrupted, first.saved, first.journal) == ({}, False, None, None)
-    assert (again.visit, again.start) == (first.visit, 2)
+    assert (again.address, again.start) == (first.address, 2)
     assert (again.own, again.interrupted) == ({"plan": value}, True)
     assert (again.saved, again.journal) == ({"cursor": 7}, {"step": 1})
 
@@ -261,7 +262,7 @@ def test_a_goto_of_a_part_stops_the_code_that_runs() -> None:
 
     assert run.stops == [(A, "ending", True)]
     assert run.running == ["b"]
-    run.feed(events.NodeFinished, visit=A, patch={"x": "late"})
+    run.end(Finished, visit=A, patch={"x": "late"})
     assert "x" not in run.values
 
 

@@ -9,11 +9,12 @@ from core_rules import GO, ask, rule, ruled
 
 from abeyance.core import events
 from abeyance.core.model import AskOperator, FunctionNode
+from abeyance.core.outcome import Asked
 
 A = "graph:g;node:a"
 
 
-def asking(*questions: str | events.Asked, **fields: Any) -> Drive:
+def asking(*questions: str | Asked, **fields: Any) -> Drive:
     """`a` has asked; `b` comes after it."""
     run = Drive(chain("a", "b"))
     run.ask("a", *questions, **fields)

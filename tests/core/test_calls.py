@@ -21,6 +21,7 @@ from core_agents import (
 from core_drive import Drive, restored
 
 from abeyance.core import events
+from abeyance.core.outcome import Finished
 from abeyance.core.state import Limits, Phase
 
 YES = {"approved": True}
@@ -30,7 +31,7 @@ def test_a_call_has_the_address_that_people_read() -> None:
     run = reviewing()
     turn(run, call("c1", "delete"))
 
-    assert [order.visit for order in run.orders("delete")] == [f"{CLERK};tool:delete:c1"]
+    assert [order.address for order in run.orders("delete")] == [f"{CLERK};tool:delete:c1"]
 
 
 def test_a_gated_call_is_asked_about_before_its_code_is_ordered() -> None:
@@ -92,7 +93,7 @@ def test_of_three_calls_the_one_that_nobody_gates_runs_at_once_and_once() -> Non
     assert run.status == "awaiting-input"
     said(run, "c2", YES)
     assert calls(run) == ["c2"]
-    assert [order.visit.rpartition(":")[2] for order in run.orders("pay")] == ["c3", "c2"]
+    assert [order.address.rpartition(":")[2] for order in run.orders("pay")] == ["c3", "c2"]
 
 
 @pytest.mark.parametrize("order", list(permutations(["c1", "c2", "c3"])))
@@ -135,11 +136,11 @@ def test_two_calls_of_one_id_are_two_visits() -> None:
     run = reviewing()
     turn(run, call("c1~3"), call("c1"), call("c1"), call("c1"))
 
-    addresses = [order.visit for order in run.orders("pay")]
+    addresses = [order.address for order in run.orders("pay")]
     assert len(set(addresses)) == 4
     assert addresses[:2] == [f"{CLERK};tool:pay:c1~3", f"{CLERK};tool:pay:c1"]
     for number, address in enumerate(addresses):
-        run.feed(events.NodeFinished, visit=address, result={"content": number})
+        run.end(Finished, visit=address, result={"content": number})
     assert results(run) == [{"content": number} for number in range(4)]
 
 
@@ -261,7 +262,7 @@ def test_a_run_in_the_middle_of_calls_goes_on_from_its_snapshot() -> None:
 
 def test_a_result_without_a_fan_out_goes_nowhere() -> None:
     run = reviewing()
-    run.feed(events.NodeFinished, visit=run.visit("model").address, result={"content": 1})
+    run.end(Finished, visit=run.visit("model").address, result={"content": 1})
 
     assert (run.status, run.values) == ("completed", {})
     assert not list(run.state.in_phase(Phase.RUNNING))

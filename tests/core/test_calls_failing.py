@@ -24,6 +24,7 @@ from core_drive import ADA, Drive, at, graph
 
 from abeyance.core import events
 from abeyance.core.model import END, START, AskOperator, GoTo
+from abeyance.core.outcome import Failed, Interrupted
 from abeyance.core.recall import transcripts
 
 HELPER = f"{CLERK};tool:ask_helper:c1;agent:helper"
@@ -46,8 +47,8 @@ def test_a_call_that_fails_has_its_failure_as_its_result() -> None:
 def test_what_a_call_asked_is_withdrawn_when_it_fails() -> None:
     run = reviewing()
     turn(run, call("c1"))
-    run.feed(
-        events.NodeInterrupted,
+    run.end(
+        Interrupted,
         visit=run.visit("pay").address,
         asked=(question("a", "question", "p"), question("b", "question", "q")),
         composite=True,
@@ -101,7 +102,7 @@ def test_an_operator_may_have_a_failed_agent_done_again() -> None:
     run.fail("model", "max_turns")
     run.answer("error", {"action": "retry"})
 
-    assert run.orders("model")[-1].visit == "graph:g;node:review:2;agent:clerk;node:model"
+    assert run.orders("model")[-1].address == "graph:g;node:review:2;agent:clerk;node:model"
 
 
 def helped(**about: object) -> Drive:
@@ -114,8 +115,8 @@ def helped(**about: object) -> Drive:
 def test_an_agent_that_is_called_is_told_of_its_call() -> None:
     run = helped()
 
-    (order,) = [each for each in run.orders("model") if each.visit.startswith(HELPER)]
-    assert order.visit == f"{HELPER};node:model"
+    (order,) = [each for each in run.orders("model") if each.address.startswith(HELPER)]
+    assert order.address == f"{HELPER};node:model"
     given = order.values["input"]
     assert given["item"] == {"args": {"task": "look"}}
     assert (given["answers"], given["guidance"]) == ({}, None)
@@ -148,7 +149,7 @@ def test_what_an_agent_comes_to_is_the_result_of_its_call() -> None:
     assert results(run) == [{"content": {"found": 3}}]
     # What it remembers is its own.
     assert "agent_state" not in run.orders("model")[-1].values
-    assert run.orders("model")[-1].visit == f"{CLERK};node:model:2"
+    assert run.orders("model")[-1].address == f"{CLERK};node:model:2"
 
 
 def test_an_agent_without_an_output_has_nothing_as_its_result() -> None:
@@ -181,7 +182,7 @@ def test_no_deadline_of_a_call_leads_to_another_place_in_its_agent(target: str) 
     run = reviewing()
     turn(run, call("c1"), gated("c2"))
     away = question("sure", "question", timeout=60.0, on_timeout=GoTo(node=target))
-    run.feed(events.NodeInterrupted, visit=run.visit("pay").address, asked=(away,))
+    run.end(Interrupted, visit=run.visit("pay").address, asked=(away,))
     entry = run.open("approve")
     refusal = run.refused(
         events.DeadlineEdited,
@@ -201,7 +202,7 @@ def test_a_deadline_of_a_call_may_end_it_and_says_what_nobody_answered() -> None
     run = reviewing()
     turn(run, call("c1"), call("c2"))
     away = question("sure", "question", timeout=60.0, on_timeout=GoTo(node=END))
-    run.feed(events.NodeInterrupted, visit=run.visit("pay").address, asked=(away,))
+    run.end(Interrupted, visit=run.visit("pay").address, asked=(away,))
     run.tick(60)
     assert len(run.orders("model")) == 1
     done(run, "c2", {"content": 2})
@@ -211,9 +212,7 @@ def test_a_deadline_of_a_call_may_end_it_and_says_what_nobody_answered() -> None
 
 def test_an_agent_that_fails_has_its_failure_as_the_result_of_its_call() -> None:
     run = helped()
-    run.feed(
-        events.NodeFailed, visit=run.visit("model").address, code="max_turns", message="50 turns"
-    )
+    run.end(Failed, visit=run.visit("model").address, code="max_turns", message="50 turns")
 
     assert results(run) == [{"error": "50 turns", "code": "max_turns"}]
     assert list(run.state.scopes) == ["graph:g", CLERK]
@@ -264,7 +263,7 @@ def test_three_levels_of_agents_give_what_the_deepest_came_to(deepest: str) -> N
 def test_what_a_turn_had_done_when_it_failed_counts_and_hides_no_failure(patch: Any) -> None:
     run = reviewing()
     model = run.visit("model").address
-    run.feed(events.NodeFailed, visit=model, code="max_turns", message="too many", patch=patch)
+    run.end(Failed, visit=model, code="max_turns", message="too many", patch=patch)
 
     error = run.ending.error
     assert error is not None

@@ -20,8 +20,8 @@ from core_agents import (
 )
 from core_drive import Drive, graph
 
-from abeyance.core import events
 from abeyance.core.model import START, FunctionNode, TellCaller
+from abeyance.core.outcome import Failed, Finished, Send
 from abeyance.core.state import Limits
 
 ADMISSION = FunctionNode(id="admission", to=("ask_helper",), on_error=TellCaller())
@@ -38,7 +38,7 @@ def admitting() -> Drive:
 
 def admitted(run: Drive, **event: object) -> None:
     visit = address_of(run, "c1")
-    run.feed(events.NodeFinished, visit=visit, goto="ask_helper", **event)
+    run.end(Finished, visit=visit, goto="ask_helper", **event)
 
 
 def test_a_call_that_goes_on_in_another_node_is_the_same_call_at_the_same_address() -> None:
@@ -47,9 +47,9 @@ def test_a_call_that_goes_on_in_another_node_is_the_same_call_at_the_same_addres
     admitted(run, result={"args": {"task": "look"}}, patch={"agent_state": {"trusted": True}})
 
     inner = f"{CLERK};tool:admission:c1;agent:helper"
-    (order,) = [each for each in run.orders("model") if each.visit.startswith(inner)]
+    (order,) = [each for each in run.orders("model") if each.address.startswith(inner)]
     assert order.values["input"]["result"] == {"args": {"task": "look"}}
-    run.feed(events.NodeFinished, visit=order.visit, patch={"output": "looked"})
+    run.end(Finished, visit=order.address, patch={"output": "looked"})
 
     assert results(run) == [{"args": {"task": "look"}, "content": "looked"}]
     assert run.orders("model")[-1].values["agent_state"] == {"trusted": True}
@@ -61,7 +61,7 @@ def test_what_a_call_asks_again_in_another_node_has_an_id_of_its_own() -> None:
     asks(run, "c1", question("sure", "question"))
     before = run.open("sure").id
     said(run, "c1", "y", "sure")
-    run.feed(events.NodeFinished, visit=address_of(run, "c1"), goto="second")
+    run.end(Finished, visit=address_of(run, "c1"), goto="second")
     assert calls(run) == ["c1"]
     asks(run, "c1", question("sure", "question"))
 
@@ -82,7 +82,7 @@ def test_a_call_whose_admission_fails_does_not_go_on() -> None:
     run = admitting()
     said(run, "c1", "y", "sure")
     visit = address_of(run, "c1")
-    run.feed(events.NodeFailed, visit=visit, code="node_failed", message="it broke")
+    run.end(Failed, visit=visit, code="node_failed", message="it broke")
 
     assert results(run) == [{"error": "it broke", "code": "node_failed"}]
 
@@ -90,7 +90,7 @@ def test_a_call_whose_admission_fails_does_not_go_on() -> None:
 def test_a_result_that_is_no_mapping_takes_the_place_of_what_was_known() -> None:
     run = reviewing(FunctionNode(id="first", to=("second",)), tool("second"))
     turn(run, call("c1", "first"))
-    run.feed(events.NodeFinished, visit=address_of(run, "c1"), goto="second", result={"a": 1})
+    run.end(Finished, visit=address_of(run, "c1"), goto="second", result={"a": 1})
     done(run, "c1", 7)
 
     assert results(run) == [7]
@@ -105,8 +105,8 @@ def handing_on(rounds: int, *, limit: int, uncounted: bool = True) -> Drive:
         if run.status != "running":
             break
         address = run.visit("model").address
-        run.feed(
-            events.NodeFinished,
+        run.end(
+            Finished,
             visit=address,
             sends=(call(f"c{number}"),),
             uncounted=uncounted,
@@ -135,7 +135,7 @@ def test_a_turn_of_the_model_lets_calls_be_handed_on_anew() -> None:
         done(run, f"d{number}")
         address = run.visit("model").address
         sends = (call(f"d{number + 1}"),)
-        run.feed(events.NodeFinished, visit=address, sends=sends, uncounted=True)
+        run.end(Finished, visit=address, sends=sends, uncounted=True)
     assert run.status == "running"
     for number in range(2):
         done(run, f"d{90 + number}")
@@ -151,7 +151,7 @@ def test_an_answer_in_between_takes_no_visit_off_the_count_twice() -> None:
     said(run, "c0", YES)
     done(run, "c0")
     address = run.visit("model").address
-    run.feed(events.NodeFinished, visit=address, sends=(gated("c1"),), uncounted=True)
+    run.end(Finished, visit=address, sends=(gated("c1"),), uncounted=True)
     said(run, "c1", YES)
     done(run, "c1")
     for number in range(2, 4):
@@ -164,8 +164,8 @@ def test_an_answer_in_between_takes_no_visit_off_the_count_twice() -> None:
 def test_in_a_fan_out_every_visit_is_counted() -> None:
     spec = graph(FunctionNode(id="start", to=("a",)), "a", ways=[(START, "start"), ("a", "a")])
     run = Drive(spec, limits=Limits(max_visits=3))
-    run.feed(events.NodeFinished, visit="graph:g;node:start", sends=(events.Send(node="a"),))
+    run.end(Finished, visit="graph:g;node:start", sends=(Send(node="a"),))
     for _ in range(3):
-        run.feed(events.NodeFinished, visit=run.visit("a").address, uncounted=True)
+        run.end(Finished, visit=run.visit("a").address, uncounted=True)
 
     assert run.error[0] == "max_visits"

@@ -23,6 +23,7 @@ from core_drive import Drive
 
 from abeyance.core import events
 from abeyance.core.model import END, GoTo
+from abeyance.core.outcome import Interrupted, Stopped
 from abeyance.core.recall import transcripts
 from abeyance.core.state import Limits
 
@@ -78,7 +79,7 @@ def test_what_a_turn_had_done_by_then_counts_when_the_run_ends() -> None:
     run = reviewing()
     address = run.visit("model").address
     run.cancel()
-    run.feed(events.NodeStopped, visit=address, patch={"transcript": "half"})
+    run.end(Stopped, visit=address, patch={"transcript": "half"})
 
     assert run.status == "cancelled"
     assert transcripts(run.state) == {CLERK: "half"}
@@ -88,10 +89,10 @@ def test_what_a_turn_had_done_by_then_does_not_count_when_it_begins_again() -> N
     run = reviewing()
     address = run.visit("model").address
     run.feed(events.Paused, actor="bob", mode="now")
-    run.feed(events.NodeStopped, visit=address, patch={"transcript": "half"})
+    run.end(Stopped, visit=address, patch={"transcript": "half"})
     run.feed(events.Resumed, actor="bob")
 
-    assert run.orders("model")[-1].visit == address
+    assert run.orders("model")[-1].address == address
     assert "transcript" not in run.orders("model")[-1].values
 
 
@@ -99,7 +100,7 @@ def test_what_was_done_by_then_and_cannot_be_merged_hides_no_cancellation() -> N
     run = reviewing()
     address = run.visit("model").address
     run.cancel()
-    run.feed(events.NodeStopped, visit=address, patch={"nonsense": 1})
+    run.end(Stopped, visit=address, patch={"nonsense": 1})
 
     assert run.status == "cancelled"
     assert [each.code for each in run.ending.beside] == ["invalid_patch"]
@@ -253,14 +254,14 @@ def test_what_a_turn_had_done_when_it_asked_counts_when_the_run_ends() -> None:
         model = run.visit("model").address
         asked = question("look", "question")
         patch = {"transcript": "whole"}
-        run.feed(events.NodeInterrupted, visit=model, asked=(asked,), patch=patch)
+        run.end(Interrupted, visit=model, asked=(asked,), patch=patch)
         assert transcripts(run.state) == {}
         if is_answered:
             (entry,) = run.state.ledger.open.values()
             run.feed(events.Responded, **run.response({entry.id: True}))
         run.cancel()
         if is_answered:
-            run.feed(events.NodeStopped, visit=model)
+            run.end(Stopped, visit=model)
 
         assert run.status == "cancelled"
         assert transcripts(run.state) == {CLERK: "whole"}
@@ -271,13 +272,13 @@ def test_what_was_done_when_it_asked_and_cannot_be_merged_hides_no_cancellation(
         run = reviewing()
         model = run.visit("model").address
         asked = question("look", "question")
-        run.feed(events.NodeInterrupted, visit=model, asked=(asked,), patch={"nonsense": 1})
+        run.end(Interrupted, visit=model, asked=(asked,), patch={"nonsense": 1})
         if is_answered:
             (entry,) = run.state.ledger.open.values()
             run.feed(events.Responded, **run.response({entry.id: True}))
         run.cancel()
         if is_answered:
-            run.feed(events.NodeStopped, visit=model)
+            run.end(Stopped, visit=model)
 
         assert run.status == "cancelled"
         assert [each.code for each in run.ending.beside] == ["invalid_patch"]

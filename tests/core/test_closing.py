@@ -69,15 +69,15 @@ def test_a_finally_node_has_a_timeout_of_its_own_or_that_of_the_run(
     run = Drive(graph("a", cleanup, ways=[(START, "a")], finally_=["cleanup"]))
     run.finish("a")
 
-    assert run.orders("a")[0].node.timeout is None
-    assert run.orders("cleanup")[0].node.timeout == given
+    assert run.orders("a")[0].timeout is None
+    assert run.orders("cleanup")[0].timeout == given
 
 
 def test_the_run_bounds_its_finally_nodes() -> None:
     run = Drive(chain("a", finally_=["cleanup"]), limits=Limits(finally_timeout=3))
     run.finish("a")
 
-    assert run.orders("cleanup")[0].node.timeout == 3
+    assert run.orders("cleanup")[0].timeout == 3
 
 
 def test_a_finally_node_that_fails_hides_nothing_and_stops_nothing() -> None:
@@ -168,7 +168,7 @@ def test_a_run_is_finished_once() -> None:
 
     assert run.state is before
     assert len(run.wanted(Finish)) == 1
-    assert [order.visit for order in run.wanted(RunNode)] == [
+    assert [order.input.address for order in run.wanted(RunNode)] == [
         "graph:g;node:one",
         "graph:g;node:two",
         "graph:g;node:cleanup",

@@ -10,7 +10,7 @@ from core_drive import Drive, chain, gate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abeyance.core import events, eviction
+from abeyance.core import events, lifecycle
 from abeyance.core.conversation import MOST_CLAIMS, Claim, Conversation
 from abeyance.errors import Code, Refusal
 
@@ -131,8 +131,8 @@ def test_a_run_that_was_active_later_or_waits_until_a_deadline_stays() -> None:
             now=run.now, actor="j", inactive_since=before.last_activity_at - timedelta(seconds=1)
         )
         since = events.Evicted(now=run.now, actor="j", inactive_since=before.last_activity_at)
-        assert not eviction.applies(before, earlier)
-        assert eviction.applies(before, since) is not has_deadline
+        assert not lifecycle.may_evict(before, earlier)
+        assert lifecycle.may_evict(before, since) is not has_deadline
         run.feed(events.Evicted, actor="j", inactive_since=before.last_activity_at)
         assert run.status == ("awaiting-input" if has_deadline else "halted")
 

@@ -21,6 +21,7 @@ from abeyance.core.model import (
     OnTimeout,
     ResumeRun,
 )
+from abeyance.core.outcome import Finished
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -294,7 +295,7 @@ def test_at_the_deadline_of_a_pause_every_branch_may_be_left_for_one_node() -> N
     assert "going to 'away'" in str(fact.data["reason"])
 
     before = run.state
-    run.feed(events.NodeFinished, visit=left, patch={"x": "late"})
+    run.end(Finished, visit=left, patch={"x": "late"})
     assert run.state == before
     run.finish("away")
     assert run.status == "completed"

@@ -14,6 +14,7 @@ from abeyance.core.model import (
     FunctionNode,
     Route,
 )
+from abeyance.core.outcome import Finished, Send, Stopped
 from abeyance.core.state import Limits
 
 ROOT = "graph:g"
@@ -75,7 +76,7 @@ def test_rerun_takes_the_patch_back_and_hands_on_the_guidance() -> None:
 
     assert run.values == {}
     again = run.orders("a")[-1]
-    assert (again.visit, again.guidance) == ("graph:g;node:a:2", "be kinder")
+    assert (again.address, again.guidance) == ("graph:g;node:a:2", "be kinder")
     assert run.orders("a")[0].guidance is None
     (fact,) = run.facts("run.went_back")
     assert (fact.address, fact.actor, fact.data["node"]) == ("graph:g;node:a", "ada", "a")
@@ -211,17 +212,17 @@ def test_update_state_inside_an_item_is_that_items_own() -> None:
         ways=[(START, "split"), ("one", "two"), edge(("two",), "collect")],
     )
     run = Drive(spec)
-    run.feed(
-        events.NodeFinished,
+    run.end(
+        Finished,
         visit=run.visit("split").address,
-        sends=(events.Send(node="one", item=1), events.Send(node="one", item=2)),
+        sends=(Send(node="one", item=1), Send(node="one", item=2)),
     )
     first, second = [visit.address for visit in run.state.visits.values()]
     run.direct("update_state", target=second, params={"patch": {"x": 7}})
     assert run.state.mailbox.queue
     run.feed(events.Paused, actor="bob")
-    run.feed(events.NodeFinished, visit=first)
-    run.feed(events.NodeFinished, visit=second)
+    run.end(Finished, visit=first)
+    run.end(Finished, visit=second)
     run.direct("update_state", params={"patch": {"x": 7}})
 
     assert "x" not in run.values
@@ -234,10 +235,10 @@ def test_rerun_is_not_possible_inside_an_item() -> None:
         FunctionNode(id="split", to=("one",)), "one", "two", ways=[(START, "split"), ("one", "two")]
     )
     run = Drive(spec)
-    run.feed(
-        events.NodeFinished,
+    run.end(
+        Finished,
         visit=run.visit("split").address,
-        sends=(events.Send(node="one", item=1),),
+        sends=(Send(node="one", item=1),),
     )
     run.direct("rerun")
     run.finish("one")
@@ -259,7 +260,7 @@ def test_rerun_is_not_possible_while_a_join_waits() -> None:
     run = Drive(spec)
     run.finish("a")
     run.feed(events.Paused, actor="bob")
-    run.feed(events.NodeStopped, visit=run.visit("b").address)
+    run.end(Stopped, visit=run.visit("b").address)
     run.direct("rerun")
     assert run.rejected() == []
     run.feed(events.Resumed, actor="bob")

@@ -8,6 +8,7 @@ from core_drive import Drive, at, busy, chain, gate, graph
 from abeyance.core import events
 from abeyance.core.effects import Finish, StopNode
 from abeyance.core.model import START
+from abeyance.core.outcome import Finished
 from abeyance.core.state import Ending, Failure, Limits
 
 # what decides
@@ -168,7 +169,7 @@ def test_after_the_grace_a_late_outcome_counts_for_nothing() -> None:
     run.cancel()
     run.tick(30)
     before = run.state
-    run.feed(events.NodeFinished, visit="graph:g;node:a", patch={"x": "late"})
+    run.end(Finished, visit="graph:g;node:a", patch={"x": "late"})
 
     assert run.state is before
 

@@ -21,6 +21,7 @@ from abeyance.core.model import (
     Route,
     Rule,
 )
+from abeyance.core.outcome import Finished, Interrupted
 from abeyance.core.state import Limits
 
 # what items do
@@ -291,12 +292,12 @@ def test_five_hundred_items_ask_five_hundred_people() -> None:
     run = sent(fan(), list(range(500)), limits=limits)
     visits = [visit.address for visit in run.state.visits.values()]
     for address in visits:
-        run.feed(events.NodeInterrupted, visit=address, asked=(asked("plan"),))
+        run.end(Interrupted, visit=address, asked=(asked("plan"),))
     assert len(run.state.ledger.open) == 500
     for id_ in list(run.state.ledger.open):
         run.feed(events.Responded, **run.response({id_: True}))
     for address in visits:
-        run.feed(events.NodeFinished, visit=address, patch={"sum": 1})
+        run.end(Finished, visit=address, patch={"sum": 1})
 
     assert run.values["sum"] == 500
     assert {status for _, status in results(run)} == {"arrived"}

@@ -8,7 +8,6 @@ import pytest
 from core_drive import edge, gate
 
 from abeyance.core.canonical import Json
-from abeyance.core.faults import faults_of
 from abeyance.core.model import (
     END,
     START,
@@ -21,6 +20,7 @@ from abeyance.core.model import (
     Node,
     Route,
 )
+from abeyance.graphs.validation import faults_of
 
 
 def of(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from core_drive import chain, edge, gate, graph, nested
 
-from abeyance.core.faults import faults_of
 from abeyance.core.model import END, START, AskOperator, FunctionNode, GoTo, GraphSpec
+from abeyance.graphs.validation import faults_of
 
 INNER = chain("deep", name="inner", fields={"own": "last"})
 

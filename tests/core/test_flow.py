@@ -10,6 +10,7 @@ from core_drive import Drive, chain, edge, gate, graph
 from abeyance.core import events
 from abeyance.core.canonical import Json
 from abeyance.core.model import END, START, FunctionNode, GoTo, GraphSpec
+from abeyance.core.outcome import Failed, Finished, Stopped
 from abeyance.errors import Code, Refusal
 
 # from START to END
@@ -94,7 +95,7 @@ def test_two_plain_edges_to_a_node_start_it_twice() -> None:
     run.finish("a")
     run.finish("b")
 
-    assert [order.visit for order in run.orders("c")] == ["graph:g;node:c", "graph:g;node:c:2"]
+    assert [order.address for order in run.orders("c")] == ["graph:g;node:c", "graph:g;node:c:2"]
 
 
 def test_the_last_to_finish_writes_the_value() -> None:
@@ -268,10 +269,10 @@ def test_an_outcome_that_comes_twice_counts_once() -> None:
     run.finish("a", {"log": [1]})
     before = run.state
 
-    run.feed(events.NodeFinished, visit=visit, patch={"log": [2]})
-    run.feed(events.NodeFailed, visit=visit, code="node_failed", message="late")
-    run.feed(events.NodeStopped, visit=visit)
-    run.feed(events.NodeFinished, visit="graph:g;node:never")
+    run.end(Finished, visit=visit, patch={"log": [2]})
+    run.end(Failed, visit=visit, code="node_failed", message="late")
+    run.end(Stopped, visit=visit)
+    run.end(Finished, visit="graph:g;node:never")
 
     assert run.state == before
     assert run.last == ()
@@ -280,6 +281,6 @@ def test_an_outcome_that_comes_twice_counts_once() -> None:
 def test_an_outcome_for_a_visit_that_waits_counts_for_nothing() -> None:
     run = Drive(chain(gate("ask")))
     before = run.state
-    run.feed(events.NodeFinished, visit=run.open("ask").visit)
+    run.end(Finished, visit=run.open("ask").visit)
 
     assert run.state == before

@@ -9,7 +9,7 @@ import pytest
 from core_drive import Drive, at, chain, gate, graph
 
 from abeyance.core import events, machine
-from abeyance.core import gate as asking
+from abeyance.core import interrupts as asking
 from abeyance.core.canonical import Json, rfc3339, sha256
 from abeyance.core.draft import Draft
 from abeyance.core.events import Responded
@@ -131,7 +131,7 @@ def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
     state = machine.new_run(run_id="r", spec=spec, limits=Limits(), values={}, now=at(0))
     state, _ = machine.advance(state, events.Started(now=at(0)))
     draft = Draft(state, at(0))
-    visit = next(state.in_phase(Phase.RUNNING))
+    visit = draft.visit(next(state.in_phase(Phase.RUNNING)).address)
     for name in ("one", "two"):
         asking.open_question(draft, visit, Question(name=name, prompt="?"))
 

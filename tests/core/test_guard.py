@@ -20,7 +20,7 @@ def test_a_message_that_comes_in_time_is_read_by_another_turn() -> None:
     run.send("m2")
     run.finish("model", {"output": "first"})
     assert (run.status, turns(run)) == ("running", [[], ["m1", "m2"]])
-    assert run.orders("model")[-1].visit == f"{CLERK};node:model:2"
+    assert run.orders("model")[-1].address == f"{CLERK};node:model:2"
     run.finish("model", {"output": "second"})
 
     assert (run.status, run.values) == ("completed", {"x": "second"})

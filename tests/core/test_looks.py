@@ -11,6 +11,7 @@ from core_fans import fan, results, sending, sent
 
 from abeyance.core import events
 from abeyance.core.canonical import Json
+from abeyance.core.effects import RunNode
 from abeyance.core.model import (
     START,
     FunctionNode,
@@ -189,7 +190,7 @@ def test_an_edit_beside_a_plain_look_is_one_answer() -> None:
     one, two = run.state.ledger.open
     run.feed(events.Responded, **run.response({one: None, two: edit(1, x=2)}))
 
-    assert [order.values for order in run.wanted(type(run.orders("a")[0]))] == [{"x": 2}, {"x": 2}]
+    assert [order.input.values for order in run.wanted(RunNode)] == [{"x": 2}, {"x": 2}]
 
 
 def test_an_edit_while_paused_holds_at_once_against_what_others_edit() -> None:

@@ -96,7 +96,7 @@ def test_routes_are_asked_again_after_an_edit() -> None:
     run.finish("a", {"x": 1}, routed=("b",))
     run.answer(AFTER, edit(2, x=5))
     (order,) = run.decisions()
-    assert (order.visit, order.values) == ("graph:g;node:a", {"x": 5})
+    assert (order.address, order.values) == ("graph:g;node:a", {"x": 5})
     run.finish("a", {"x": "ignored"}, routed=("c",))
 
     assert (run.running, run.values) == (["c"], {"x": 5})

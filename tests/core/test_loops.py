@@ -22,7 +22,7 @@ def test_each_time_round_is_a_visit_of_its_own() -> None:
         run.finish("a")
         run.answer("ask")
 
-    assert [order.visit for order in run.orders("a")] == [
+    assert [order.address for order in run.orders("a")] == [
         "graph:g;node:a",
         *(f"graph:g;node:a:{ordinal}" for ordinal in (2, 3, 4)),
     ]

@@ -12,7 +12,8 @@ from core_drive import ADA, SNAPSHOT, Drive, asked, gate, graph, restored
 
 from abeyance.core import events, machine
 from abeyance.core.canonical import Json
-from abeyance.core.model import START, GoTo, Question
+from abeyance.core.model import START, GoTo
+from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.state import Status
 
@@ -91,6 +92,10 @@ def message(id_: str, text: str, **fields: Any) -> Mapping[str, Any]:
     return {"message": events.Message(message_id=id_, text=text, sender="ada"), **fields}
 
 
+def ended(visit: str, outcome: VisitOutcome) -> Mapping[str, Any]:
+    return {"visit": visit, "outcome": outcome}
+
+
 def edit(patch: Mapping[str, Json], **fields: Any) -> Mapping[str, Any]:
     return {"principal": BOSS, "patch": patch, "version": 1, **fields}
 
@@ -135,28 +140,25 @@ TABLE: dict[str, Row] = {
     "a task began":          Row(events.TaskBegan, {}, "+ + + + . . . ."),
     "rotation is due":       Row(events.RotationDue, {"hard": False}, "+ + + + . . . ."),
     "rotation is overdue":   Row(events.RotationDue, {"hard": True}, "+ + + + . . . ."),
-    "work finished":         Row(events.NodeFinished, {"visit": WORK}, "+ . + + . . . ."),
-    "work stopped":          Row(events.NodeStopped, {"visit": WORK}, "+ . + + . . . ."),
+    "work finished":         Row(events.VisitEnded, ended(WORK, Finished()), "+ . + + . . . ."),
+    "work stopped":          Row(events.VisitEnded, ended(WORK, Stopped()), "+ . + + . . . ."),
     "work failed":           Row(
-        events.NodeFailed, {"visit": WORK, "code": "node_failed", "message": "it broke"},
+        events.VisitEnded, ended(WORK, Failed(code="node_failed", message="it broke")),
         "+ . + + . . . .",
     ),
     "work asks people":      Row(
-        events.NodeInterrupted, {"visit": WORK, "asked": (asked("plan"),)}, "+ . + + . . . .",
+        events.VisitEnded, ended(WORK, Interrupted(asked=(asked("plan"),))), "+ . + + . . . .",
     ),
     "a gate asks people":    Row(
-        events.NodeInterrupted, {"visit": "graph:g;node:ask", "asked": (asked("plan"),)},
+        events.VisitEnded, ended("graph:g;node:ask", Interrupted(asked=(asked("plan"),))),
         ". . . . . . . .",
     ),
     "a gate finished":       Row(
-        events.NodeFinished, {"visit": "graph:g;node:ask"}, ". . . . . . . .",
+        events.VisitEnded, ended("graph:g;node:ask", Finished()), ". . . . . . . .",
     ),
-    "work asks":             Row(
-        events.NodeInterrupted,
-        {"visit": WORK, "asked": (events.Asked(question=Question(name="more", prompt="More?")),)},
-        "+ . + + . . . .",
+    "nobody stopped":        Row(
+        events.VisitEnded, ended("graph:g;node:no", Stopped()), ". . . . . . . .",
     ),
-    "nobody stopped":        Row(events.NodeStopped, {"visit": "graph:g;node:no"}, ". . . . . . . ."),
     "an answer":             Row(
         events.Responded, answers("ask", "yes"),
         "+ + + withdrawn . withdrawn withdrawn expired",

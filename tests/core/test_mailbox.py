@@ -12,6 +12,7 @@ from abeyance.core.canonical import Json
 from abeyance.core.events import Message
 from abeyance.core.mailbox import Mailbox, Undelivered
 from abeyance.core.model import Question
+from abeyance.core.outcome import Asked, Finished, Interrupted
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -261,7 +262,7 @@ def test_what_a_visit_took_and_was_never_given_is_read_by_the_next() -> None:
     for number in range(3):
         run.send(f"m{number}")
     take(run, 2)
-    run.feed(events.NodeFinished, visit="graph:g;node:work", read=1)
+    run.end(Finished, visit="graph:g;node:work", read=1)
 
     (fact,) = run.facts("message.returned")
     assert (fact.address, fact.data) == ("graph:g;node:work", {"message_id": "m1"})
@@ -281,7 +282,7 @@ def test_what_a_visit_was_handed_and_has_not_read_is_read_by_the_next() -> None:
     run.send("m0")
     run.finish("first")
     assert not run.state.mailbox.queue
-    run.feed(events.NodeFinished, visit="graph:g;node:work", unread=True)
+    run.end(Finished, visit="graph:g;node:work", unread=True)
 
     assert [fact.data for fact in run.facts("message.returned")] == [{"message_id": "m0"}]
     assert take(run, 9, visit="graph:g;node:next") == ["m0"]
@@ -291,14 +292,14 @@ def test_what_a_visit_read_before_it_asked_stays_read_when_it_does_not_ask_for_i
     run = working()
     run.send("m0")
     take(run, 1)
-    run.feed(
-        events.NodeInterrupted,
+    run.end(
+        Interrupted,
         visit="graph:g;node:work",
-        asked=(events.Asked(question=Question(name="q", prompt="?")),),
+        asked=(Asked(question=Question(name="q", prompt="?")),),
         read=1,
     )
     run.answer("q", "yes")
-    run.feed(events.NodeFinished, visit="graph:g;node:work", read=0)
+    run.end(Finished, visit="graph:g;node:work", read=0)
 
     assert not run.facts("message.returned")
     assert run.state.counters.messages_delivered == 1

@@ -7,6 +7,7 @@ from core_drive import SNAPSHOT, Drive, chain, gate, graph, reader
 
 from abeyance.core import events
 from abeyance.core.model import START
+from abeyance.core.outcome import Stopped
 
 
 def test_a_function_with_an_inbox_is_handed_all_that_is_there_when_it_starts() -> None:
@@ -59,7 +60,7 @@ def test_what_a_visit_was_handed_is_reported_if_its_code_never_begins(
         run.stopped("work")
         run.feed(events.Resumed, actor="ada")
     run.feed(events.CancelRequested, actor="ada")
-    run.feed(events.NodeStopped, visit=run.visit("work").address, begun=begun)
+    run.end(Stopped, visit=run.visit("work").address, begun=begun)
 
     left = [(each.message_id, each.reason) for each in run.state.mailbox.undelivered]
     is_read = begun or is_again

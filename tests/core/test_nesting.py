@@ -39,8 +39,8 @@ def around(spec: GraphSpec, values: Mapping[str, Json] | None = None, **kwargs: 
 
 def test_a_nested_graph_is_walked_at_its_own_address_within_the_run() -> None:
     run = around(inner(), {"x": 1})
-    (order,) = run.wanted(type(run.orders("deep")[0]))
-    assert (order.visit, order.path, order.graph.name) == (DEEP, ("n",), "inner")
+    (order,) = run.orders("deep")
+    assert (order.address, order.path, order.graph) == (DEEP, ("n",), "inner")
     assert order.values == {"x": 1}
     assert (run.status, run.running) == ("running", ["deep"])
 
@@ -68,7 +68,7 @@ def test_the_same_graph_may_be_nested_twice() -> None:
         nested("l", inner()), nested("r", inner()), ways=[(START, "l"), (START, "r")], fields=FIELDS
     )
     run = Drive(spec)
-    assert [order.visit for order in run.orders("deep")] == [
+    assert [order.address for order in run.orders("deep")] == [
         "graph:g;node:l;graph:inner;node:deep",
         "graph:g;node:r;graph:inner;node:deep",
     ]

@@ -22,6 +22,7 @@ from abeyance.core.model import (
     Reducer,
     Rule,
 )
+from abeyance.core.outcome import Finished
 from abeyance.core.state import Limits
 
 FIELDS: Mapping[str, Reducer] = {"x": "last", "log": "append", "sum": "add", "by": "merge"}
@@ -62,7 +63,7 @@ def test_the_node_outside_may_go_elsewhere_and_what_ran_inside_is_stopped() -> N
     assert (run.running, run.asking) == (["after"], [])
     assert run.stops == [("graph:g;node:n;graph:inner;node:too", "ending", True)]
     assert run.refused(events.Responded, **run.response({id_: 1})).code == "withdrawn"
-    run.feed(events.NodeFinished, visit="graph:g;node:n;graph:inner;node:too", patch={"x": 1})
+    run.end(Finished, visit="graph:g;node:n;graph:inner;node:too", patch={"x": 1})
     assert run.values == {}
 
 

@@ -53,7 +53,7 @@ def test_an_agent_that_remembers_goes_on_where_its_last_visit_was() -> None:
     run.finish("model", {"output": "more", "transcript": "t1", "agent_state": {"trusted": True}})
 
     order = run.orders("model")[-1]
-    assert order.visit == "graph:g;node:review:2;agent:clerk;node:model"
+    assert order.address == "graph:g;node:review:2;agent:clerk;node:model"
     assert order.values["transcript"] == "t1"
     assert order.values["agent_state"] == {"trusted": True}
     assert "output" not in order.values

@@ -22,6 +22,7 @@ from abeyance.core.model import (
     Route,
     Rule,
 )
+from abeyance.core.outcome import Failed
 from abeyance.core.state import Limits
 
 A = "graph:g;node:a"
@@ -52,13 +53,11 @@ def test_a_retry_is_the_same_visit_with_its_journal_and_answers() -> None:
     run = Drive(chain(WATCHED, "b"))
     run.ask("a", "plan", journal={"step": 1}, saved=7)
     run.answer("plan", "yes")
-    run.feed(
-        events.NodeFailed, visit=A, code="node_failed", message="it broke", journal={"step": 2}
-    )
+    run.end(Failed, visit=A, code="node_failed", message="it broke", journal={"step": 2})
     decide(run, "retry")
 
     order = run.orders("a")[-1]
-    assert (order.visit, order.start, order.journal) == (A, 3, {"step": 2})
+    assert (order.address, order.start, order.journal) == (A, 3, {"step": 2})
     assert (order.own, order.saved, order.interrupted) == ({"plan": "yes"}, 7, True)
     assert order.answers == {}
     run.finish("a", {"x": 1})

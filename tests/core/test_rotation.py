@@ -8,28 +8,7 @@ from core_drive import Drive, chain, gate, graph
 from abeyance.core import events, machine
 from abeyance.core.effects import Yield
 from abeyance.core.model import START
-from abeyance.core.rotation import Growth, due
 from abeyance.core.state import Limits
-
-
-@pytest.mark.parametrize(
-    ("events", "bytes_", "updates", "rotation"),
-    [
-        (0, 0, 0, None),
-        (999, 1_999_999, 399, None),
-        (1000, 0, 0, "soft"),
-        (0, 2_000_000, 0, "soft"),
-        (0, 0, 400, "soft"),
-        (3999, 7_999_999, 1599, "soft"),
-        (4000, 0, 0, "hard"),
-        (0, 8_000_000, 0, "hard"),
-        (0, 0, 1600, "hard"),
-    ],
-)
-def test_the_fullest_of_three_measures_decides(
-    events: int, bytes_: int, updates: int, rotation: str | None
-) -> None:
-    assert due(Growth(events=events, bytes=bytes_, updates=updates), soft_events=1000) == rotation
 
 
 def test_a_soft_rotation_waits_for_a_moment_in_which_nothing_runs() -> None:

@@ -27,11 +27,10 @@ ROUTED = graph(
         (("c", "b", "c"), ["c", "b"]),
         ((END,), []),
         ((), ["rest"]),
-        (None, ["rest"]),
     ],
 )
 def test_a_route_picks_among_its_targets_and_else_is_the_rest(
-    routed: tuple[str, ...] | None, running: list[str]
+    routed: tuple[str, ...], running: list[str]
 ) -> None:
     run = Drive(ROUTED)
     run.finish("a", routed=routed)
@@ -89,7 +88,7 @@ def test_the_route_after_a_gate_sees_the_answer_in_the_values() -> None:
     run.answer("ask", ["granted"])
 
     (order,) = run.decisions()
-    assert (order.visit, order.values, order.answers) == (
+    assert (order.address, order.values, order.answers) == (
         "graph:g;node:ask",
         {"log": ["granted"]},
         {"ask": ["granted"]},

@@ -115,7 +115,7 @@ def test_a_retry_is_a_new_visit_that_sees_the_patch_and_is_bounded() -> None:
         assert len(run.orders("work")) == number
         run.finish("work", {"log": [number], "x": "no"})
 
-    assert [order.visit for order in run.orders("work")] == [WORK, f"{WORK}:2", f"{WORK}:3"]
+    assert [order.address for order in run.orders("work")] == [WORK, f"{WORK}:2", f"{WORK}:3"]
     assert run.orders("work")[-1].values["log"] == [1, 2]
     assert (run.ending.outcome, run.ending.error and run.ending.error.code) == (
         "failed",

@@ -8,7 +8,6 @@ import pytest
 from core_drive import Drive, edge, gate, graph
 from core_rules import GO, STOP, after_work, ask, rule, ruled
 
-from abeyance.core.faults import faults_of
 from abeyance.core.model import (
     END,
     START,
@@ -25,6 +24,7 @@ from abeyance.core.model import (
     Retry,
     Rule,
 )
+from abeyance.graphs.validation import faults_of
 
 # What a graph says of its rules
 

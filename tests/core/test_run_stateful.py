@@ -27,6 +27,7 @@ from abeyance.core.ledger import judge, receipt_of
 from abeyance.core.model import (
     GraphSpec,
 )
+from abeyance.core.outcome import Finished
 from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.state import Limits
 
@@ -51,7 +52,7 @@ class Runs(Peopled):
         visit = data.draw(st.sampled_from(self.watch.over))
         self.notice_what_is_due()
         before = self.state
-        self.feed(events.NodeFinished, visit=visit, patch={"log": ["late"]})
+        self.end(Finished, visit=visit, patch={"log": ["late"]})
         assert self.state is before
 
     @precondition(lambda self: self.watch.opened)

@@ -10,7 +10,7 @@ from core_fans import sending, sent
 
 from abeyance.core import events
 from abeyance.core.canonical import Json
-from abeyance.core.effects import DecideRoutes, RunNode, StopNode, Yield
+from abeyance.core.effects import RunNode, StopNode, VisitInput, Yield
 from abeyance.core.model import START, FunctionNode, Route
 from abeyance.core.state import Limits, Phase
 
@@ -36,31 +36,24 @@ def resume(run: Drive) -> None:
 
 
 def test_an_order_carries_all_that_the_code_needs() -> None:
-    spec = chain(gate("ask"), FunctionNode(id="a", timeout=9))
+    spec = chain(gate("ask"), FunctionNode(id="a", timeout=9, heartbeat=2))
     run = Drive(spec, values={"x": 1})
     run.answer("ask", "yes")
 
     assert run.orders("a") == [
-        RunNode(
-            visit="graph:g;node:a",
-            graph=spec,
-            path=(),
-            node=FunctionNode(id="a", timeout=9),
-            start=1,
+        VisitInput(
+            run_id="r",
+            root="g",
+            graph="g",
+            node="a",
+            address="graph:g;node:a",
             values={"x": 1},
             answers={"ask": "yes"},
-            own={},
-            bound={},
-            journal=None,
-            saved=None,
-            interrupted=False,
-            item=None,
-            results=None,
-            inbox=(),
-            guidance=None,
-            outcome=None,
+            retries=3,
+            timeout=9,
         )
     ]
+    assert [each.heartbeat for each in run.wanted(RunNode)] == [2]
     visit = run.visit("a")
     assert (visit.phase, visit.starts, visit.started_at) == (Phase.RUNNING, 1, at(0))
 
@@ -72,24 +65,20 @@ def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> N
     run.answer("plan", "yes")
 
     order = run.orders("one")[-1]
-    assert order == RunNode(
-        visit="graph:g;node:one",
-        graph=spec,
-        path=(),
-        node=FunctionNode(id="one", asks=()),
+    assert order == VisitInput(
+        run_id="r",
+        root="g",
+        graph="g",
+        node="one",
+        address="graph:g;node:one",
         start=2,
+        retries=3,
         values={"x": 1},
-        answers={},
         own={"plan": "yes"},
-        bound={},
         journal={"step": 1},
         saved=[7],
         interrupted=True,
         item="item",
-        results=None,
-        inbox=(),
-        guidance=None,
-        outcome=None,
     )
     run.finish("one")
     assert run.orders("c")[0].results == [{"item": "item", "status": "arrived"}]
@@ -107,13 +96,19 @@ def test_an_order_to_ask_routes_carries_what_they_look_at() -> None:
     run.answer("ask", "yes")
 
     assert run.decisions() == [
-        DecideRoutes(
-            visit="graph:g;node:n;graph:inner;node:ask",
-            graph=inner,
+        VisitInput(
+            kind="routes",
+            run_id="r",
+            root="g",
             path=("n",),
-            node=inner.nodes["ask"],
+            graph="inner",
+            node="ask",
+            address="graph:g;node:n;graph:inner;node:ask",
             values={"x": 1},
             answers={"ask": "yes"},
+            retries=3,
+            local=True,
+            routes=("r",),
         )
     ]
 
@@ -349,8 +344,8 @@ def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit() -> None:
 
     resume(run)
     first, second = run.orders("a")
-    assert (second.visit, second.start, second.journal) == (
-        first.visit,
+    assert (second.address, second.start, second.journal) == (
+        first.address,
         2,
         {"steps": {"score": 0.7}},
     )

@@ -7,8 +7,8 @@ from dataclasses import replace
 from core_drive import SNAPSHOT, Drive, Ways, chain, edge, gate, graph
 from core_rules import ask, rule
 
-from abeyance.core import events
 from abeyance.core.model import START, FunctionNode, Retry
+from abeyance.core.outcome import Finished, Send
 from abeyance.core.state import Step, Undo
 
 
@@ -109,10 +109,10 @@ def test_a_fan_out_ends_the_trail() -> None:
     )
     run = Drive(spec)
     run.finish("first")
-    run.feed(
-        events.NodeFinished,
+    run.end(
+        Finished,
         visit=run.visit("split").address,
-        sends=(events.Send(node="one", item=1),),
+        sends=(Send(node="one", item=1),),
     )
     assert trail(run) == ["first", "split"]
     run.finish("one")

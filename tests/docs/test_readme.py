@@ -142,6 +142,7 @@ async def test_a_run_that_waits_goes_on_by_the_graph_it_was_started_with(
     assert (ended.status, ended.values["receipt"]) == ("completed", "paid 250 for order A-7")
 
 
+@pytest.mark.slow
 def test_its_commands_start_answer_and_watch_a_run(place: Place) -> None:
     said = []
     (line,) = SERVE.splitlines()

@@ -45,6 +45,19 @@ async def test_a_function_answers_what_it_is_asked() -> None:
     assert ended.values["log"] == ["before", "late"]
 
 
+async def test_code_that_changes_what_it_is_given_does_not_change_the_run() -> None:
+    graph = Graph("careless", state=State)
+
+    @graph.node
+    async def work(state: State, ctx: Context) -> None:
+        ctx.values["log"].append("never returned")
+
+    graph.edge(START, "work")
+    ended = await testing.run(graph, {"log": ["before"]})
+
+    assert ended.values["log"] == ["before"]
+
+
 async def test_what_nobody_answers_is_left_to_its_deadline() -> None:
     ended = await testing.run(gated(timeout="P2D"))
 

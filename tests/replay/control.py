@@ -214,7 +214,8 @@ async def signals_without_an_argument(stage: Stage) -> None:
 
 async def signals_before_the_first_task(stage: Stage) -> None:
     site = stage.site(gated())
-    run = await stage.started(site)
+    # A conversation is claimed by a worker, and there is none yet.
+    run = await stage.started(site, conversation_id=None)
     await run.handle.signal("pause")
     await run.handle.signal("steer", {"message_id": "early", "text": "hello"})
     async with site.worker():

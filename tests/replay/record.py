@@ -6,7 +6,8 @@ tests/replay/histories, with their checksums in MANIFEST: NAME.json.gz, or NAME.
 NAME.2.json.gz and so on where the run was handed over.
 
 What is stored is never edited and never overwritten. --again records a scenario that is stored once
-more, with today's code, beside what is there: as NAME-2.
+more, with today's code, beside what is there: as NAME-2. --anew deletes what is stored of
+the named scenarios, or everything, and records it; that is for as long as nothing was released.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="a scenario")
     parser.add_argument("--again", action="store_true", help="record what is stored once more")
+    parser.add_argument("--anew", action="store_true", help="delete what is stored, and record it")
     parser.add_argument("--list", action="store_true", help="list the scenarios, and stop")
     options = parser.parse_args(arguments)
     stored = {store.scenario_of(path) for path in store.stored()}
@@ -39,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if unknown := sorted(set(options.names) - SCENARIOS.keys()):
         parser.error(f"no such scenario: {', '.join(unknown)}; --list lists them")
+    if options.anew:
+        store.delete(options.names or stored)
+        stored -= set(options.names or stored)
     if options.again and not options.names:
         parser.error("--again needs the names of scenarios")
     if not options.again and (taken := sorted(stored.intersection(options.names))):

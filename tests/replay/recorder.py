@@ -22,19 +22,31 @@ _SECONDS = 60
 async def record(names: Sequence[str]) -> None:
     """Play scenarios, one after another, and store what each leaves as soon as it is over.
 
-    Raises what a scenario raises; those before it are stored by then.
+    Raises together what scenarios raise, when all others are stored.
     """
+    errors: list[Exception] = []
     async with _stages(names) as made:
         for name, stage in made:
-            async with asyncio.timeout(_SECONDS):
-                await SCENARIOS[name](stage)
-            histories = await chain_of(stage.temporal, stage.name)
-            for history in histories:
-                await replay(history)
-            paths = store.paths_for(stage.name, len(histories))
-            packs = [store.packed(history) for history in histories]
-            store.add(dict(zip(paths, packs, strict=True)))
-            print(f"{stage.name}: {', '.join(path.name for path in paths)}", flush=True)
+            try:
+                await _record(name, stage)
+            except Exception as error:  # noqa: BLE001 raised when the others are stored
+                error.add_note(name)
+                errors.append(error)
+                print(f"{name}: failed", flush=True)
+    if errors:
+        raise ExceptionGroup("not recorded", errors)
+
+
+async def _record(name: str, stage: Stage) -> None:
+    async with asyncio.timeout(_SECONDS):
+        await SCENARIOS[name](stage)
+    histories = await chain_of(stage.temporal, stage.name)
+    for history in histories:
+        await replay(history)
+    paths = store.paths_for(stage.name, len(histories))
+    packs = [store.packed(history) for history in histories]
+    store.add(dict(zip(paths, packs, strict=True)))
+    print(f"{stage.name}: {', '.join(path.name for path in paths)}", flush=True)
 
 
 async def chain_of(temporal: TemporalClient, run_id: str) -> list[WorkflowHistory]:

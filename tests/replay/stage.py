@@ -73,9 +73,9 @@ class Played:
         message = wire.SteerMessage(message_id=id_, text=text)
         return await self.site.client.send_message(self.id, message)
 
-    async def take(self, visit: str, most: int = 1) -> list[str]:
-        """The ids of the messages that a visit takes, beyond those that it has."""
-        order = wire.TakeMessages(visit=visit, most=most)
+    async def take(self, visit: str, upto: int, *, start: int = 0) -> list[str]:
+        """The ids of the messages that a visit takes, from its n-th on (`start`)."""
+        order = wire.TakeMessages(visit=visit, start=start, upto=upto)
         taken = await self.handle.execute_update("take_messages", order)
         return [message["message_id"] for message in taken]
 
@@ -139,15 +139,21 @@ class Stage:
     """
 
     def __init__(
-        self, name: str, temporal: TemporalClient, machine: WorkflowEnvironment | None = None
+        self,
+        name: str,
+        temporal: TemporalClient,
+        machine: WorkflowEnvironment | None = None,
+        *,
+        strict_sandbox: bool = False,
     ) -> None:
         self.name = name
         self.temporal = temporal
         self.machine = machine
+        self.strict_sandbox = strict_sandbox
 
     def site(self, *graphs: Graph) -> Site:
         """A task queue for these graphs; nobody works there yet."""
-        return Site(self.temporal, *graphs, patience=30)
+        return Site(self.temporal, *graphs, patience=30, strict_sandbox=self.strict_sandbox)
 
     async def started(
         self, site: Site, input: dict[str, Any] | None = None, **options: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,7 +82,22 @@ def add(packs: dict[Path, bytes], file: Path = MANIFEST) -> None:
     for path, pack in packs.items():
         path.write_bytes(pack)
     listed = manifest(file) | {path.name: digest(path) for path in packs}
+    _list(listed, file)
+
+
+def _list(listed: Mapping[str, str], file: Path) -> None:
     file.write_text("".join(f"{listed[name]}  {name}\n" for name in sorted(listed)))
+
+
+def delete(scenarios: Collection[str]) -> None:
+    """Delete the stored histories of scenarios."""
+    kept = {
+        name: digest for name, digest in manifest().items() if name.split(".")[0] not in scenarios
+    }
+    for path in stored():
+        if path.name not in kept:
+            path.unlink()
+    _list(kept, MANIFEST)
 
 
 def edited(file: Path = MANIFEST) -> list[str]:

@@ -83,6 +83,7 @@ def graph(name: str) -> Graph:
     return made
 
 
+@pytest.mark.slow
 async def test_a_worker_that_hangs_ends_once_its_grace_is_over(
     server: KillableServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ from core_drive import Drive, edge, graph, nested
 
 from abeyance.core import events
 from abeyance.core.canonical import Json
-from abeyance.core.events import Asked, Call
 from abeyance.core.model import (
     START,
     FunctionNode,
@@ -20,6 +19,7 @@ from abeyance.core.model import (
     SubgraphNode,
     TellCaller,
 )
+from abeyance.core.outcome import Asked, Call, Failed, Finished, Interrupted, Send
 
 CLERK = "graph:g;node:review;agent:clerk"
 FIELDS: dict[str, Reducer] = {
@@ -74,24 +74,22 @@ def call(
     *asked: Asked,
     once: bool | None = None,
     item: Json = None,
-) -> events.Send:
+) -> Send:
     """A call of a tool; one that asks for an approval may run once."""
     is_once = any(each.kind == "approval" for each in asked) if once is None else once
     shown = {"tool": node, "call_id": id_} if item is None else item
-    return events.Send(
-        node=node, item=shown, call=Call(tool=node, id=id_, asked=asked, once=is_once)
-    )
+    return Send(node=node, item=shown, call=Call(tool=node, id=id_, asked=asked, once=is_once))
 
 
-def gated(id_: str, node: str = "pay", **about: Any) -> events.Send:
+def gated(id_: str, node: str = "pay", **about: Any) -> Send:
     """A call that a person has to approve."""
     return call(id_, node, question("approve", **about))
 
 
-def turn(run: Drive, *calls: events.Send, node: str = "model", **patch: Json) -> None:
+def turn(run: Drive, *calls: Send, node: str = "model", **patch: Json) -> None:
     """The model's turn is over: it calls these tools."""
     address = run.visit(node).address
-    run.feed(events.NodeFinished, visit=address, patch=patch, sends=calls)
+    run.end(Finished, visit=address, patch=patch, sends=calls)
 
 
 def calls(run: Drive) -> list[str]:
@@ -111,18 +109,18 @@ def address_of(run: Drive, id_: str) -> str:
 
 def done(run: Drive, id_: str, result: Json = None, **patch: Json) -> None:
     """The call of this id has come to a result."""
-    run.feed(events.NodeFinished, visit=address_of(run, id_), patch=patch, result=result)
+    run.end(Finished, visit=address_of(run, id_), patch=patch, result=result)
 
 
 def failed(run: Drive, id_: str, message: str = "it broke", *, fatal: bool = False) -> None:
     """The code of the call has failed."""
     visit = address_of(run, id_)
-    run.feed(events.NodeFailed, visit=visit, code="node_failed", message=message, fatal=fatal)
+    run.end(Failed, visit=visit, code="node_failed", message=message, fatal=fatal)
 
 
 def asks(run: Drive, id_: str, *asked: Asked, **fields: Any) -> None:
     """The code of the call asks people."""
-    run.feed(events.NodeInterrupted, visit=address_of(run, id_), asked=asked, **fields)
+    run.end(Interrupted, visit=address_of(run, id_), asked=asked, **fields)
 
 
 def said(run: Drive, id_: str, value: Json, name: str = "approve") -> None:

@@ -12,8 +12,7 @@ from pydantic import TypeAdapter
 
 from abeyance.core import events, machine
 from abeyance.core.canonical import Json
-from abeyance.core.effects import DecideRoutes, Effect, Publish, RunNode, StopNode
-from abeyance.core.faults import faults_of
+from abeyance.core.effects import Effect, Publish, RunNode, StopNode, VisitInput
 from abeyance.core.ledger import Interrupt, Settled
 from abeyance.core.model import (
     END,
@@ -38,9 +37,11 @@ from abeyance.core.model import (
     SubgraphNode,
     When,
 )
+from abeyance.core.outcome import Asked, Failed, Finished, Interrupted, Send, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.state import Ending, Limits, Phase, RunState, Visit
 from abeyance.errors import Refusal
+from abeyance.graphs.validation import faults_of
 
 T0 = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 CONTROL = ("runs:control",)
@@ -155,10 +156,10 @@ def nested(id_: str, spec: GraphSpec, **kwargs: Any) -> SubgraphNode:
 
 def asked(
     name: str, process: str | None = None, *, at: datetime | None = None, **kwargs: Any
-) -> events.Asked:
+) -> Asked:
     """A question that code asks."""
     question = Question(name=name, prompt=kwargs.pop("prompt", "Go on?"), **kwargs)
-    return events.Asked(question=question, process=process, deadline=at)
+    return Asked(question=question, process=process, deadline=at)
 
 
 def busy(*finally_: str) -> GraphSpec:
@@ -204,6 +205,10 @@ class Drive:
         self.state, self.last = machine.advance(self.state, kind(now=self.now, **fields))
         self.effects += self.last
 
+    def end(self, kind: type[VisitOutcome], *, visit: str, **fields: Any) -> None:
+        """The code of a visit comes to something now."""
+        self.feed(events.VisitEnded, visit=visit, outcome=kind(**fields))
+
     def refused(self, kind: type[events.Event], **fields: Any) -> Refusal:
         """Ask for something that is refused, without a trace; what the refusal said."""
         event = kind(now=self.now, **fields)
@@ -231,16 +236,16 @@ class Drive:
         patch: Mapping[str, Json] | None = None,
         *,
         goto: str | None = None,
-        routed: tuple[str, ...] | None = None,
+        routed: tuple[str, ...] = (),
         sends: Iterable[tuple[str, Json]] | None = None,
         fired: tuple[str, ...] = (),
     ) -> None:
         """The oldest running visit of the node returns."""
         items = None
         if sends is not None:
-            items = tuple(events.Send(node=target, item=item) for target, item in sends)
-        self.feed(
-            events.NodeFinished,
+            items = tuple(Send(node=target, item=item) for target, item in sends)
+        self.end(
+            Finished,
             visit=self.visit(node).address,
             patch=patch or {},
             goto=goto,
@@ -249,19 +254,19 @@ class Drive:
             fired=fired,
         )
 
-    def ask(self, node: str, *questions: str | events.Asked, **fields: Any) -> None:
+    def ask(self, node: str, *questions: str | Asked, **fields: Any) -> None:
         """The oldest running visit of the node asks people."""
         each = tuple(asked(q) if isinstance(q, str) else q for q in questions)
-        self.feed(events.NodeInterrupted, visit=self.visit(node).address, asked=each, **fields)
+        self.end(Interrupted, visit=self.visit(node).address, asked=each, **fields)
 
     def fail(self, node: str, message: str = "it broke") -> None:
         """The oldest running visit of the node fails."""
         visit = self.visit(node).address
-        self.feed(events.NodeFailed, visit=visit, code="node_failed", message=message)
+        self.end(Failed, visit=visit, code="node_failed", message=message)
 
     def stopped(self, node: str, journal: Json = None) -> None:
         """The oldest running visit of the node lets itself be stopped."""
-        self.feed(events.NodeStopped, visit=self.visit(node).address, journal=journal)
+        self.end(Stopped, visit=self.visit(node).address, journal=journal)
 
     def answer(self, name: str, value: Json = None, **fields: Any) -> None:
         """Ada answers the open interrupt of this name."""
@@ -365,12 +370,12 @@ class Drive:
     @property
     def started(self) -> list[str]:
         """The nodes whose code was ordered, in this order."""
-        return [effect.node.id for effect in self.wanted(RunNode)]
+        return [given.node for given in self._inputs("visit")]
 
     @property
     def decided(self) -> list[str]:
         """The nodes whose route functions were asked, in this order."""
-        return [effect.node.id for effect in self.wanted(DecideRoutes)]
+        return [given.node for given in self._inputs("routes")]
 
     @property
     def stops(self) -> list[tuple[str, str, bool]]:
@@ -381,10 +386,13 @@ class Drive:
         """The facts of a type that were told."""
         return [fact for fact in self.wanted(Publish) if fact.type == type_]
 
-    def orders(self, node: str) -> list[RunNode]:
-        """The orders to run code of a node."""
-        return [effect for effect in self.wanted(RunNode) if effect.node.id == node]
+    def orders(self, node: str) -> list[VisitInput]:
+        """What each start of a node's code was given."""
+        return [given for given in self._inputs("visit") if given.node == node]
 
-    def decisions(self) -> list[DecideRoutes]:
-        """The orders to ask route functions."""
-        return self.wanted(DecideRoutes)
+    def decisions(self) -> list[VisitInput]:
+        """What route functions were given."""
+        return self._inputs("routes")
+
+    def _inputs(self, kind: str) -> list[VisitInput]:
+        return [each.input for each in self.wanted(RunNode) if each.input.kind == kind]

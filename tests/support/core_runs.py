@@ -27,14 +27,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from abeyance.core import events, machine
 from abeyance.core.canonical import Json
-from abeyance.core.effects import RunNode
 from abeyance.core.messages import for_visit
 from abeyance.core.model import (
     END,
     Fail,
+    FunctionNode,
     GraphSpec,
     InterruptNode,
 )
+from abeyance.core.outcome import Failed, Finished, Interrupted, Send, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.snapshot import joined, parted
 from abeyance.core.state import Limits, Phase
@@ -84,6 +85,10 @@ class Watched(RuleBasedStateMachine):
         self.is_sound = True
         return refusal
 
+    def end(self, kind: type[VisitOutcome], *, visit: str, **fields: Any) -> None:
+        """The code of a visit comes to something."""
+        self.feed(events.VisitEnded, visit=visit, outcome=kind(**fields))
+
     @invariant()
     def every_promise_is_kept(self) -> None:
         self.watch.check(self.state)
@@ -97,34 +102,35 @@ class Watched(RuleBasedStateMachine):
     ) -> None:
         order = self.watch.orders[data.draw(st.sampled_from(sorted(self.watch.orders)))]
         goto = "nowhere" if is_lost else None
-        if isinstance(order, RunNode) and order.node.to and goes:
-            goto = data.draw(st.sampled_from([*order.node.to, END]))
-        routed = None
-        if targets := targets_of(order):
+        node = self.watch.node_of(order)
+        if order.kind == "visit" and isinstance(node, FunctionNode) and node.to and goes:
+            goto = data.draw(st.sampled_from([*node.to, END]))
+        routed: tuple[str, ...] = ()
+        if targets := targets_of(self.watch.graph_of(order), order.node):
             routed = tuple(data.draw(st.lists(st.sampled_from(targets), max_size=2)))
-        self.feed(events.NodeFinished, visit=order.visit, patch=patch, goto=goto, routed=routed)
+        self.end(Finished, visit=order.address, patch=patch, goto=goto, routed=routed)
 
     @precondition(lambda self: bool(senders(self.watch)))
     @rule(data=st.data(), patch=PATCHES, is_lost=RARELY)
     def code_fans_out(self, data: st.DataObject, patch: dict[str, Json], *, is_lost: bool) -> None:
         visit, nodes = data.draw(st.sampled_from(senders(self.watch)))
         targets = [*nodes, END] if is_lost else nodes
-        sends = st.builds(events.Send, node=st.sampled_from(targets), item=ITEMS)
+        sends = st.builds(Send, node=st.sampled_from(targets), item=ITEMS)
         count = data.draw(st.sampled_from([3, 2, 1, 0]))
         items = tuple(data.draw(st.lists(sends, min_size=count, max_size=count)))
-        self.feed(events.NodeFinished, visit=visit, patch=patch, sends=items)
+        self.end(Finished, visit=visit, patch=patch, sends=items)
 
-    @precondition(lambda self: any(isinstance(o, RunNode) for o in self.watch.orders.values()))
+    @precondition(lambda self: any(each.kind == "visit" for each in self.watch.orders.values()))
     @rule(data=st.data(), journal=JOURNALS, composite=st.booleans(), again=RARELY)
     def code_asks(
         self, data: st.DataObject, journal: Json, *, composite: bool, again: bool
     ) -> None:
-        orders = [each for each in self.watch.orders.values() if isinstance(each, RunNode)]
+        orders = [each for each in self.watch.orders.values() if each.kind == "visit"]
         order = data.draw(st.sampled_from(orders))
-        asked = data.draw(asked_by(order.graph))
-        self.feed(
-            events.NodeInterrupted,
-            visit=order.visit,
+        asked = data.draw(asked_by(self.watch.graph_of(order)))
+        self.end(
+            Interrupted,
+            visit=order.address,
             asked=tuple(each for each in asked if again or each.key not in order.own),
             journal=journal,
             saved=[1],
@@ -135,17 +141,16 @@ class Watched(RuleBasedStateMachine):
     @rule(data=st.data(), for_good=RARELY)
     def code_fails(self, data: st.DataObject, *, for_good: bool) -> None:
         order = self.watch.orders[data.draw(st.sampled_from(sorted(self.watch.orders)))]
-        is_caught = not isinstance(order.node, InterruptNode) and not isinstance(
-            order.node.on_error, Fail
-        )
+        node = self.watch.node_of(order)
+        is_caught = not isinstance(node, InterruptNode) and not isinstance(node.on_error, Fail)
         if is_caught or for_good:
-            self.feed(events.NodeFailed, visit=order.visit, code="node_failed", message="it broke")
+            self.end(Failed, visit=order.address, code="node_failed", message="it broke")
 
     @precondition(lambda self: self.watch.stops)
     @rule(data=st.data(), journal=JOURNALS)
     def code_stops(self, data: st.DataObject, journal: Json) -> None:
         visit = data.draw(st.sampled_from(sorted(self.watch.stops)))
-        self.feed(events.NodeStopped, visit=visit, journal=journal)
+        self.end(Stopped, visit=visit, journal=journal)
 
     @precondition(lambda self: not self.state.finished)
     @rule(data=st.data(), most=st.integers(0, 3))
@@ -212,13 +217,13 @@ class Watched(RuleBasedStateMachine):
         sending = dict(senders(self.watch))
         for visit, order in list(self.watch.orders.items()):
             if visit in self.watch.stops:
-                self.feed(events.NodeStopped, visit=visit)
+                self.end(Stopped, visit=visit)
             elif visit in self.watch.orders and visit in sending:
-                each = events.Send(node=sending[visit][0])
-                self.feed(events.NodeFinished, visit=visit, sends=(each, each))
+                each = Send(node=sending[visit][0])
+                self.end(Finished, visit=visit, sends=(each, each))
             elif visit in self.watch.orders:
-                routed = tuple(targets_of(order)[:1])
-                self.feed(events.NodeFinished, visit=visit, routed=routed)
+                routed = tuple(targets_of(self.watch.graph_of(order), order.node)[:1])
+                self.end(Finished, visit=visit, routed=routed)
         if self.state.ledger.open:
             self.people_answer_all_that_is_asked(True)
         self.feed(events.Resumed, actor="ada")

@@ -26,7 +26,7 @@ from core_behind import Gate, behind, capability_of, fields_of, graph_at
 from abeyance.core import events, template
 from abeyance.core.address import Address
 from abeyance.core.canonical import Json
-from abeyance.core.effects import Effect, Publish, RunNode
+from abeyance.core.effects import Effect, Publish, RunNode, VisitInput
 from abeyance.core.ledger import Interrupt
 from abeyance.core.model import (
     Ask,
@@ -35,6 +35,7 @@ from abeyance.core.model import (
     InterruptNode,
     SubgraphNode,
 )
+from abeyance.core.outcome import Finished
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.state import RunState, Visit
 
@@ -90,11 +91,8 @@ class Standing:
         """One step of the run; AssertionError if something began in it that nobody has approved."""
         facts = [effect for effect in effects if isinstance(effect, Publish)]
         # What is stopped in the event that orders it, with the graph around it, does not begin.
-        orders = [
-            effect
-            for effect in effects
-            if isinstance(effect, RunNode) and effect.visit in after.visits
-        ]
+        started = [each.input for each in effects if isinstance(each, RunNode)]
+        orders = [each for each in started if each.kind == "visit" and each.address in after.visits]
         if _is_led(before, event, facts):
             self.is_led = True
             self.approved.clear()
@@ -103,11 +101,11 @@ class Standing:
             self._hears(before, event, fact)
         was = {key: dict(texts) for key, texts in self.approved.items()}
         visits = {**before.visits, **after.visits}
-        beginning = {gate for order in orders for gate in self._gates(after, visits[order.visit])}
+        beginning = {gate for order in orders for gate in self._gates(after, visits[order.address])}
         self._follows(before, event, after, facts, beginning)
         self._goes_out_and_in(before, event, after)
         for order in orders:
-            self._begins(after, visits[order.visit], order, was)
+            self._begins(after, visits[order.address], order, was)
         self.begun |= beginning
 
     # What was said
@@ -243,10 +241,13 @@ class Standing:
     ) -> Writer | None:
         """A visit as what may have changed values in a step, if it may have."""
         told = frozenset(self.told.get(visit.address, ()))
-        if isinstance(event, events.NodeFinished) and event.visit == visit.address:
-            if visit.way is None and visit.returned is None:
-                return Writer(node=visit.node, told=told, fields=frozenset(event.patch))
-            return None
+        match event:
+            case events.VisitEnded(visit=visit.address, outcome=Finished(patch=changes)):
+                if visit.way is None and visit.returned is None:
+                    return Writer(node=visit.node, told=told, fields=frozenset(changes))
+                return None
+            case _:
+                pass
         later = after.visits.get(visit.address)
         is_over = later is None or (later.way, later.returned) != (visit.way, visit.returned)
         if not is_over:
@@ -309,7 +310,7 @@ class Standing:
         self,
         state: RunState,
         visit: Visit,
-        order: RunNode,
+        order: VisitInput,
         was: Mapping[tuple[str, Gate], Texts],
     ) -> None:
         if visit.members or visit.is_finally:

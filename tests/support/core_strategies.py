@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from abeyance.core.address import Address, Segment
 from abeyance.core.canonical import Json
-from abeyance.core.events import Asked
 from abeyance.core.model import (
     END,
     START,
@@ -38,6 +37,7 @@ from abeyance.core.model import (
     RuleAction,
     SubgraphNode,
 )
+from abeyance.core.outcome import Asked
 from abeyance.core.state import Limits, RunState
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from abeyance.core import events, machine
 from abeyance.core.canonical import Json, size
-from abeyance.core.effects import DecideRoutes, Effect, Finish, Publish, RunNode, StopNode, Yield
-from abeyance.core.model import END
+from abeyance.core.effects import Effect, Finish, Publish, RunNode, StopNode, VisitInput, Yield
+from abeyance.core.model import END, FunctionNode, GraphSpec, Node, SubgraphNode
+from abeyance.core.outcome import Failed, Finished
 from abeyance.core.state import Phase, RunState, Status
 
 TERMINAL = {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED}
@@ -23,14 +24,12 @@ ADMISSION = {
 }
 """Why a message is turned away at the door; with any other code it was in, and could not be obeyed."""
 
-Order = RunNode | DecideRoutes
-
 
 class Watch:
     """The effects of one run so far: `orders` and `stops` without an outcome yet, and what was told."""
 
     def __init__(self) -> None:
-        self.orders: dict[str, Order] = {}
+        self.orders: dict[str, VisitInput] = {}
         self.stops: set[str] = set()
         self.over: list[str] = []
         self.opened: list[str] = []
@@ -56,22 +55,21 @@ class Watch:
         effects: tuple[Effect, ...],
     ) -> None:
         """One step of the run; AssertionError if it had no right to it."""
+        self._spec = after.spec
         ended: str | None = None
         match event:
             case events.TaskBegan() | events.Restored() if not before.finished:
                 self._task_orders = self._task_bytes = 0
-            case events.NodeFinished() | events.NodeFailed():
-                ended = event.visit
+            case events.VisitEnded(visit=ended, outcome=Finished() | Failed()):
                 self._has_ended(after, ended)
-            case events.NodeStopped() | events.NodeInterrupted():
-                ended = event.visit
+            case events.VisitEnded(visit=ended):
                 self._has_stopped(ended)
             case _:
                 pass
         for effect in effects:
             match effect:
-                case RunNode() | DecideRoutes():
-                    self._ordered(before, after, effect)
+                case RunNode(input=given):
+                    self._ordered(before, after, given)
                 case StopNode(visit=visit):
                     # What was due comes first: it may stop the visit whose outcome comes next.
                     assert visit in self.orders or visit == ended
@@ -83,6 +81,19 @@ class Watch:
                     assert after.yielding
                 case Finish():
                     self._finishes += 1
+
+    def graph_of(self, order: VisitInput) -> GraphSpec:
+        """The graph that the node of an order is of."""
+        graph = self._spec
+        for name in order.path:
+            node = graph.nodes[name]
+            assert isinstance(node, SubgraphNode)
+            graph = node.graph
+        return graph
+
+    def node_of(self, order: VisitInput) -> Node:
+        """The node of an order."""
+        return self.graph_of(order).nodes[order.node]
 
     def check(self, state: RunState) -> None:
         """Every promise, after a step."""
@@ -96,25 +107,25 @@ class Watch:
 
     # Steps
 
-    def _ordered(self, before: RunState, after: RunState, order: Order) -> None:
-        visit = order.visit
+    def _ordered(self, before: RunState, after: RunState, order: VisitInput) -> None:
+        visit = order.address
         assert visit not in self.orders, "a visit that runs is not started again"
         assert visit not in self.over, "a visit that is over is not started again"
         # Another pause, which waited for its place, may begin in the very event that ends the first.
         is_held = before.pause is not None and after.pause is before.pause
         assert not is_held or before.ending is not None, "nothing starts while paused"
-        if isinstance(order, RunNode):
+        if order.kind == "visit":
             assert visit not in self._done, "work that is done is not started again"
             known = self._told_to.get(visit, {})
             assert all(order.own.get(key) == known[key] for key in known), "answers are kept"
             self._told_to[visit] = order.own
         self.orders[visit] = order
         self._starts[visit] += 1
-        is_finally = order.node.id in after.spec.finally_nodes
+        is_finally = order.node in after.spec.finally_nodes
         assert before.ending is None or is_finally, "nothing starts in a run that ends"
         self._task_orders += 1
         self._task_bytes += size(order.values) + size(order.answers)
-        if isinstance(order, RunNode):
+        if order.kind == "visit":
             carried = [order.own, order.journal, order.saved, order.results]
             self._task_bytes += sum(map(size, carried))
             assert order.start == self._starts[visit]
@@ -250,6 +261,9 @@ class Watch:
 
 def senders(watch: Watch) -> list[tuple[str, list[str]]]:
     """The running visits that may fan out, and to which nodes."""
-    orders = [each for each in watch.orders.values() if isinstance(each, RunNode)]
-    found = [(each.visit, [node for node in each.node.to if node != END]) for each in orders]
+    found = []
+    for order in watch.orders.values():
+        node = watch.node_of(order)
+        if order.kind == "visit" and isinstance(node, FunctionNode):
+            found.append((order.address, [name for name in node.to if name != END]))
     return [(visit, nodes) for visit, nodes in found if nodes]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from core_watch import Order
-
 from abeyance.core import events, machine
 from abeyance.core.effects import Effect
 from abeyance.core.model import GraphSpec, SubgraphNode
@@ -11,9 +9,9 @@ from abeyance.core.state import RunState
 from abeyance.errors import Refusal
 
 
-def targets_of(order: Order) -> list[str]:
-    """Where the routes of an order's node may lead."""
-    return [target for route in order.graph.routes_from(order.node.id) for target in route.targets]
+def targets_of(graph: GraphSpec, node: str) -> list[str]:
+    """Where the routes of a node may lead."""
+    return [target for route in graph.routes_from(node) for target in route.targets]
 
 
 def most_steps(state: RunState) -> int:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from abeyance import Context, Graph, wire
+from pydantic import TypeAdapter
+
+from abeyance import Context, Graph
+from abeyance.core.effects import VisitInput
 from abeyance.nodes.notebook import Notebook
 from abeyance.visit import run_visit
 
@@ -23,33 +27,35 @@ async def _forget(steps: Any) -> None:
     """Keep nothing: there is one attempt."""
 
 
+def given(values: Any = None, **about: Any) -> VisitInput:
+    where = {"root": "g", "graph": "g", "node": "a", "address": "graph:g;node:a"}
+    return VisitInput(
+        **{"run_id": "r1", "execution": "e1", "values": values or {}, **where, **about}
+    )
+
+
 def context(**about: Any) -> Context:
-    given: dict[str, Any] = {
-        "run_id": "r1",
-        "execution": "e1",
-        "graph": "g",
-        "node": "a",
-        "address": "graph:g;node:a",
-        "values": {},
-        "answers": {},
+    """A context with these fields; what is none of its own is one of its input."""
+    own = {each.name for each in fields(Context)}
+    held: dict[str, Any] = {
+        "input": given(**{name: value for name, value in about.items() if name not in own}),
         "attempt": 1,
-        "outcome": None,
         "logger": logging.LoggerAdapter(logging.getLogger("abeyance.node"), {}),
         "is_cancelled": lambda: False,
         "beat": lambda: None,
         "mail": NoMail(),
         "notebook": Notebook({}, _forget, lambda: datetime.now(UTC)),
     }
-    return Context(**{**given, **about})
-
-
-def order(values: Any = None, **about: Any) -> wire.VisitOrder:
-    given = {"kind": "visit", "run_id": "r1", "graph": "g", "node": "a", **about}
-    return wire.VisitOrder(address="graph:g;node:a", values=values or {}, **given)
+    return Context(**held | {name: value for name, value in about.items() if name in own})
 
 
 async def visit(graph: Graph, values: Any = None, **about: Any) -> Any:
     """Run it as an activity does: what it is given and what it gives back is JSON."""
-    sent = wire.VisitOrder.model_validate_json(order(values, **about).model_dump_json())
-    outcome = await run_visit(graph, sent, context(values=sent.values))
-    return type(outcome).model_validate_json(outcome.model_dump_json())
+    routes = tuple(route.name for route in graph.build().routes_from("a"))
+    sent = _read_again(given(values, **{"routes": routes, **about}))
+    return _read_again(await run_visit(graph, context(input=sent)))
+
+
+def _read_again(value: Any) -> Any:
+    adapter: TypeAdapter[Any] = TypeAdapter(type(value))
+    return adapter.validate_json(adapter.dump_json(value))

@@ -97,8 +97,10 @@ class Site:
         patience: float = 30.0,
         blobs: Blobs | None = None,
         beside: Site | None = None,
+        strict_sandbox: bool = False,
     ) -> None:
         self.temporal = temporal
+        self.strict_sandbox = strict_sandbox
         # Of the site and not of a worker: workers come and go.
         self.blobs = MemoryBlobs() if blobs is None else blobs
         self.graphs = {graph.name: graph for graph in graphs}
@@ -109,7 +111,7 @@ class Site:
         )
 
     @asynccontextmanager
-    async def worker(self, *graphs: Graph, strict_sandbox: bool = False) -> AsyncIterator[None]:
+    async def worker(self, *graphs: Graph) -> AsyncIterator[None]:
         """A worker for the site's graphs, or for others in their place."""
         served = {graph.name: graph for graph in graphs} or self.graphs
         async with make_worker(
@@ -117,7 +119,7 @@ class Site:
             served,
             self.settings,
             blobs=self.blobs,
-            strict_sandbox=strict_sandbox,
+            strict_sandbox=self.strict_sandbox,
         ):
             yield
 
@@ -164,15 +166,19 @@ class Site:
         await self.replays(self.conversation_workflow(conversation_id))
 
 
-async def replay(history: WorkflowHistory) -> None:
-    """Replay one history; raises if the code would do otherwise than what was recorded."""
+def replayer() -> Replayer:
+    """Replay histories on today's code."""
     restrictions = SandboxRestrictions.default.with_passthrough_all_modules()
-    replayer = Replayer(
+    return Replayer(
         workflows=[AgentRun, ConversationWorkflow, Janitor],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         data_converter=data_converter(),
     )
-    await replayer.replay_workflow(history)
+
+
+async def replay(history: WorkflowHistory) -> None:
+    """Replay one history; raises if the code would do otherwise than what was recorded."""
+    await replayer().replay_workflow(history)
 
 
 async def eventually(condition: Callable[[], Any], *, seconds: float = 30) -> Any:

@@ -11,12 +11,14 @@ from typing import Any
 from agent_scripts import with_agent
 from one_visit import NoMail
 
-from abeyance import Agent, Tool, wire
+from abeyance import Agent, Tool
 from abeyance.agents.approvals import call_digest
-from abeyance.core.events import Call
+from abeyance.core.effects import VisitInput
+from abeyance.core.outcome import Call
+from abeyance.nodes.context import Context
 from abeyance.nodes.notebook import Notebook
 from abeyance.storage.blobs import MemoryBlobs
-from abeyance.visit import context_of, graph_for, run_visit
+from abeyance.visit import graph_for, run_visit
 
 
 @dataclass(kw_only=True)
@@ -61,8 +63,7 @@ async def ended(
     """How one attempt at it ends."""
     tool = visit.tool
     graph = with_agent(Agent("clerk", model="test", tools=[tool], hooks=visit.hooks))
-    order = wire.VisitOrder(
-        kind="visit",
+    given = VisitInput(
         run_id="r1",
         graph="clerk",
         root="g",
@@ -88,8 +89,8 @@ async def ended(
         visit.kept.update(steps)
 
     steps = visit.journal if journal is None else journal
-    context = context_of(
-        order,
+    context = Context(
+        input=given,
         notebook=Notebook(dict(steps), write, lambda: datetime.now(UTC)),
         mail=NoMail(),
         attempt=1,
@@ -98,4 +99,4 @@ async def ended(
         beat=lambda: None,
         blobs=MemoryBlobs(),
     )
-    return await run_visit(graph_for(order, {"g": graph}), order, context)
+    return await run_visit(graph_for(given, {"g": graph}), context)

@@ -139,6 +139,7 @@ async def test_items_are_answered_in_any_order_and_across_hand_overs(
         await site.replays(run_id)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_five_hundred_items_ask_and_are_answered_in_one_call(
     temporal: TemporalClient,

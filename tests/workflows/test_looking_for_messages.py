@@ -17,6 +17,7 @@ from temporalio.testing import ActivityEnvironment
 from abeyance import START, Context, Graph, wire
 from abeyance.activities.post import Post
 from abeyance.client import Client
+from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.errors import Unavailable
 
@@ -94,15 +95,15 @@ async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(
         await site.client.send_message(run_id, wire.SteerMessage(message_id="m", text="hello"))
 
         async def looked() -> list[Message | None]:
-            order = wire.VisitOrder(
-                kind="visit",
+            given = VisitInput(
                 run_id=run_id,
+                root="held",
                 graph="held",
                 node="hold",
                 address="graph:held;node:hold",
                 values={},
             )
-            post = Post(client, order, 1.0)
+            post = Post(client, given, 1.0)
             lost = RPCError("the answer was lost", RPCStatusCode.UNAVAILABLE, b"")
             mishaps.come("update_workflow_execution", *[lost] * 100)
             with pytest.raises(Unavailable):

@@ -174,6 +174,7 @@ async def test_a_repeat_is_known_across_hand_overs_and_in_both_ways_of_sending(
         assert ended.values["log"] == ["m1", "m2"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happens(
     temporal: TemporalClient,

@@ -101,6 +101,7 @@ async def test_five_hundred_open_questions_with_five_hundred_capabilities(
         assert len(summary) == 499
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_five_hundred_visits_with_sixty_kilobytes_of_values(
     temporal: TemporalClient,

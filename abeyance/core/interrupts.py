@@ -1,0 +1,442 @@
+"""Opening and settling interrupts in a run: what the ledger records, and what follows for the unit.
+
+A *unit* is the visit that waits. It goes on when all interrupts of its own are settled, or, if it is
+composite, at every answer; what other units wait for does not concern it.
+
+*Static interrupts* show a person the values before or after a node, and let them be edited. The graph
+names these nodes, or the start of the run does (Eino's static interrupts). The question shows the values
+as they are then, with their version. Null lets the run go on; `{values, version}` sets fields first, if
+nobody has changed the values since. What is shown and what may be set is what the visit reads: within a
+fan-out its own item's values.
+
+*Error questions* are asked where a node says `on_error="interrupt"`: whether to try the visit again, to
+skip it with a patch, or to let it fail. It keeps its place and its journal, so trying again runs no
+finished step twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, Literal
+
+from abeyance.core import approvals, authority, events, items, ledger, template, trail
+from abeyance.core.address import below
+from abeyance.core.canonical import Json, canonical, rfc3339
+from abeyance.core.draft import Draft
+from abeyance.core.ledger import Interrupt, Parent, Settled, SettledStatus
+from abeyance.core.model import (
+    END,
+    Ask,
+    GraphSpec,
+    InterruptNode,
+    Kind,
+    Question,
+)
+from abeyance.core.outcome import Asked, key_of
+from abeyance.core.policy import TIMEOUT
+from abeyance.core.state import Failure, Member, Phase, RunState, Visit
+from abeyance.errors import Code, Refusal
+
+ERROR: Final = "error"
+"""What the question about a visit that failed is called; its answer is `{action, patch?}`."""
+_NAMES: Final[dict[str, Literal["interrupt_before", "interrupt_after"]]] = {
+    "before": "interrupt_before",
+    "after": "interrupt_after",
+}
+_LONGEST_PROMPT: Final = 10_000
+"""In characters: a template may show a field that holds a whole document."""
+
+
+def open_question(
+    draft: Draft,
+    visit: Visit,
+    question: Question,
+    kind: Kind = "question",
+) -> None:
+    """Ask a person on behalf of a visit, which waits from now on. What is shown is frozen here.
+
+    `{field}` in the prompt and the reason is filled.
+    """
+    values = items.values_of(draft.state, visit)
+    capability = authority.asked_for(
+        draft.graph(visit.scope), visit.node, question.requested_capability
+    )
+    question = replace(question, requested_capability=capability)
+    fields = approvals.shown_by(question, values)
+    ask(draft, visit, Asked(question=_filled(question, values), kind=kind), fields=fields)
+    visit.phase, visit.started_at = Phase.WAITING, draft.now
+
+
+def _filled(question: Question, values: Mapping[str, Json]) -> Question:
+    return replace(
+        question,
+        prompt=template.fill(question.prompt, values)[:_LONGEST_PROMPT],
+        reason=template.fill_all(question.reason, values),
+    )
+
+
+def ask(
+    draft: Draft,
+    visit: Visit,
+    asked: Asked,
+    *,
+    parents: tuple[Parent, ...] = (),
+    fields: Mapping[str, str] | None = None,
+) -> None:
+    """Open an interrupt of a visit, with a question that is shown as it is.
+
+    A visit that is tried again may ask what it has asked before, and that was withdrawn: it is then
+    another question, with an id of its own.
+    """
+    state = draft.state
+    question, kind = asked.question, asked.kind
+    address = visit.address
+    if asked.process is not None:
+        address = below(address, "process", asked.process)
+    bound = ledger.content_of(question)
+    question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
+    deadline = asked.deadline
+    if deadline is None and question.timeout is not None:
+        deadline = draft.after(question.timeout)
+    ordinal = visit.asked.get(asked.key, 0) + 1
+    id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind, salt=state.salt)
+    visit.asked = {**visit.asked, asked.key: ordinal}
+    _bind(visit, asked.key, bound)
+    number = draft.tell(
+        "interrupt.opened",
+        address,
+        id=id_,
+        name=question.name,
+        kind=kind,
+        capability=question.requested_capability,
+        deadline=deadline and rfc3339(deadline),
+    )
+    draft.open[id_] = Interrupt(
+        id=id_,
+        visit=visit.address,
+        scope=visit.scope,
+        name=question.name,
+        kind=kind,
+        address=address,
+        prompt=question.prompt,
+        reason=question.reason,
+        payload=question.payload,
+        response_schema=question.response_schema,
+        requested_capability=question.requested_capability,
+        created_at=draft.now,
+        deadline=deadline,
+        on_timeout=question.on_timeout,
+        digest=ledger.digest_of(address, question),
+        number=number,
+        key=asked.key,
+        parents=(*parents, *_units_around(draft, visit.scope)),
+        fields=fields or {},
+    )
+
+
+def _bind(visit: Visit, key: str, content: str) -> None:
+    """Remember what a question of a visit shows, and when."""
+    visit.bound = {**visit.bound, key: content}
+    visit.bound_at = {**visit.bound_at, key: visit.moment}
+
+
+def ask_anew(
+    draft: Draft, interrupt: Interrupt, question: Question, fields: Mapping[str, str] | None = None
+) -> None:
+    """Show what an open interrupt asks as it is now. It keeps its id and deadline, and who answers what
+    was shown before gets `stale`.
+    """
+    question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
+    digest = ledger.digest_of(interrupt.address, question)
+    if digest == interrupt.digest:
+        return
+    draft.open[interrupt.id] = replace(
+        interrupt,
+        prompt=question.prompt,
+        reason=question.reason,
+        payload=question.payload,
+        response_schema=question.response_schema,
+        requested_capability=question.requested_capability,
+        digest=digest,
+        fields=fields or {},
+    )
+    draft.tell("interrupt.changed", interrupt.address, id=interrupt.id, name=interrupt.name)
+
+
+def rebind(visit: Visit, asked: Asked) -> None:
+    """Remember what a question of code shows that was open already when it was asked again."""
+    _bind(visit, asked.key, ledger.content_of(asked.question))
+
+
+def _show_edited(draft: Draft, scope: str) -> None:
+    """People have edited the values of a scope: what is asked there about them is asked as they are now.
+
+    Code that asks is run again up to its question, as it is after an answer.
+    """
+    graph = draft.graph(scope)
+    for entry in list(draft.state.ledger.open.values()):
+        visit = draft.state.visits[entry.visit]
+        if visit.scope != scope or entry.kind not in {"question", "rule"}:
+            continue
+        if (declared := _declared(graph, visit, entry)) is not None:
+            values = items.values_of(draft.state, visit)
+            capability = entry.requested_capability
+            declared = replace(declared, requested_capability=capability)
+            fields = approvals.shown_by(declared, values)
+            ask_anew(draft, entry, _filled(declared, values), fields)
+        elif visit.call is None and visit.phase is Phase.WAITING:
+            draft.visit(visit.address).phase = Phase.READY
+
+
+def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> Question | None:
+    """The question of a graph that was opened; None for one that code asked."""
+    if entry.kind == "rule":
+        asks = (action for rule in graph.rules_on(visit.node) for action in rule.actions)
+        found = [each.question for each in asks if isinstance(each, Ask)]
+        return next((each for each in found if each.name == entry.name), None)
+    match graph.nodes[visit.node]:
+        case InterruptNode(question=question):
+            return question
+        case _:
+            return None
+
+
+def unit(run_id: str, address: str, reason: Json = None) -> Parent:
+    """A unit as a parent of what is asked inside it."""
+    return Parent(id=ledger.interrupt_id(run_id, address, ""), address=address, reason=reason)
+
+
+def _units_around(draft: Draft, scope_address: str) -> Iterator[Parent]:
+    scope = draft.state.scopes[scope_address]
+    while scope.visit is not None:
+        yield unit(draft.state.run_id, scope.visit)
+        scope = draft.state.scopes[draft.state.visits[scope.visit].scope]
+
+
+def answer(
+    draft: Draft, interrupt: Interrupt, value: Json, by: str, note: str | None = None
+) -> None:
+    """Settle an interrupt by an answer, and let its unit go on if it waits for nothing else."""
+    settled = ledger.settle_answered(interrupt, value, by, draft.now)
+    _record(draft, settled)
+    visit = draft.visit(interrupt.visit)
+    draft.tell(
+        "interrupt.answered",
+        interrupt.address,
+        by,
+        id=interrupt.id,
+        name=interrupt.name,
+        answer_sha256=settled.answer_sha256,
+        **({} if note is None else {"note": note}),
+    )
+    # What a person says about a visit that failed, or before it runs, is no answer of the graph's; and
+    # what they say about one call of an agent is none to the next.
+    is_agents = draft.state.scopes[visit.scope].is_agent
+    if interrupt.kind not in {"static", "error", "outcome"} and not is_agents:
+        items.put_answers(draft, visit.scope, visit.members, {interrupt.name: value})
+    if by != TIMEOUT:
+        # A loop that a person steers is no runaway loop.
+        items.forget_counts(draft, visit)
+    visit.answers = {**visit.answers, interrupt.key: value}
+    approvals.grant(visit, interrupt)
+    if by != TIMEOUT and interrupt.kind not in {"static", "error"}:
+        approvals.hear(draft, visit, interrupt.requested_capability)
+    if visit.phase is Phase.WAITING and (visit.composite or not of_visit(draft, visit.address)):
+        visit.phase = Phase.READY
+
+
+def expire(draft: Draft, interrupt: Interrupt) -> None:
+    """Settle an interrupt because its deadline passed, without an answer."""
+    settled = ledger.settle(interrupt, "expired", draft.now, by=TIMEOUT)
+    _record(draft, settled)
+    draft.tell(
+        "interrupt.expired", interrupt.address, TIMEOUT, id=interrupt.id, name=interrupt.name
+    )
+
+
+def withdraw(
+    draft: Draft,
+    interrupts: Iterable[Interrupt],
+    reason: str,
+    *,
+    by: str | None = None,
+    status: SettledStatus = "cancelled",
+) -> None:
+    """Settle interrupts because nothing waits for their answers any more."""
+    for interrupt in list(interrupts):
+        settled = ledger.settle(interrupt, status, draft.now, by=by, reason=reason)
+        _record(draft, settled)
+        draft.tell(
+            "interrupt.cancelled",
+            interrupt.address,
+            by,
+            id=interrupt.id,
+            name=interrupt.name,
+            reason=reason,
+        )
+
+
+def _record(draft: Draft, settled: Settled) -> None:
+    draft.open.pop(settled.id, None)
+    book = draft.settled
+    book[settled.id] = settled
+    while len(book) > draft.state.limits.settled_kept:
+        del book[next(iter(book))]
+
+
+def ways_out(state: RunState, scope: str) -> tuple[str, ...]:
+    """Where a question's deadline may lead. An agent has no such node: its model would take a turn beside
+    the calls that are under way, or a tool be run that nobody called.
+    """
+    graph = state.graph_of(scope)
+    nodes = () if state.scopes[scope].is_agent else graph.nodes
+    return (*(name for name in nodes if name not in graph.finally_nodes), END)
+
+
+def of_visit(draft: Draft, visit: str) -> list[Interrupt]:
+    """The open interrupts of one visit."""
+    return [entry for entry in draft.state.ledger.open.values() if entry.visit == visit]
+
+
+def ask_to_look(draft: Draft, visit: Visit) -> None:
+    """Show the values before or after a visit's node, as its stage says, and wait."""
+    visit.phase, visit.started_at = Phase.WAITING, draft.now
+    ask(draft, visit, Asked(question=_look(draft, visit), kind="static"))
+
+
+def _look(draft: Draft, visit: Visit) -> Question:
+    values = items.values_of(draft.state, visit)
+    version = items.version_of(draft.state, visit)
+    return Question(
+        name=_NAMES[visit.stage],
+        prompt=(
+            f"{visit.stage.capitalize()} {visit.node!r}: let the run go on (null), "
+            "or edit its values first?"
+        ),
+        payload={"values": dict(values), "version": version, "node": visit.node},
+        response_schema=_look_schema(draft.graph(visit.scope)),
+    )
+
+
+def take_edits(draft: Draft, interrupt: ledger.Interrupt, answer: Json, by: str) -> None:
+    """Edit the values as an answer says: at once, so that what others do next is held against them."""
+    if interrupt.kind != "static" or answer is None:
+        return
+    visit = draft.visit(interrupt.visit)
+    before = items.values_of(draft.state, visit)
+    fields = {
+        name: value
+        for name, value in answer["values"].items()
+        if name not in before or canonical(before[name]) != canonical(value)
+    }
+    if not fields:
+        return
+    items.set_fields(draft, visit, fields)
+    # After a gate it is asked again, whatever was edited.
+    approvals.spoil(visit)
+    draft.tell("run.values_edited", visit.address, by, fields=sorted(fields))
+    trail.changing(visit, before, fields)
+    if visit.way is not None:
+        visit.way = replace(visit.way, is_stale=True)
+    tell_edited(draft, visit.scope, besides=interrupt.id)
+
+
+def tell_edited(draft: Draft, scope: str, *, besides: str | None = None) -> None:
+    """People have edited the values of a scope: what is open or was approved there takes note."""
+    approvals.edited(draft, scope)
+    _show_edited(draft, scope)
+    for entry in list(draft.state.ledger.open.values()):
+        if entry.kind == "static" and entry.scope == scope and entry.id != besides:
+            ask_anew(draft, entry, _look(draft, draft.state.visits[entry.visit]))
+
+
+def let_pass(visit: Visit) -> None:
+    """Somebody has looked at a visit, and how they let it go on is no answer of the graph's."""
+    key = key_of("static", _NAMES[visit.stage])
+    visit.answers = {name: answer for name, answer in visit.answers.items() if name != key}
+
+
+def refuse_edits(state: RunState, event: events.Responded) -> None:
+    """Raise the Refusal of an edit that cannot be made, or is of values that have changed since."""
+    edited: set[tuple[str, tuple[Member, ...]]] = set()
+    for id_, answer in event.answers.items():
+        entry = state.ledger.open.get(id_)
+        if entry is None or entry.kind != "static" or answer is None:
+            continue
+        visit = state.visits[entry.visit]
+        version = items.version_of(state, visit)
+        place = (entry.scope, visit.members)
+        if answer["version"] != version or place in edited:
+            raise Refusal(
+                Code.STALE,
+                f"The values were edited as of version {answer['version']}, and by then they are at "
+                f"version {version + (place in edited)}. Look at the values as they are, and edit those.",
+                interrupt_id=id_,
+                version=version,
+                values=dict(items.values_of(state, visit)),
+            )
+        if beyond := items.unreachable(state, visit, answer["values"]):
+            message = "within a fan-out, what is merged by adding to it can only be added to"
+            raise Refusal(
+                Code.INVALID_ANSWER,
+                f"The edit sets {', '.join(map(repr, beyond))}, and {message}.",
+                interrupt_id=id_,
+                errors=[{"pointer": f"/values/{name}", "message": message} for name in beyond],
+            )
+        edited.add(place)
+
+
+def _look_schema(graph: GraphSpec) -> Json:
+    fields, definitions = _fields_schema(graph)
+    edited = {
+        "type": "object",
+        "properties": {"values": fields, "version": {"type": "integer"}},
+        "required": ["values", "version"],
+        "additionalProperties": False,
+    }
+    # Not `anyOf`: what is wrong with an edit is then told with its place.
+    schema: dict[str, Json] = {
+        "if": {"type": "object"},
+        "then": edited,
+        "else": {"type": "null"},
+    }
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def ask_operator(draft: Draft, visit: Visit, failure: Failure) -> None:
+    """Ask what to do about a visit that failed, which was dropped and comes back to wait."""
+    draft.put_back(visit)
+    visit.phase, visit.stage, visit.started_at = Phase.WAITING, "error", draft.now
+    visit.stopping, visit.failure = False, failure
+    question = Question(
+        name=ERROR,
+        prompt=(
+            f"{visit.node!r} failed: {failure.message} ({failure.code}). "
+            "Try it again, skip it, or let it fail?"
+        ),
+        reason={"code": failure.code, "message": failure.message, "address": failure.address},
+        response_schema=_error_schema(draft.graph(visit.scope)),
+    )
+    ask(draft, visit, Asked(question=question, kind="error"))
+
+
+def _fields_schema(graph: GraphSpec) -> tuple[Json, Json]:
+    """The JSON Schema of a mapping of some fields of a graph's values, and its definitions."""
+    state = graph.input_schema if isinstance(graph.input_schema, dict) else {}
+    known: dict[str, Json] = dict.fromkeys(graph.fields, True) | state.get("properties", {})
+    schema = {"type": "object", "properties": known, "additionalProperties": graph.open_values}
+    return schema, state.get("$defs", {})
+
+
+def _error_schema(graph: GraphSpec) -> Json:
+    patch, definitions = _fields_schema(graph)
+    schema: dict[str, Json] = {
+        "type": "object",
+        "properties": {"action": {"enum": ["retry", "skip", "fail"]}, "patch": patch},
+        "required": ["action"],
+        "additionalProperties": False,
+        "if": {"properties": {"action": {"enum": ["retry", "fail"]}}},
+        "then": {"properties": {"patch": False}},
+    }
+    return {**schema, "$defs": definitions} if definitions else schema

@@ -1,0 +1,201 @@
+"""How a run pauses and goes on, how it begins to end, and when it may be evicted.
+
+*A pause* starts no new work until somebody resumes the run or the pause's deadline passes. It lets
+running code finish, or stops it, to begin again when the run goes on.
+
+*An ending*: the first reason decides the outcome; later ones are recorded beside it, so that nothing is
+hidden. From then on no visit starts, nobody can answer any more, unread messages are reported, and what
+runs is stopped: a graceful end waits for it up to `grace`, an immediate one does not. `machine` then
+takes the run from here to its close.
+
+*An eviction* halts a run that nobody has done anything to for long, or in whose place another wants to
+start. Whoever evicts knows only roughly when a run was active last. The run itself knows: so an eviction
+for inactivity says since when, and a run that was active after that stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Literal
+
+from abeyance.core import interrupts, items, messages
+from abeyance.core.canonical import rfc3339
+from abeyance.core.draft import Draft
+from abeyance.core.effects import StopNode
+from abeyance.core.events import CancelMode, CancelRequested, Evicted, Paused, Resumed
+from abeyance.core.patch import PatchError
+from abeyance.core.state import Ending, Failure, Outcome, Pause, Phase, RunState, Visit
+from abeyance.errors import FailureCode
+
+EVICTED: Final = "evicted"
+"""Why a run was halted that was evicted."""
+
+
+def paused(draft: Draft, event: Paused) -> None:
+    """Somebody pauses the run."""
+    state = draft.state
+    # Also a repeat, which does nothing else, is counted.
+    draft.counters.pause_count += 1
+    state.last_activity_at = event.now
+    if state.pause is not None or state.ending is not None:
+        return
+    timeout = state.limits.pause_timeout if event.timeout is None else event.timeout
+    deadline = None if timeout is None else draft.after(timeout)
+    state.pause = Pause(
+        since=event.now,
+        actor=event.actor,
+        reason=event.reason,
+        mode=event.mode,
+        deadline=deadline,
+        on_timeout=event.on_timeout,
+    )
+    draft.tell(
+        "run.paused",
+        actor=event.actor,
+        reason=event.reason,
+        mode=event.mode,
+        deadline=deadline and rfc3339(deadline),
+    )
+    if event.mode == "now":
+        stop_for_now(draft, "pause")
+
+
+def resumed(draft: Draft, event: Resumed) -> None:
+    """Somebody says: go on."""
+    draft.state.last_activity_at = event.now
+    if draft.state.pause is None:
+        draft.counters.resume_count += 1
+    else:
+        resume(draft, event.actor, event.reason)
+
+
+def resume(draft: Draft, actor: str, reason: str | None) -> None:
+    """The run is paused no longer."""
+    draft.state.pause = None
+    draft.counters.resume_count += 1
+    draft.tell("run.resumed", actor=actor, reason=reason)
+
+
+def stop_for_now(draft: Draft, reason: Literal["pause", "rotation"]) -> None:
+    """Stop the code that runs, to begin again later. A finally node is waited for, and so is a call that
+    may run only once.
+    """
+    for visit in list(draft.state.in_phase(Phase.RUNNING)):
+        is_once = visit.call is not None and visit.call.once
+        if not visit.stopping and not visit.is_finally and not is_once:
+            draft.want(StopNode(visit=visit.address, reason=reason))
+            draft.visit(visit.address).stopping = True
+
+
+def begin_ending(
+    draft: Draft,
+    outcome: Outcome,
+    reason: str | None,
+    *,
+    error: Failure | None = None,
+    actor: str | None = None,
+    mode: CancelMode = "graceful",
+    grace: float | None = None,
+    native: bool = False,
+) -> None:
+    """End the run, or record beside the ending under way that there was another reason."""
+    state, under_way = draft.state, draft.state.ending
+    if under_way is not None:
+        later = error or Failure(code=outcome, message=reason or outcome)
+        state.ending = replace(under_way, beside=(*under_way.beside, later))
+        return
+    state.pause = None
+    if native:
+        # Temporal knows of its own cancel in this history only, and only here it can be confirmed.
+        state.rotation = None
+    state.ending = Ending(
+        outcome=outcome,
+        reason=reason,
+        since=draft.now,
+        actor=actor,
+        error=error,
+        mode=mode,
+        grace_until=draft.after(state.limits.grace if grace is None else grace),
+        native=native,
+        finally_left=state.spec.finally_nodes,
+    )
+    interrupts.withdraw(draft, state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
+    messages.report(draft, state.mailbox.queue, outcome)
+    for visit in list(state.visits.values()):
+        if visit.phase is not Phase.RUNNING:
+            _bring(draft, visit)
+            draft.drop_visit(visit.address)
+    stop_running(draft, abandon=mode == "now")
+
+
+def _bring(draft: Draft, visit: Visit) -> None:
+    """What a visit had done when it asked is a part of what the run leaves."""
+    try:
+        items.put_patch(draft, visit.scope, visit.members, visit.patch)
+    except PatchError as error:
+        failure = Failure(code=FailureCode.INVALID_PATCH, message=str(error), address=visit.address)
+        begin_ending(draft, "failed", failure.message, error=failure)
+
+
+def stop_running(draft: Draft, *, abandon: bool) -> None:
+    """Stop every visit that runs; with `abandon` the run does not wait for them."""
+    for visit in list(draft.state.in_phase(Phase.RUNNING)):
+        if visit.stopping and not abandon:
+            continue
+        draft.want(StopNode(visit=visit.address, reason="ending", abandon=abandon))
+        if abandon:
+            draft.drop_visit(visit.address)
+        else:
+            draft.visit(visit.address).stopping = True
+
+
+def cancel_requested(draft: Draft, event: CancelRequested) -> None:
+    """Somebody cancels the run."""
+    draft.counters.cancel_count += 1
+    draft.state.last_activity_at = event.now
+    under_way = draft.state.ending
+    if under_way is not None:
+        _cancel_again(draft, under_way, event.reason, event.mode)
+        return
+    begin_ending(
+        draft,
+        "cancelled",
+        event.reason,
+        actor=event.actor,
+        mode=event.mode,
+        grace=event.grace,
+        native=event.native,
+    )
+
+
+def _cancel_again(draft: Draft, under_way: Ending, reason: str | None, mode: CancelMode) -> None:
+    """Somebody cancels a run that ends already. With `now` they insist.
+
+    What still runs, be it a finally node, is then not waited for. Beside another outcome it is
+    recorded once that the run was cancelled too.
+    """
+    later = Failure(code="cancelled", message=reason or "cancelled")
+    if under_way.outcome != "cancelled" and all(f.code != later.code for f in under_way.beside):
+        under_way = replace(under_way, beside=(*under_way.beside, later))
+    if mode == "now":
+        is_last = any(visit.is_finally for visit in draft.state.visits.values())
+        left = () if is_last else under_way.finally_left
+        under_way = replace(under_way, mode="now", finally_left=left)
+        stop_running(draft, abandon=True)
+    draft.state.ending = under_way
+
+
+def may_evict(state: RunState, event: Evicted) -> bool:
+    """Whether the run would be halted: it does not end already, and is as inactive as it has to be."""
+    if state.finished or state.ending is not None:
+        return False
+    if event.inactive_since is None:
+        return True
+    waits_until = any(entry.deadline is not None for entry in state.ledger.open.values())
+    return state.last_activity_at <= event.inactive_since and not waits_until
+
+
+def evict(draft: Draft, event: Evicted) -> None:
+    """Halt the run, if it applies."""
+    if may_evict(draft.state, event):
+        begin_ending(draft, "halted", EVICTED, actor=event.actor)
