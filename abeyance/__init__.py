@@ -33,8 +33,20 @@ if TYPE_CHECKING:
     )
     from abeyance.agents.tool import Tool, ToolContext
     from abeyance.agents.toolform import tool
-    from abeyance.client import Client
+    from abeyance.agents.transcriptitem import TranscriptItem
+    from abeyance.client import Client, TemporalRun
+    from abeyance.core.ledger import Receipt
+    from abeyance.core.state import Limits
+    from abeyance.handle import InboxFilter, RunFilter, RunHandle, Started, Steered
     from abeyance.mcp.server import McpServer
+    from abeyance.wire import (
+        ClosingRecord,
+        Event,
+        InterruptView,
+        MessageReceipt,
+        MessageView,
+        RunView,
+    )
     from abeyance.yaml.loading import load
 
 __all__ = [
@@ -48,21 +60,36 @@ __all__ = [
     "BeforeNode",
     "BeforeToolCall",
     "Client",
+    "ClosingRecord",
     "CompositeInterrupt",
     "Context",
+    "Event",
     "Fatal",
     "Goto",
     "Graph",
     "GraphError",
+    "InboxFilter",
     "Interrupt",
+    "InterruptView",
+    "Limits",
     "McpServer",
+    "MessageReceipt",
+    "MessageView",
     "NodeError",
     "Principal",
+    "Receipt",
     "Refusal",
+    "RunFilter",
+    "RunHandle",
+    "RunView",
     "Send",
     "SettingsError",
+    "Started",
+    "Steered",
+    "TemporalRun",
     "Tool",
     "ToolContext",
+    "TranscriptItem",
     "Unavailable",
     "add",
     "append",
@@ -83,9 +110,24 @@ _LATE = {
     "BeforeNode": "agents.hooks",
     "BeforeToolCall": "agents.hooks",
     "Client": "client",
+    "ClosingRecord": "wire",
+    "Event": "wire",
+    "InboxFilter": "handle",
+    "InterruptView": "wire",
+    "Limits": "core.state",
     "McpServer": "mcp.server",
+    "MessageReceipt": "wire",
+    "MessageView": "wire",
+    "Receipt": "core.ledger",
+    "RunFilter": "handle",
+    "RunHandle": "handle",
+    "RunView": "wire",
+    "Started": "handle",
+    "Steered": "handle",
+    "TemporalRun": "client",
     "Tool": "agents.tool",
     "ToolContext": "agents.tool",
+    "TranscriptItem": "agents.transcriptitem",
     "load": "yaml.loading",
     "testing": "testing",
     "tool": "agents.toolform",

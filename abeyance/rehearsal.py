@@ -6,11 +6,12 @@ test does to such a run.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, assert_never
 
@@ -38,17 +39,6 @@ MOST_STEPS: Final = 100_000
 _LONGEST_BACKOFF: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
-    """One thing that a run told: the `type` is one of the event feed's."""
-
-    time: datetime
-    type: str
-    address: str | None
-    actor: str | None
-    data: Mapping[str, Json]
-
-
 class Rehearsal:
     """A run that goes on until nothing can happen in it without an answer or the passing of time."""
 
@@ -64,7 +54,8 @@ class Rehearsal:
         interrupt_after: str | Sequence[str] = (),
         on_error: str | None = None,
     ) -> None:
-        self.events: list[Happened] = []
+        self._events: list[wire.Event] = []
+        self._moved = asyncio.Event()
         self._graph = graph
         self._now = now
         self._wanted: deque[effects.Effect] = deque()
@@ -81,6 +72,7 @@ class Rehearsal:
             values=graph.states.initial(input or {}),
             now=now,
         )
+        self._start = wire.StartRun(run_id=run_id, graph_version=graph.build().version)
 
     def take(self, visit: str, number: int) -> events.Message | None:
         """The n-th message that a running visit takes, counted from 0; None if there is none."""
@@ -175,7 +167,7 @@ class Rehearsal:
         self._tell("run.started", None, "tester", told)
 
     def _tell_end(self) -> None:
-        view = run_view(self._state, wire.StartRun(run_id=self._state.run_id))
+        view = run_view(self._state, self._start)
         told: dict[str, Json] = {"reason": view.reason}
         if view.error is not None:
             told |= {"code": view.error.code, "message": view.error.message}
@@ -189,9 +181,19 @@ class Rehearsal:
         actor: str | None = None,
         data: Mapping[str, Json] | None = None,
     ) -> None:
-        self.events.append(
-            Happened(time=self._now, type=type_, address=address, actor=actor, data=data or {})
+        self._events.append(
+            wire.Event(
+                id=f"{len(self._events):09}",
+                time=self._now,
+                type=type_,
+                run_id=self._state.run_id,
+                address=address,
+                actor=actor,
+                data=data or {},
+            )
         )
+        self._moved.set()
+        self._moved = asyncio.Event()
 
 
 class _MemoryMail:

@@ -10,36 +10,58 @@ everything else that has to do with processes.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from types import EllipsisType
+from typing import Any, Final, Literal, Unpack
 
 from pydantic import BaseModel
 
-from abeyance import arrivals, wire
+from abeyance import arrivals, views, wire
 from abeyance.agents import transcript
 from abeyance.agents.transcriptitem import TranscriptItem, shown
-from abeyance.core import events, ledger, recall
+from abeyance.core import events, keys, ledger, machine, recall
 from abeyance.core.canonical import Json
-from abeyance.core.ledger import Interrupt
+from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
+from abeyance.core.ledger import Receipt
 from abeyance.core.policy import EVERYTHING, Principal
-from abeyance.core.state import Limits, RunState, Status
+from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
 from abeyance.errors import Code, Refusal
 from abeyance.graphs.graph import Graph
+from abeyance.handle import (
+    MessageFields,
+    deadline_order,
+    message_order,
+    order_of,
+    respond_order,
+)
 from abeyance.histories.transcripts import chosen
-from abeyance.rehearsal import BEGINNING, MOST_STEPS, Happened, Rehearsal
-from abeyance.values.answers import respond_order
+from abeyance.rehearsal import BEGINNING, MOST_STEPS, Rehearsal
 from abeyance.values.statemodel import ValuesError
+from abeyance.wire import (
+    TERMINAL_EVENTS,
+    ClosingRecord,
+    Event,
+    InterruptView,
+    MessageReceipt,
+    MessageView,
+    RunView,
+)
 
-__all__ = ["Happened", "InMemoryRun", "run"]
+__all__ = ["InMemoryRun", "run"]
 
 _ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
 
 
 class InMemoryRun(Rehearsal):
-    """A run that a test drives. Nothing happens in it between the calls of its methods."""
+    """A run that a test drives, as any other run (`abeyance.RunHandle`).
+
+    Nothing happens in it between the calls of its methods. Without a `principal` it is the `tester` who
+    does something, who may do everything.
+    """
 
     @property
     def now(self) -> datetime:
@@ -63,89 +85,258 @@ class InMemoryRun(Rehearsal):
         return self._state.root.values
 
     @property
-    def interrupts(self) -> tuple[Interrupt, ...]:
-        """The open interrupts, in the order in which they were opened."""
-        return tuple(self._state.ledger.open.values())
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._state.run_id
 
     @property
     def state(self) -> RunState:
         """All that is true of the run."""
         return self._state
 
-    async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
-        """What the agent at an address was told, said and did, oldest first.
-
-        Without one it is the only agent that there is. Raises the Refusal that the API would answer with.
-        """
-        heads = recall.transcripts(self._state)
-        agent = chosen(self._state.run_id, heads, address)
-        return shown(await transcript.read(self._blobs, heads[agent]))
-
     async def start(self) -> None:
         """Begin, and go on until nothing can happen without an answer or the passing of time."""
         self._tell_beginning()
         await self._feed(events.Started(now=self._now))
 
-    async def respond(
-        self,
-        interrupt: str,
-        answer: Any,
-        *,
-        principal: Principal = _ANYBODY,
-        digest: str | None = None,
-    ) -> None:
-        """Answer an open interrupt by its name or id, and go on. Raises the Refusal that it gets.
-
-        `digest` is that of what was shown, for an answer to nothing else.
-        """
-        id_ = self._id_of(interrupt)
-        digests = {} if digest is None else {id_: digest}
-        await self.respond_all({id_: answer}, principal=principal, digests=digests)
-
-    async def respond_all(
-        self,
-        answers: Mapping[str, Any],
-        *,
-        principal: Principal = _ANYBODY,
-        digests: Mapping[str, str] | None = None,
-    ) -> None:
-        """Answer several open interrupts, by their names or ids: all of them or, with the Refusal that
-        is raised, none.
-        """
-        by_id = {self._id_of(each): answer for each, answer in answers.items()}
-        shown_ = {self._id_of(each): digest for each, digest in (digests or {}).items()}
-        order = respond_order(by_id, principal=principal, digests=shown_)
-        event = arrivals.responded(order, self._state.ledger, self._now)
-        ledger.refuse_strays(event)
-        await self._feed(event)
-
     async def advance(self, by: Duration) -> None:
         """Let time pass, and with it every deadline on the way."""
         until = self._now + timedelta(seconds=seconds(by))
-        while (moment := self._state.next_deadline()) is not None and moment <= until:
-            self._now = max(self._now, moment)
-            await self._feed(events.Ticked(now=self._now))
-        self._now = until
+        while await self._reach_deadline(until):
+            pass
+
+    async def _reach_deadline(self, until: datetime) -> bool:
+        """Let time pass to the next deadline, or to `until`; returns whether a deadline came first."""
+        moment = self._state.next_deadline()
+        is_first = moment is not None and moment <= until
+        self._now = max(self._now, moment) if moment is not None and is_first else until
         await self._feed(events.Ticked(now=self._now))
+        return is_first
 
-    async def pause(self, reason: str | None = None, **about: Any) -> None:
-        """Start no new work. `about` are the other fields of a pause: `mode`, `timeout`, `on_timeout`,
-        `actor`, `capabilities`.
+    async def view(self) -> RunView:
+        """Return the run as it is now."""
+        return views.run_view(self._state, self._start)
+
+    async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
+        """Return the interrupts of one status, or of `all`: the open ones first, as they were opened."""
+        found = [*views.open_interrupts(self._state), *views.settled_interrupts(self._state)]
+        return [entry for entry in found if status in ("all", entry.status)]
+
+    async def interrupt(self, interrupt_id: str) -> InterruptView | None:
+        """Return one interrupt, by its id or, while it is open, its name; None if there is none."""
+        try:
+            return views.interrupt(self._state, self._id_of(interrupt_id))
+        except KeyError:
+            return None
+
+    async def events(
+        self, *, after: str | None = None, follow: bool = True
+    ) -> AsyncGenerator[Event, None]:
+        """Yield what has happened, in order, after the event with the id `after`.
+
+        With `follow` also what others make happen from then on, until the run has ended.
         """
-        given = {"actor": "tester", "capabilities": (EVERYTHING,)}
-        order = wire.Pause(reason=reason, **{**given, **about})
-        await self._feed(arrivals.paused(order, self._now))
+        place = 0 if after is None else self._place_after(after)
+        while True:
+            moved = self._moved
+            for event in self._events[place:]:
+                yield event
+                place += 1
+                if event.type in TERMINAL_EVENTS:
+                    return
+            if not follow:
+                return
+            if place == len(self._events):
+                await moved.wait()
 
-    async def resume(self) -> None:
+    def _place_after(self, after: str) -> int:
+        ids = [event.id for event in self._events]
+        if after not in ids:
+            raise Refusal(Code.INVALID_BODY, f"{after[:100]!r} is no id of an event of this run.")
+        return ids.index(after) + 1
+
+    async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
+        """Return the view as soon as the status is one of `until`, or the run has ended, or `timeout`
+        seconds of the run's own time are over: they pass at once.
+        """
+        end = self._now + timedelta(seconds=timeout)
+        is_left = True
+        while is_left and not (self.status in until or self._state.finished):
+            # Whoever acts at the same time comes first.
+            await asyncio.sleep(0)
+            is_left = await self._reach_deadline(end)
+        return await self.view()
+
+    async def result(self) -> ClosingRecord:
+        """Return what the ended run left behind. Raises `not_finished` while it runs."""
+        if not self._state.finished:
+            raise Refusal(
+                Code.NOT_FINISHED,
+                f"The run {self.run_id!r} is {self.status} and has no result yet.",
+                run_status=self.status,
+            )
+        record = views.closing_record(self._state, self._start)
+        return record.model_copy(update={"view": await self.view()})
+
+    async def respond(
+        self,
+        answers: Mapping[str, Any] | str | None = None,
+        response: Any = ...,
+        *,
+        principal: Principal | None = None,
+        note: str | None = None,
+        digests: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> list[Receipt]:
+        """Answer interrupts: several, all or nothing; one; or the only open one. Here each may also be
+        called by its name. Raises the Refusal that it gets.
+
+        `digests` are those of what was shown, for an answer to nothing else.
+        """
+        if isinstance(answers, str):
+            answers = self._id_of(answers)
+        elif answers is not None:
+            answers = {self._id_of(each): answer for each, answer in answers.items()}
+        shown_ = {self._id_of(each): digest for each, digest in (digests or {}).items()}
+        order = respond_order(
+            answers, response, principal=principal or _ANYBODY, note=note, digests=shown_, key=key
+        )
+        event = arrivals.responded(order, self._state.ledger, self._now, known=self._state.keys)
+        if (called := keys.earlier(self._state.keys, event)) is not None:
+            return keys.receipts_again(called)
+        ledger.refuse_strays(event)
+        machine.check(self._state, event)
+        receipts = keys.receipts(self._state.ledger, event)
+        if not all(receipt.replayed for receipt in receipts):
+            await self._feed(event)
+        return receipts
+
+    async def pause(
+        self,
+        reason: str | None = None,
+        *,
+        mode: Literal["after-node", "now"] = "after-node",
+        timeout: Duration | None = None,
+        on_timeout: str = "resume",
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Start no new work, for `timeout` at most; then `on_timeout`: `resume`, `halt`, `goto:<node>`.
+
+        As a signal: what the run refuses is in its events (`signal.refused`).
+        """
+        who = principal or _ANYBODY
+        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
+        by = {"actor": who.subject, "capabilities": tuple(who.capabilities), "key": key}
+        await self._signal(
+            "pause", arrivals.paused(order_of(wire.Pause, {**about, **by}), self._now)
+        )
+
+    async def resume(
+        self,
+        reason: str | None = None,
+        *,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
         """Go on after a pause."""
-        await self._feed(events.Resumed(now=self._now, actor="tester"))
+        about = {"reason": reason, "actor": (principal or _ANYBODY).subject, "key": key}
+        await self._signal("resume", arrivals.resumed(order_of(wire.Resume, about), self._now))
+
+    async def cancel(
+        self,
+        reason: str | None = None,
+        *,
+        mode: Literal["graceful", "now"] = "graceful",
+        grace: Duration | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """End the run in good order; `grace` is how long nodes may take to stop."""
+        actor = (principal or _ANYBODY).subject
+        about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
+        order = order_of(wire.Cancel, about)
+        await self._signal("cancel", arrivals.cancel_requested(order, self._now))
+
+    async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
+        if keys.earlier(self._state.keys, event) is not None:
+            return
+        self._refuse_ended()
+        try:
+            await self._feed(event)
+        except Refusal as refusal:
+            told = events.SignalRefused(
+                now=self._now, signal=name, code=str(refusal.code), reason=refusal.message
+            )
+            await self._feed(told)
+
+    def _refuse_ended(self) -> None:
+        if self._state.finished:
+            raise Refusal(Code.NOT_RUNNING, f"The run {self.run_id!r} has ended ({self.status}).")
+
+    async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
+        """Put a message into the mailbox as a signal, and return its id.
+
+        A message that the run rejects is in its events (`message.rejected`).
+        """
+        sent = self._message(text, fields, signalled=True)
+        self._refuse_ended()
+        await self._feed(sent)
+        return sent.message.message_id
+
+    async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> MessageReceipt:
+        """Put a message into the mailbox, and return its receipt. Raises the Refusal that it gets."""
+        sent = self._message(text, fields)
+        is_known = self._state.mailbox.knows(sent.message)
+        await self._feed(sent)
+        return MessageReceipt(
+            message_id=sent.message.message_id,
+            duplicate=is_known,
+            queue_depth=len(self._state.mailbox.queue),
+        )
+
+    async def pause_and_send(
+        self, text: str = "", **fields: Unpack[MessageFields]
+    ) -> MessageReceipt:
+        """Pause the run, and put a message into the mailbox, which is read when the run goes on.
+
+        A message that is refused pauses nothing.
+        """
+        sent = self._message(text, fields)
+        machine.check(self._state, sent)
+        await self.pause(principal=fields.get("principal"))
+        fields["message_id"] = sent.message.message_id
+        return await self.send(text, **fields)
+
+    def _message(self, text: str, fields: MessageFields, *, signalled: bool = False) -> MessageSent:
+        self._sent += 1
+        order = message_order(text, fields, principal=fields.get("principal") or _ANYBODY)
+        return arrivals.message_sent(order, self._now, f"m{self._sent}", signalled=signalled)
+
+    async def messages(self) -> list[MessageView]:
+        """Return the unread messages, in the order of reading."""
+        return [MessageView.of(message) for message in self._state.mailbox.queue]
+
+    async def clear_messages(
+        self, *, principal: Principal | None = None, key: str | None = None
+    ) -> int:
+        """Discard the unread messages, which are reported, and return how many there were."""
+        actor = (principal or _ANYBODY).subject
+        order = order_of(wire.ClearMessages, {"actor": actor, "key": key})
+        event = arrivals.messages_cleared(order, self._now)
+        if (called := keys.earlier(self._state.keys, event)) is not None:
+            return int(called.receipt)
+        count = len(self._state.mailbox.queue)
+        await self._feed(event)
+        return count
 
     async def edit_values(
         self,
         patch: Mapping[str, Any],
         *,
         version: int | None = None,
-        principal: Principal = _ANYBODY,
+        principal: Principal | None = None,
+        key: str | None = None,
     ) -> None:
         """Set fields of the values of a run that is paused or waits, if they are still at `version`;
         without one, as they are now. Raises the Refusal that it gets.
@@ -154,42 +345,48 @@ class InMemoryRun(Rehearsal):
             checked = self._graph.states.patch(patch)
         except ValuesError as error:
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
-        version = self._state.root.version if version is None else version
-        order = wire.EditValues(patch=checked, version=version, principal=principal)
+        read = self._state.root.version if version is None else version
+        about = {"patch": checked, "version": read, "principal": principal or _ANYBODY}
+        order = order_of(wire.EditValues, {**about, "key": key})
         await self._feed(arrivals.values_edited(order, self._now))
 
     async def edit_deadline(
-        self, interrupt: str, *, principal: Principal = _ANYBODY, **moved: Any
+        self,
+        interrupt_id: str,
+        *,
+        deadline: datetime | EllipsisType | None = ...,
+        timeout: Duration | EllipsisType | None = ...,
+        on_timeout: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
     ) -> None:
-        """Move the deadline of an open interrupt, by its name or id: `timeout` from now or `deadline`, of
-        which None removes it, and `on_timeout`. Raises the Refusal that it gets.
+        """Move the deadline of an open interrupt, by its id or name, or change what happens then.
+
+        None as `deadline` or `timeout` removes it. Raises the Refusal that it gets.
         """
-        order = wire.EditDeadline(interrupt_id=self._id_of(interrupt), principal=principal, **moved)
+        order = deadline_order(
+            self._id_of(interrupt_id),
+            deadline=deadline,
+            timeout=timeout,
+            on_timeout=on_timeout,
+            principal=principal or _ANYBODY,
+            key=key,
+        )
         await self._feed(arrivals.deadline_edited(order, self._now))
 
-    async def send(self, text: str = "", **about: Any) -> None:
-        """Put a message into the mailbox, and go on. `about` are the other fields of a message: `action`,
-        `params`, `target`, `priority`, `ttl` (in seconds), `sender`, ... Raises the Refusal that it gets.
+    async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
+        """Return what was said to an agent, and by it, oldest first.
+
+        Without an address it is the only agent that there is. Raises the Refusal that the API would
+        answer with.
         """
-        await self._feed(events.MessageSent(now=self._now, message=self._message(text, about)))
-
-    async def signal(self, text: str = "", **about: Any) -> None:
-        """The same as `send`, but by a signal, whose sender hears of no refusal: it is recorded."""
-        message = self._message(text, about)
-        await self._feed(events.MessageSent(now=self._now, message=message, signalled=True))
-
-    def _message(self, text: str, about: Mapping[str, Any]) -> events.Message:
-        self._sent += 1
-        given = {"message_id": f"m{self._sent}", "sender": "tester", "capabilities": (EVERYTHING,)}
-        return events.Message(text=text, **{**given, **about})
-
-    async def cancel(self, reason: str | None = None, **about: Any) -> None:
-        """End the run in good order. `about` are the other fields of a cancel: `mode`, `grace`."""
-        order = wire.Cancel(reason=reason, actor="tester", **about)
-        await self._feed(arrivals.cancel_requested(order, self._now))
+        heads = recall.transcripts(self._state)
+        agent = chosen(self._state.run_id, heads, address)
+        return shown(await transcript.read(self._blobs, heads[agent]))
 
     def _id_of(self, interrupt: str) -> str:
-        named = [entry.id for entry in self.interrupts if entry.name == interrupt]
+        opened = self._state.ledger.open.values()
+        named = [entry.id for entry in opened if entry.name == interrupt]
         if len(named) > 1:
             raise Refusal(
                 Code.AMBIGUOUS_INTERRUPT,
@@ -204,7 +401,7 @@ async def run(
     graph: Graph,
     input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
     *,
-    answers: Mapping[str, Any | Callable[[Interrupt], Any]] | None = None,
+    answers: Mapping[str, Any | Callable[[InterruptView], Any]] | None = None,
     principal: Principal = _ANYBODY,
     limits: Limits | None = None,
     skip_time: bool = True,
@@ -233,7 +430,7 @@ async def run(
     )
     await trial.start()
     for _ in range(MOST_STEPS):
-        if trial.status in {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED}:
+        if trial.state.finished:
             break
         if not await _answer_one(trial, answers or {}, principal):
             moment = trial.state.next_deadline()
@@ -245,16 +442,16 @@ async def run(
 
 async def _answer_one(
     trial: InMemoryRun,
-    answers: Mapping[str, Any | Callable[[Interrupt], Any]],
+    answers: Mapping[str, Any | Callable[[InterruptView], Any]],
     principal: Principal,
 ) -> bool:
-    for entry in trial.interrupts:
+    for entry in trial.state.ledger.open.values():
         key = entry.id if entry.id in answers else entry.name
         if key not in answers:
             continue
         answer = answers[key]
         if callable(answer):
-            answer = answer(entry)
+            answer = answer(views.interrupt(trial.state, entry.id))
             if inspect.isawaitable(answer):
                 answer = await answer
         await trial.respond(entry.id, answer, principal=principal)

@@ -17,4 +17,4 @@ class ConversationActivities:
     @activity.defn(name=wire.RELEASE_ACTIVITY)
     async def release(self, order: wire.Release) -> None:
         """Give the place of a run in its conversation back."""
-        await self._client.release_claims(order)
+        await self._client.conversations.release(order)

@@ -17,4 +17,4 @@ class EvictionActivities:
     @activity.defn(name=wire.EVICT_ACTIVITY)
     async def evict(self, order: wire.EvictInactive) -> int:
         """Evict the runs that have been inactive for so long, and return how many."""
-        return len(await self._client.evict(inactive_for=order.inactive_for, actor="janitor"))
+        return len(await self._client.runs.evict(inactive_for=order.inactive_for, actor="janitor"))

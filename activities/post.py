@@ -30,11 +30,11 @@ class Post:
         run_id, has_all = self._visit.run_id, self._has_all
         order = wire.TakeMessages(visit=self._visit.address, start=number, upto=number + 1)
         try:
-            if has_all and not await self._client.may_have_messages(run_id):
+            if has_all and not await self._client.run(run_id).may_have_messages():
                 return None
             # Until there is an answer: what was taken, and whose answer was lost, is unread no more.
             self._has_all = False
-            found = await self._client.take_messages(run_id, order)
+            found = await self._client.run(run_id).take_messages(order)
         except Refusal:
             # The run is over, and reports what nobody took.
             return None
@@ -45,10 +45,10 @@ class Post:
         """Wait until the run is not paused. Raises StillPaused."""
         seconds = self._default_timeout if timeout is None else timeout
         run_id = self._visit.run_id
-        view = await self._client.view(run_id)
+        view = await self._client.run(run_id).view()
         if view.paused:
             others = frozenset({"running", "awaiting-input", "ending"})
-            view = await self._client.wait(run_id, until=others, timeout=seconds)
+            view = await self._client.run(run_id).wait(until=others, timeout=seconds)
         # A run that ends in another way does not go on either.
         is_over = activity.is_cancelled() or view.outcome is not None
         if view.paused and not is_over:

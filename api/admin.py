@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import ADMIN, Who
-from abeyance.api.backend import Behind, Runs
+from abeyance.api.backend import Behind, ClientDep
 from abeyance.api.ids import TAKES_KEY
 from abeyance.api.problems import invalid
 from abeyance.duration import OptionalSeconds
@@ -46,7 +46,7 @@ class Evicted(BaseModel):
 async def evict(
     who: Who,
     behind: Behind,
-    runs: Runs,
+    client: ClientDep,
     body: Annotated[EvictBody | None, Body(examples=[examples.EVICT])] = None,
 ) -> Evicted:
     """Halt runs that nobody cares for any more, or that are too many, with the reason `evicted`.
@@ -65,7 +65,7 @@ async def evict(
             "ABEYANCE_SESSION_INACTIVE_TIMEOUT or ABEYANCE_MAX_ACTIVE_RUNS"
         )
         raise invalid([{"pointer": "", "message": told}])
-    evicted = await runs.evict(
+    evicted = await client.runs.evict(
         inactive_for=inactive_for, keep=keep, most=body.limit, actor=who.subject
     )
     return Evicted(evicted=len(evicted), runs=evicted)

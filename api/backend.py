@@ -89,7 +89,7 @@ class Link:
     async def _tell_of_others(client: Client) -> None:
         """Say so if only this service keeps its callers from the runs of other deployments."""
         try:
-            count = await client.count_of_others()
+            count = await client.runs.count_of_others()
         except SettingsError:
             # Whoever may not list runs sees none of others.
             return
@@ -134,7 +134,7 @@ async def _backend(request: Request) -> Backend:
     return found
 
 
-async def _runs(request: Request) -> Client:
+async def _client(request: Request) -> Client:
     found: Backend = request.app.state.backend
     return found.link.client
 
@@ -147,8 +147,8 @@ async def _events(request: Request) -> Feed:
 Behind = Annotated[Backend, Depends(_backend)]
 """All of it."""
 
-Runs = Annotated[Client, Depends(_runs)]
-"""The runs. A call that takes them is answered 503 while Temporal cannot be reached."""
+ClientDep = Annotated[Client, Depends(_client)]
+"""The client. A call that takes it is answered 503 while Temporal cannot be reached."""
 
 Events = Annotated[Feed, Depends(_events)]
 """What happens in the runs, of which this process reads each once for all who follow it."""

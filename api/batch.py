@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, RESPOND, Who, demand
-from abeyance.api.backend import Behind, Runs
+from abeyance.api.backend import Behind, ClientDep
 from abeyance.api.bodies import Name, given_in, statuses_asked
 from abeyance.api.control import demand_course, demand_message, leads_on
 from abeyance.api.ids import Key
@@ -21,10 +21,10 @@ from abeyance.client import Client
 from abeyance.core.authority import takes_of_directive
 from abeyance.core.state import Status
 from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.handle import RunFilter
 from abeyance.histories.described import ENDINGS
 from abeyance.parallel import each
 from abeyance.runid import checked_run_id
-from abeyance.runs.listing import RunFilter
 
 router = APIRouter(prefix="/batch", tags=["batch"])
 
@@ -154,7 +154,7 @@ _DONE: Final = document.change(200, "What became of each run.", examples.DONE_TO
 
 
 @router.post("/pause", dependencies=[CONTROL], responses=_DONE)
-async def pause_many(body: PauseBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
+async def pause_many(body: PauseBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
     """Pause many runs. Each result says whether Temporal has the signal for the run."""
     order = wire.Pause(
         **given_in(body.body), actor=who.subject, capabilities=who.capabilities, key=key
@@ -162,29 +162,29 @@ async def pause_many(body: PauseBatch, who: Who, runs: Runs, key: Key) -> BatchO
 
     async def pause(run_id: str) -> None:
         if leads_on(body.body):
-            await demand_course(who, runs, run_id)
-        await runs.pause(run_id, order)
+            await demand_course(who, client, run_id)
+        await client.run(run_id).control(order)
 
-    return await _done(runs, body, pause)
+    return await _done(client, body, pause)
 
 
 @router.post("/resume", dependencies=[CONTROL], responses=_DONE)
-async def resume_many(body: ResumeBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
+async def resume_many(body: ResumeBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
     """Let many runs go on."""
     order = wire.Resume(**given_in(body.body), actor=who.subject, key=key)
-    return await _done(runs, body, lambda run_id: runs.resume(run_id, order))
+    return await _done(client, body, lambda run_id: client.run(run_id).control(order))
 
 
 @router.post("/cancel", dependencies=[CONTROL], responses=_DONE)
-async def cancel_many(body: CancelBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
+async def cancel_many(body: CancelBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
     """Cancel many runs. Each result says whether Temporal has the signal for the run."""
     order = wire.Cancel(**given_in(body.body), actor=who.subject, key=key)
-    return await _done(runs, body, lambda run_id: runs.cancel(run_id, order))
+    return await _done(client, body, lambda run_id: client.run(run_id).control(order))
 
 
 @router.post("/steer", responses=_DONE)
 async def steer_many(
-    body: SteerBatch, who: Who, behind: Behind, runs: Runs, key: Key
+    body: SteerBatch, who: Who, behind: Behind, client: ClientDep, key: Key
 ) -> BatchOutcome:
     """Put the same message into the mailboxes of many runs, under one `message_id`.
 
@@ -195,26 +195,28 @@ async def steer_many(
     demand(who, takes_of_directive(message.action))
 
     async def steer(run_id: str) -> None:
-        await demand_message(who, runs, message, run_id)
-        await runs.steer(run_id, await fitted(message, run_id, behind, runs))
+        await demand_message(who, client, message, run_id)
+        await client.run(run_id).signal_message(await fitted(message, run_id, behind, client))
 
-    return await _done(runs, body, steer)
+    return await _done(client, body, steer)
 
 
 @router.post("/respond", dependencies=[RESPOND], responses=_DONE)
-async def respond_to_many(body: RespondBatch, who: Who, runs: Runs, key: Key) -> BatchOutcome:
+async def respond_to_many(
+    body: RespondBatch, who: Who, client: ClientDep, key: Key
+) -> BatchOutcome:
     """Answer many runs, each all or nothing."""
-    await _see_a_worker(runs)
+    await _see_a_worker(client)
 
     async def respond(run_id: str) -> object:
         order = wire.Respond(**_answers_for(run_id, body.body), principal=who, key=key)
-        return await runs.respond_to(run_id, order)
+        return await client.run(run_id).respond_to(order)
 
-    return await _done(runs, body, respond)
+    return await _done(client, body, respond)
 
 
 async def _done(
-    runs: Client, selection: Selection, work: Callable[[str], Awaitable[object]]
+    client: Client, selection: Selection, work: Callable[[str], Awaitable[object]]
 ) -> BatchOutcome:
     async def one(run_id: str) -> RunOutcome:
         try:
@@ -226,7 +228,7 @@ async def _done(
             return RunOutcome(run_id=run_id, ok=False, code=code, detail=str(error))
         return RunOutcome(run_id=run_id, ok=True)
 
-    run_ids, next_cursor = await _selected(runs, selection)
+    run_ids, next_cursor = await _selected(client, selection)
     results = await each(run_ids, one, at_once=_AT_ONCE)
     succeeded = sum(result.ok for result in results)
     return BatchOutcome(
@@ -237,7 +239,7 @@ async def _done(
     )
 
 
-async def _selected(runs: Client, selection: Selection) -> tuple[list[str], str | None]:
+async def _selected(client: Client, selection: Selection) -> tuple[list[str], str | None]:
     if selection.filter is None:
         return list(dict.fromkeys(selection.run_ids or ())), None
     found: list[str] = []
@@ -245,15 +247,15 @@ async def _selected(runs: Client, selection: Selection) -> tuple[list[str], str 
     while True:
         # A page may be short and yet not be the last.
         left = selection.limit - len(found)
-        page, cursor = await runs.runs(selection.filter.wanted, cursor=cursor, limit=left)
+        page, cursor = await client.runs.list(selection.filter.wanted, cursor=cursor, limit=left)
         found += [view.run_id for view in page]
         if cursor is None or len(found) == selection.limit:
             return list(dict.fromkeys(found)), cursor
 
 
-async def _see_a_worker(runs: Client) -> None:
+async def _see_a_worker(client: Client) -> None:
     """Raise Unavailable where every single run would do so, after a long time."""
-    if not await runs.pollers():
+    if not await client.pollers():
         raise Unavailable("no worker is up that could be asked; the same call may be repeated")
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 
 from abeyance.api.auth import ADMIN
-from abeyance.api.backend import Runs
+from abeyance.api.backend import ClientDep
 from abeyance.api.problems import invalid
 from abeyance.storage import payloads
 
@@ -22,18 +22,18 @@ Document = Annotated[Mapping[str, Any], Body()]
 
 
 @router.post("/decode")
-async def decode(runs: Runs, document: Document) -> dict[str, Any]:
+async def decode(client: ClientDep, document: Document) -> dict[str, Any]:
     """Make payloads readable."""
     try:
-        return await payloads.decoded(runs.temporal.data_converter, document)
+        return await payloads.decoded(client.temporal.data_converter, document)
     except ValueError as error:
         raise invalid([{"pointer": "/payloads", "message": str(error)}]) from error
 
 
 @router.post("/encode")
-async def encode(runs: Runs, document: Document) -> dict[str, Any]:
+async def encode(client: ClientDep, document: Document) -> dict[str, Any]:
     """Make payloads as we send them."""
     try:
-        return await payloads.encoded(runs.temporal.data_converter, document)
+        return await payloads.encoded(client.temporal.data_converter, document)
     except ValueError as error:
         raise invalid([{"pointer": "/payloads", "message": str(error)}]) from error

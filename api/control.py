@@ -75,7 +75,7 @@ async def pause(
     # Who may not do this is told so also while Temporal is away.
     demand(who, CONTROLS)
     order = wire.Pause(**given_in(body), actor=who.subject, capabilities=who.capabilities, key=key)
-    await behind.link.client.pause(run_id, order)
+    await behind.link.client.run(run_id).control(order)
     return await sent(behind, who, Accepted(run_id=run_id), wait, request, response)
 
 
@@ -98,7 +98,7 @@ async def resume(
 ) -> Sent:
     """Go on after a pause. To resume a run that is not paused changes nothing."""
     order = wire.Resume(**given_in(body), actor=who.subject, key=key)
-    await behind.link.client.resume(run_id, order)
+    await behind.link.client.run(run_id).control(order)
     return await sent(behind, who, Accepted(run_id=run_id), wait, request, response)
 
 
@@ -124,7 +124,7 @@ async def cancel(
     `mode: now` gives no grace, and makes an earlier cancel so. `wait` waits for the end.
     """
     order = wire.Cancel(**given_in(body), actor=who.subject, key=key)
-    await behind.link.client.cancel(run_id, order)
+    await behind.link.client.run(run_id).control(order)
     accepted = Accepted(run_id=run_id)
     return await sent(behind, who, accepted, wait, request, response, is_end=True)
 
@@ -134,24 +134,24 @@ def leads_on(body: wire.PauseBody | None) -> bool:
     return body is not None and body.on_timeout.startswith(_GOTO)
 
 
-async def demand_course(who: Principal, runs: Client, *run_ids: str) -> None:
+async def demand_course(who: Principal, client: Client, *run_ids: str) -> None:
     """Raise `capability_required` unless somebody may change the course of these runs: that takes
     everything that their graphs can ask for.
     """
-    guards = await _guards(who, runs, run_ids)
+    guards = await _guards(who, client, run_ids)
     if who.lacks(guards):
         # The id may have been given to a run of another graph since this process saw it.
-        guards = await _guards(who, runs, run_ids, anew=True)
+        guards = await _guards(who, client, run_ids, anew=True)
     demand(who, CONTROLS, *guards)
 
 
 async def _guards(
-    who: Principal, runs: Client, run_ids: tuple[str, ...], *, anew: bool = False
+    who: Principal, client: Client, run_ids: tuple[str, ...], *, anew: bool = False
 ) -> set[str]:
     guards: set[str] = set()
     for run_id in run_ids:
         try:
-            guards.update(await runs.guarded_by(run_id, anew=anew))
+            guards.update(await client.run(run_id).guarded_by(anew=anew))
         except Refusal:
             # Who may control nothing does not learn which runs there are.
             demand(who, CONTROLS)
@@ -161,7 +161,7 @@ async def _guards(
 
 async def demand_message(
     who: Principal,
-    runs: Client,
+    client: Client,
     message: wire.MessageBody,
     *run_ids: str,
     beside: str | None = None,
@@ -170,7 +170,7 @@ async def demand_message(
     `runs:steer`, and what does more is control. `beside` is what it takes as well.
     """
     if message.action in COURSE:
-        await demand_course(who, runs, *run_ids)
+        await demand_course(who, client, *run_ids)
     demand(who, takes_of_directive(message.action), *([] if beside is None else [beside]))
 
 
@@ -194,13 +194,13 @@ async def sent(  # noqa: PLR0917 what a call has at hand
     """
     if not wait:
         return accepted
-    runs, run_id = behind.link.client, accepted.run_id
+    client, run_id = behind.link.client, accepted.run_id
     longest = min(wait, behind.settings.default_timeout)
-    waiting = _taken(runs, run_id, longest, behind.leaving, is_end=is_end)
+    waiting = _taken(client, run_id, longest, behind.leaving, is_end=is_end)
     try:
         view = await while_asked(request, waiting, leaving=behind.leaving)
     except Leaving:
-        view = await runs.view(run_id)
+        view = await client.run(run_id).view()
     if view is None:
         # Nobody reads what is answered to a caller who has gone.
         return accepted
@@ -209,16 +209,16 @@ async def sent(  # noqa: PLR0917 what a call has at hand
 
 
 async def _taken(
-    runs: Client, run_id: str, longest: float, leaving: asyncio.Event, *, is_end: bool
+    client: Client, run_id: str, longest: float, leaving: asyncio.Event, *, is_end: bool
 ) -> wire.RunView:
     until = time.monotonic() + longest
     while True:
         # A worker that can be asked has been told of every signal that came before.
-        view = await runs.view(run_id)
+        view = await client.run(run_id).view()
         left = until - time.monotonic()
         if not view.degraded or view.ended_at is not None or left <= 0:
             break
         await sleep_unless(leaving, min(left, _LOOK_EVERY))
     if is_end and left > 0 and view.ended_at is None:
-        return await runs.wait(run_id, timeout=left)
+        return await client.run(run_id).wait(timeout=left)
     return view

@@ -14,7 +14,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import CONTROL, Who, demand
-from abeyance.api.backend import Behind, Runs
+from abeyance.api.backend import Behind, ClientDep
 from abeyance.api.bodies import Name, given_in
 from abeyance.api.control import (
     CancelBody,
@@ -74,11 +74,11 @@ class Steered(Reached):
     ),
 )
 async def interrupt(
-    conversation_id: ConversationId, who: Who, runs: Runs, key: Key, body: CancelBody = None
+    conversation_id: ConversationId, who: Who, client: ClientDep, key: Key, body: CancelBody = None
 ) -> Reached:
     """Cancel every active run of a conversation. That there is none is no error."""
     order = wire.Cancel(**given_in(body), actor=who.subject, key=key)
-    return Reached.of(await runs.conversation_interrupt(conversation_id, order))
+    return Reached.of(await client.conversations.control(conversation_id, order))
 
 
 @router.post(
@@ -95,16 +95,16 @@ async def pause(
     *,
     conversation_id: ConversationId,
     who: Who,
-    runs: Runs,
+    client: ClientDep,
     key: Key,
     body: PauseBody = None,
 ) -> Reached:
     """Pause every active run of a conversation, as a single one is paused."""
     if leads_on(body):
-        await demand_course(who, runs, *await runs.conversation_runs(conversation_id))
+        await demand_course(who, client, *await client.conversations.runs(conversation_id))
     demand(who, CONTROLS)
     order = wire.Pause(**given_in(body), actor=who.subject, capabilities=who.capabilities, key=key)
-    return Reached.of(await runs.conversation_pause(conversation_id, order))
+    return Reached.of(await client.conversations.control(conversation_id, order))
 
 
 @router.post(
@@ -116,11 +116,11 @@ async def pause(
     ),
 )
 async def resume(
-    conversation_id: ConversationId, who: Who, runs: Runs, key: Key, body: ResumeBody = None
+    conversation_id: ConversationId, who: Who, client: ClientDep, key: Key, body: ResumeBody = None
 ) -> Reached:
     """Let every active run of a conversation go on."""
     order = wire.Resume(**given_in(body), actor=who.subject, key=key)
-    return Reached.of(await runs.conversation_resume(conversation_id, order))
+    return Reached.of(await client.conversations.control(conversation_id, order))
 
 
 @router.post(
@@ -142,7 +142,7 @@ async def steer(
     body: MessageBody,
     who: Who,
     behind: Behind,
-    runs: Runs,
+    client: ClientDep,
     key: Key,
 ) -> Steered:
     """Put a message into the mailbox of the one active run of the type `agent`.
@@ -153,9 +153,9 @@ async def steer(
     message = message_of(body, who, key)
     meant: list[str] = []
     if message.action in COURSE:
-        meant = await runs.conversation_runs(conversation_id, session_type=EXCLUSIVE)
-    await demand_message(who, runs, message, *meant)
+        meant = await client.conversations.runs(conversation_id, session_type=EXCLUSIVE)
+    await demand_message(who, client, message, *meant)
     for run_id in meant:
-        message = await fitted(message, run_id, behind, runs)
-    steered = await runs.conversation_steer(conversation_id, message)
+        message = await fitted(message, run_id, behind, client)
+    steered = await client.conversations.signal_message(conversation_id, message)
     return Steered(count=1, runs=[steered.run_id], message_id=steered.message_id)

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Body
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import Who, may_read
-from abeyance.api.backend import Behind, Runs
+from abeyance.api.backend import Behind, ClientDep
 from abeyance.api.bodies import InterruptStatus, RunStatus, given_in
 from abeyance.api.control import demand_course, shown_to
 from abeyance.api.ids import InterruptId, Key, RunId
-from abeyance.errors import Code
+from abeyance.errors import Code, Unavailable
 
 router = APIRouter(tags=["edits"])
 
@@ -43,7 +43,7 @@ _OF_EDITS = (
     ),
 )
 async def edit_values(
-    *, run_id: RunId, body: ValuesBody, who: Who, behind: Behind, runs: Runs, key: Key
+    *, run_id: RunId, body: ValuesBody, who: Who, behind: Behind, client: ClientDep, key: Key
 ) -> wire.RunView | RunStatus:
     """Set fields of a run's values, as they were at `version`.
 
@@ -52,17 +52,11 @@ async def edit_values(
     what is asked about the values is asked anew. Without `runs:read` the answer is the run's id and
     status.
     """
-    await demand_course(who, runs, run_id)
-    view = await runs.view(run_id)
-    edited = await runs.edit_values(
-        run_id,
-        body.patch,
-        graph=behind.graph(view.graph),
-        version=body.version,
-        principal=who,
-        key=key,
-    )
-    return shown_to(who, edited)
+    await demand_course(who, client, run_id)
+    view = await client.run(run_id).view()
+    run = client.run(run_id, behind.graph(view.graph))
+    await run.edit_values(body.patch, version=body.version, principal=who, key=key)
+    return shown_to(who, await run.view())
 
 
 @router.patch(
@@ -79,7 +73,7 @@ async def edit_values(
     ),
 )
 async def edit_deadline(
-    interrupt_id: InterruptId, body: DeadlineBody, who: Who, runs: Runs, key: Key
+    interrupt_id: InterruptId, body: DeadlineBody, who: Who, client: ClientDep, key: Key
 ) -> wire.InterruptView | InterruptStatus:
     """Move the deadline of an open interrupt, or change what happens then.
 
@@ -87,11 +81,15 @@ async def edit_deadline(
     for (`guarded_by`); an answer by default can only be declared in the graph. Without `runs:read` the
     answer is the interrupt's id and status.
     """
-    await demand_course(who, runs, interrupt_id.run_id)
+    await demand_course(who, client, interrupt_id.run_id)
     order = wire.EditDeadline(
         **given_in(body), interrupt_id=interrupt_id.id, principal=who, key=key
     )
-    edited = await runs.edit_deadline(interrupt_id.run_id, order)
+    run = client.run(interrupt_id.run_id)
+    await run.edit(order)
+    edited = await run.interrupt(interrupt_id.id)
+    if edited is None:
+        raise Unavailable(f"the run {run.run_id!r} cannot be read now; the deadline was moved")
     if may_read(who):
         return edited
     return InterruptStatus(id=edited.id, run_id=edited.run_id, status=edited.status)

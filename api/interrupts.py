@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Query
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import READ, RESPOND, Who, demand
-from abeyance.api.backend import Runs
+from abeyance.api.backend import ClientDep
 from abeyance.api.bodies import AnswerBody, Answered, Listed, given_in
 from abeyance.api.ids import InterruptId, Key, RunId, unknown_interrupt
 from abeyance.client import Client
@@ -51,11 +51,11 @@ _JUDGED = (
 )
 async def list_interrupts(
     run_id: RunId,
-    runs: Runs,
+    client: ClientDep,
     status: Annotated[StatusAsked, Query(description="Of which status; `all` is any.")] = "open",
 ) -> Listed[wire.InterruptView]:
     """List a run's interrupts."""
-    return Listed(items=await runs.interrupts(run_id, status=status))
+    return Listed(items=await client.run(run_id).interrupts(status=status))
 
 
 @router.get(
@@ -68,9 +68,9 @@ async def list_interrupts(
         Code.UNKNOWN_INTERRUPT,
     ),
 )
-async def read_interrupt(interrupt_id: InterruptId, runs: Runs) -> wire.InterruptView:
+async def read_interrupt(interrupt_id: InterruptId, client: ClientDep) -> wire.InterruptView:
     """Read one interrupt; its id names its run."""
-    found = await runs.interrupt(interrupt_id.run_id, interrupt_id.id)
+    found = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
     if found is None:
         raise unknown_interrupt(interrupt_id.id)
     return found
@@ -89,7 +89,13 @@ async def read_interrupt(interrupt_id: InterruptId, runs: Runs) -> wire.Interrup
     ),
 )
 async def respond(
-    run_id: RunId, body: AnswersBody, who: Who, runs: Runs, key: Key, *, view: WithView = False
+    run_id: RunId,
+    body: AnswersBody,
+    who: Who,
+    client: ClientDep,
+    key: Key,
+    *,
+    view: WithView = False,
 ) -> Answered | wire.Receipts:
     """Answer interrupts of a run, all or nothing.
 
@@ -98,7 +104,7 @@ async def respond(
     answer to what is settled is refused. `digests` tell what was shown to the answering person.
     """
     order = wire.Respond(**given_in(body), principal=who, key=key)
-    return await _answer(runs, run_id, order, view=view)
+    return await _answer(client, run_id, order, view=view)
 
 
 @router.post(
@@ -110,7 +116,7 @@ async def respond_to_interrupt(
     interrupt_id: InterruptId,
     body: AnswerBody,
     who: Who,
-    runs: Runs,
+    client: ClientDep,
     key: Key,
     *,
     view: WithView = False,
@@ -123,15 +129,15 @@ async def respond_to_interrupt(
         principal=who,
         key=key,
     )
-    return await _answer(runs, interrupt_id.run_id, order, view=view)
+    return await _answer(client, interrupt_id.run_id, order, view=view)
 
 
 async def _answer(
-    runs: Client, run_id: str, order: wire.Respond, *, view: bool
+    client: Client, run_id: str, order: wire.Respond, *, view: bool
 ) -> Answered | wire.Receipts:
     if view:
         demand(order.principal, "runs:read")
-    receipts = await runs.respond_to(run_id, order)
+    receipts = await client.run(run_id).respond_to(order)
     if not view:
         return wire.Receipts(receipts=receipts)
-    return Answered(receipts=receipts, run=await runs.view(run_id))
+    return Answered(receipts=receipts, run=await client.run(run_id).view())

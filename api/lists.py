@@ -10,10 +10,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import READ
-from abeyance.api.backend import Runs
+from abeyance.api.backend import ClientDep
 from abeyance.api.bodies import LabelName, LabelValue, Listed, Name, statuses_asked
-from abeyance.runs.inbox import InboxFilter
-from abeyance.runs.listing import RunFilter
+from abeyance.handle import InboxFilter, RunFilter
 
 router = APIRouter(tags=["lists"], dependencies=[READ])
 
@@ -73,7 +72,9 @@ class RunsAsked(Asked):
         "A page of runs, newest first.", examples.listed(examples.LISTED_RUN, "eyJzdGFy.9b74c989")
     ),
 )
-async def list_runs(asked: Annotated[RunsAsked, Query()], runs: Runs) -> Listed[wire.RunView]:
+async def list_runs(
+    asked: Annotated[RunsAsked, Query()], client: ClientDep
+) -> Listed[wire.RunView]:
     """List runs, newest first, as Temporal knows them without asking them: a moment late, without
     values, and marked `degraded`. A page may be short of `limit` and yet not be the last:
     `next_cursor` tells.
@@ -84,7 +85,7 @@ async def list_runs(asked: Annotated[RunsAsked, Query()], runs: Runs) -> Listed[
         conversation_id=asked.conversation_id,
         labels=tuple(asked.label),
     )
-    return _listed(await runs.runs(wanted, cursor=asked.cursor, limit=asked.limit))
+    return _listed(await client.runs.list(wanted, cursor=asked.cursor, limit=asked.limit))
 
 
 class InboxAsked(Asked):
@@ -111,7 +112,7 @@ class InboxAsked(Asked):
     ),
 )
 async def list_open_interrupts(
-    asked: Annotated[InboxAsked, Query()], runs: Runs
+    asked: Annotated[InboxAsked, Query()], client: ClientDep
 ) -> Listed[wire.InterruptView]:
     """List what all running runs ask: first those whose nearest deadline has passed, then those with one
     within a day, within a week, later, and none; on each page by deadline.
@@ -125,7 +126,7 @@ async def list_open_interrupts(
         conversation_id=asked.conversation_id,
         before=asked.before,
     )
-    return _listed(await runs.inbox(wanted, cursor=asked.cursor, limit=asked.limit))
+    return _listed(await client.inbox.list(wanted, cursor=asked.cursor, limit=asked.limit))
 
 
 def _listed(page: tuple[list[Any], str | None]) -> Listed[Any]:

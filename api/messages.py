@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import READ, STEER, Who
-from abeyance.api.backend import Behind, Runs
+from abeyance.api.backend import Behind, ClientDep
 from abeyance.api.bodies import Accepted
 from abeyance.api.control import Sent, demand_message, sent, signalled
 from abeyance.api.ids import Key, RunId
@@ -82,7 +82,7 @@ async def steer(
     body: MessageBody,
     who: Who,
     behind: Behind,
-    runs: Runs,
+    client: ClientDep,
     key: Key,
     request: Request,
     response: Response,
@@ -97,9 +97,9 @@ async def steer(
     `runs:control` instead, and all of them but `pause` every capability that the run's graph can ask for
     (`guarded_by`).
     """
-    await demand_message(who, runs, body, run_id)
-    message = await fitted(message_of(body, who, key), run_id, behind, runs)
-    message_id = await runs.steer(run_id, message)
+    await demand_message(who, client, body, run_id)
+    message = await fitted(message_of(body, who, key), run_id, behind, client)
+    message_id = await client.run(run_id).signal_message(message)
     accepted = Accepted(run_id=run_id, message_id=message_id)
     return await sent(behind, who, accepted, wait, request, response)
 
@@ -118,7 +118,7 @@ async def send_message(
     body: MessageBody,
     who: Who,
     behind: Behind,
-    runs: Runs,
+    client: ClientDep,
     key: Key,
     request: Request,
     timeout: Timeout = None,
@@ -128,10 +128,10 @@ async def send_message(
     While the queue is full it is tried again for `timeout`; without one a full queue is refused at
     once. Nothing of it waits inside the run. What it takes is as for a steer.
     """
-    await demand_message(who, runs, body, run_id)
-    message = await fitted(message_of(body, who, key), run_id, behind, runs)
+    await demand_message(who, client, body, run_id)
+    message = await fitted(message_of(body, who, key), run_id, behind, client)
     longest = min(timeout or 0.0, behind.settings.default_timeout)
-    waiting = _until_there_is_room(runs, run_id, message, longest, behind.leaving)
+    waiting = _until_there_is_room(client, run_id, message, longest, behind.leaving)
     receipt = await while_asked(request, waiting)
     # Nobody reads what is answered to a caller who has gone.
     return Response(status_code=204) if receipt is None else receipt
@@ -146,17 +146,17 @@ async def send_message(
 )
 async def list_messages(
     run_id: RunId,
-    runs: Runs,
+    client: ClientDep,
     page: Annotated[int, Query(description="Counted from 1; what is below is 1.")] = 1,
     page_size: Annotated[int, Query(description="1 to 1000; anything else is 50.")] = _USUAL_PAGE,
 ) -> MessagePage:
     """List a run's unread messages, without reading them. A page past the end is empty."""
-    unread = await runs.messages(run_id)
+    unread = await client.run(run_id).messages()
     page = max(1, page)
     page_size = page_size if 0 < page_size <= _LARGEST_PAGE else _USUAL_PAGE
     first = (page - 1) * page_size
     return MessagePage(
-        items=[wire.MessageView.of(message) for message in unread[first : first + page_size]],
+        items=unread[first : first + page_size],
         page=page,
         page_size=page_size,
         total=len(unread),
@@ -176,11 +176,11 @@ async def list_messages(
         Code.NATIVELY_PAUSED,
     ),
 )
-async def clear_messages(run_id: RunId, who: Who, runs: Runs, key: Key) -> wire.Cleared:
+async def clear_messages(run_id: RunId, who: Who, client: ClientDep, key: Key) -> wire.Cleared:
     """Throw a run's unread messages away. They are reported as undelivered, with the reason `cleared`;
     the run goes on. A repeat with the same `Idempotency-Key` leaves alone what has come since.
     """
-    return wire.Cleared(cleared=await runs.clear_messages(run_id, actor=who.subject, key=key))
+    return wire.Cleared(cleared=await client.run(run_id).clear_messages(principal=who, key=key))
 
 
 @router.post(
@@ -191,27 +191,27 @@ async def clear_messages(run_id: RunId, who: Who, runs: Runs, key: Key) -> wire.
     ),
 )
 async def pause_and_send(
-    *, run_id: RunId, body: MessageBody, who: Who, behind: Behind, runs: Runs, key: Key
+    *, run_id: RunId, body: MessageBody, who: Who, behind: Behind, client: ClientDep, key: Key
 ) -> wire.MessageReceipt:
     """Pause a run, and put a message into its mailbox, which is read when the run goes on.
 
     A message that is refused pauses nothing, and the same again pauses once. It takes `runs:control` and
     what the message itself takes.
     """
-    await demand_message(who, runs, body, run_id, beside=CONTROLS)
-    message = await fitted(message_of(body, who, key), run_id, behind, runs)
+    await demand_message(who, client, body, run_id, beside=CONTROLS)
+    message = await fitted(message_of(body, who, key), run_id, behind, client)
     order = wire.Pause(actor=who.subject, key=key or body.message_id)
-    return await runs.pause_and_send(run_id, message, order)
+    return await client.run(run_id).pause_and_send_message(message, order)
 
 
 async def _until_there_is_room(
-    runs: Client, run_id: str, message: wire.SteerMessage, longest: float, leaving: asyncio.Event
+    client: Client, run_id: str, message: wire.SteerMessage, longest: float, leaving: asyncio.Event
 ) -> wire.MessageReceipt:
     until = time.monotonic() + longest
     pause = _FIRST_PAUSE
     while True:
         try:
-            return await runs.send_message(run_id, message)
+            return await client.run(run_id).send_message(message)
         except Refusal as refusal:
             left = until - time.monotonic()
             if refusal.code is not Code.QUEUE_FULL or left <= 0 or leaving.is_set():

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator
 from abeyance import wire
 from abeyance.api import document, examples
 from abeyance.api.auth import READ, START, Who
-from abeyance.api.backend import Behind, Runs
+from abeyance.api.backend import Behind, ClientDep
 from abeyance.api.bodies import RunResult, RunStatus, StartBody, statuses_asked
 from abeyance.api.control import shown_to
 from abeyance.api.ids import Key, RunId, chosen_run_id, hash_of, run_id_of
@@ -67,7 +67,7 @@ Until: TypeAlias = Annotated[
     },
 )
 async def start_run(
-    *, body: StartBody, who: Who, behind: Behind, runs: Runs, key: Key, response: Response
+    *, body: StartBody, who: Who, behind: Behind, client: ClientDep, key: Key, response: Response
 ) -> wire.RunView | RunStatus:
     """Start a run of a graph.
 
@@ -85,12 +85,12 @@ async def start_run(
             errors=[{"pointer": "", "message": "is not a mapping of fields"}],
         )
     named_by = key if body.run_id is None else None
-    started = await runs.start(
+    started = await client.runs.start(
         graph,
         body.input,
         run_id=chosen_run_id(body.run_id)
         if named_by is None
-        else run_id_of(runs.task_queue, who.subject, named_by),
+        else run_id_of(client.task_queue, who.subject, named_by),
         conversation_id=body.conversation_id,
         session_type=body.session_type,
         labels=body.labels,
@@ -109,7 +109,7 @@ async def start_run(
     response.headers["Location"] = f"/runs/{started.run_id}"
     if not started.created:
         response.status_code = 200
-    return shown_to(who, await runs.view(started.run_id))
+    return shown_to(who, await client.run(started.run_id).view())
 
 
 def _request(body: StartBody, subject: str, key: str) -> str:
@@ -128,7 +128,7 @@ async def read_run(
     *,
     run_id: RunId,
     behind: Behind,
-    runs: Runs,
+    client: ClientDep,
     request: Request,
     wait: Wait = None,
     until: Until = None,
@@ -138,14 +138,14 @@ async def read_run(
     Where no worker can be asked, `degraded` is true and what Temporal knows is shown.
     """
     if not wait:
-        return await runs.view(run_id)
+        return await client.run(run_id).view()
     longest = min(wait, behind.settings.default_timeout)
-    waiting = runs.wait(run_id, until=until or frozenset(), timeout=longest)
+    waiting = client.run(run_id).wait(until=until or frozenset(), timeout=longest)
     try:
         view = await while_asked(request, waiting, leaving=behind.leaving)
     except Leaving:
         # As at the end of the wait: whoever asks again asks another process, or the next one.
-        return await runs.view(run_id)
+        return await client.run(run_id).view()
     # Nobody reads what is answered to a caller who has gone.
     return Response(status_code=204) if view is None else view
 
@@ -157,6 +157,6 @@ async def read_run(
         "What the run left behind.", examples.RESULT, Code.UNKNOWN_RUN, Code.NOT_FINISHED
     ),
 )
-async def read_result(run_id: RunId, runs: Runs) -> RunResult:
+async def read_result(run_id: RunId, client: ClientDep) -> RunResult:
     """Read what an ended run left behind. It is kept as long as Temporal keeps the run's history."""
-    return RunResult.of(run_id, await runs.result(run_id))
+    return RunResult.of(run_id, await client.run(run_id).result())

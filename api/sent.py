@@ -28,7 +28,7 @@ def message_of(body: wire.MessageBody, who: Principal, key: str | None) -> wire.
 
 
 async def fitted(
-    message: wire.SteerMessage, run_id: str, behind: Backend, runs: Client
+    message: wire.SteerMessage, run_id: str, behind: Backend, client: Client
 ) -> wire.SteerMessage:
     """The message for this run: what it would set is written as the run's state takes it.
 
@@ -39,7 +39,7 @@ async def fitted(
     # The run itself says what it cannot use.
     if message.action != "update_state" or not isinstance(patch, dict):
         return message
-    graph = behind.graphs.get(await runs.graph_of(run_id) or "")
+    graph = behind.graphs.get(await client.run(run_id).graph_of() or "")
     if graph is None:
         return message
     misfits: list[ValuesError] = []

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from abeyance.agents.transcriptitem import TranscriptItem
 from abeyance.api import document, examples
 from abeyance.api.auth import READ
-from abeyance.api.backend import Runs
+from abeyance.api.backend import ClientDep
 from abeyance.api.bodies import Listed
 from abeyance.api.ids import RunId
 from abeyance.errors import Code
@@ -53,7 +53,7 @@ class TranscriptAsked(BaseModel):
     ),
 )
 async def read_transcript(
-    run_id: RunId, asked: Annotated[TranscriptAsked, Query()], runs: Runs
+    run_id: RunId, asked: Annotated[TranscriptAsked, Query()], client: ClientDep
 ) -> Listed[TranscriptItem]:
     """Read what was said to an agent and by it: its input, its turns, the calls of its tools and their
     results, and the messages that were injected.
@@ -63,7 +63,7 @@ async def read_transcript(
     several transcripts and no `address` is given, `invalid_body` lists them in `addresses`; so does
     `unknown_node` for an address that has none. A page may be short of `limit`.
     """
-    items, next_cursor = await runs.transcript(
-        run_id, asked.address, cursor=asked.cursor, limit=asked.limit
+    items, next_cursor = await client.run(run_id).transcript_page(
+        asked.address, cursor=asked.cursor, limit=asked.limit
     )
     return Listed(items=items, next_cursor=next_cursor)

@@ -23,7 +23,7 @@ from abeyance.commands.exit import ExitCode
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
-    from abeyance.commands.remote import Remote
+    from abeyance.http import Connection
 
 bulk = typer.Typer()
 
@@ -75,7 +75,7 @@ def batch(
     given = {} if body is None else {"body": json_given(body, "--body")}
     path = f"/batch/{operation}"
 
-    async def work(remote: Remote) -> list[dict[str, Any]]:
+    async def work(api: Connection) -> list[dict[str, Any]]:
         from abeyance.commands.progress import progress
 
         results: list[dict[str, Any]] = []
@@ -86,7 +86,7 @@ def batch(
                 if filter_:
                     after: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
                     selection = {"filter": filter_, "limit": _CHUNK, **after}
-                told = (await remote.post(path, {**selection, **given})).json()
+                told = await api.post(path, {**selection, **given})
                 results += told["results"]
                 done(len(told["results"]))
                 left, cursor = left[_CHUNK:], told["next_cursor"]
@@ -124,13 +124,13 @@ def evict(
     asked = {"inactive_for": inactive_for, "keep": keep, "limit": _LARGEST_EVICTION}
     body = {name: value for name, value in asked.items() if value is not None}
 
-    async def work(remote: Remote) -> list[str]:
+    async def work(api: Connection) -> list[str]:
         from abeyance.commands.progress import progress
 
         runs: list[str] = []
         with progress("evict", is_quiet=as_json) as done:
             while True:
-                told = (await remote.post("/admin/evict", body)).json()
+                told = await api.post("/admin/evict", body)
                 runs += told["runs"]
                 done(told["evicted"])
                 if told["evicted"] < _LARGEST_EVICTION:

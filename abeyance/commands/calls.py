@@ -22,10 +22,8 @@ from abeyance.commands.exit import code_of_run
 from abeyance.errors import SettingsError, Unavailable
 
 if TYPE_CHECKING:
-    import httpx
-
-    from abeyance.commands.remote import Remote
     from abeyance.commands.terminal import Line
+    from abeyance.http import Connection
 
 calls = typer.Typer()
 
@@ -72,19 +70,19 @@ def run(
     if label:
         body["labels"] = dict(_label(text) for text in label)
 
-    async def start(remote: Remote) -> httpx.Response:
-        response = await remote.post("/runs", body)
-        started = response.json()["run_id"]
+    async def start(api: Connection) -> Any:
+        view = await api.post("/runs", body)
+        started = view["run_id"]
         try:
-            while wait and _goes_on(response.json()):
+            while wait and _goes_on(view):
                 path = f"/runs/{started}"
-                response = await remote.get(path, wait=_POLL, until="awaiting-input")
+                view = await api.get(path, wait=_POLL, until="awaiting-input")
         except Unavailable as error:
             # Whoever repeats the command without an id would start another run.
             raise Unavailable(
                 f"{error}; the run {started} is started and goes on: `abeyance watch {started}`"
             ) from error
-        return response
+        return view
 
     view = exchange(start, _run_lines, as_json=as_json)
     if wait and view["status"] != "awaiting-input":
@@ -95,7 +93,7 @@ def run(
 def show(run_id: RunId, *, as_json: AsJson = False) -> None:
     """Show where a run stands, what it waits for, and how to answer."""
     path = run_path(run_id)
-    exchange(lambda remote: remote.get(path), _run_lines, as_json=as_json)
+    exchange(lambda api: api.get(path), _run_lines, as_json=as_json)
 
 
 @calls.command(cls=Told, rich_help_panel=PANEL)
@@ -115,7 +113,7 @@ def interrupts(
 
         return interrupt_lines(listed["items"]) or [Line("interrupts", f"none that are {status}")]
 
-    exchange(lambda remote: remote.get(path, status=status), lines, as_json=as_json)
+    exchange(lambda api: api.get(path, status=status), lines, as_json=as_json)
 
 
 @calls.command(cls=Told, rich_help_panel=PANEL)
@@ -189,7 +187,7 @@ def respond(
 
         return receipt_lines(told["receipts"])
 
-    exchange(lambda remote: remote.post(path, body), lines, as_json=as_json)
+    exchange(lambda api: api.post(path, body), lines, as_json=as_json)
 
 
 @calls.command(cls=Told, rich_help_panel=PANEL)
@@ -248,14 +246,14 @@ def result(run_id: RunId, *, as_json: AsJson = False) -> None:
 
         return result_lines(told)
 
-    told = exchange(lambda remote: remote.get(path), lines, as_json=as_json)
+    told = exchange(lambda api: api.get(path), lines, as_json=as_json)
     raise typer.Exit(code_of_run(told["outcome"]))
 
 
 def _control(run_id: str, operation: str, body: Mapping[str, Any], *, as_json: bool) -> None:
     path = f"{run_path(run_id)}/{operation}"
     given = {name: value for name, value in body.items() if value is not None}
-    exchange(lambda remote: remote.post(path, given, wait=_SHORTLY), _run_lines, as_json=as_json)
+    exchange(lambda api: api.post(path, given, wait=_SHORTLY), _run_lines, as_json=as_json)
 
 
 def _run_lines(view: Any) -> list[Line]:

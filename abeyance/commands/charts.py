@@ -18,8 +18,8 @@ from abeyance.commands.exit import ExitCode
 from abeyance.errors import GraphError
 
 if TYPE_CHECKING:
-    from abeyance.commands.remote import Remote
     from abeyance.graphs.graph import Graph
+    from abeyance.http import Connection
 
 charts = typer.Typer(help="Check graphs, and draw them.", no_args_is_help=True)
 
@@ -74,7 +74,7 @@ def show(
 ) -> None:
     """Draw graphs, as the text of Mermaid flowcharts."""
     if _is_name(app):
-        drawn = {app: with_api(lambda remote: _served(remote, app))}
+        drawn = {app: with_api(lambda api: _served(api, app))}
     else:
         from abeyance.graphs.diagram import mermaid
 
@@ -93,10 +93,10 @@ def show(
     typer.echo("\n".join(texts), nl=False)
 
 
-async def _served(remote: Remote, name: str) -> str:
+async def _served(api: Connection, name: str) -> str:
     from urllib.parse import quote
 
-    return await remote.text(f"/graphs/{quote(name, safe='')}/diagram")
+    return await api.text(f"/graphs/{quote(name, safe='')}/diagram")
 
 
 def _is_name(app: str) -> bool:

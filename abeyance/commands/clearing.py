@@ -67,7 +67,7 @@ def delete(
 
 async def _deleted(client: Client, run_id: str) -> dict[str, Any]:
     try:
-        blobs = await client.delete_blobs(run_id)
+        blobs = await client.runs.delete_blobs(run_id)
     except Refusal as refusal:
         told = {"code": str(refusal.code), "detail": refusal.message}
         return {"run_id": run_id, "ok": False, **told}

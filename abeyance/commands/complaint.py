@@ -43,7 +43,11 @@ def complain(text: str) -> None:
 
 def told(error: AbeyanceError) -> str:
     """An error as a person reads it."""
+    from abeyance.http.connection import ApiProblem
+
     match error:
+        case ApiProblem():
+            return str(error)
         case GraphError():
             # All faults in one line: it may be the last line of a log that somebody passes on.
             return " ".join(str(error).split())
@@ -55,11 +59,11 @@ def told(error: AbeyanceError) -> str:
 
 def problem(error: AbeyanceError) -> str:
     """An error as one line of JSON, in the form of the API's problems (RFC 9457)."""
-    from abeyance.commands.remote import ProblemResponse
+    from abeyance.http.connection import ApiProblem
 
     members: dict[str, Any] = {}
     match error:
-        case ProblemResponse():
+        case ApiProblem():
             return json.dumps(error.problem)
         case Refusal():
             code, detail = str(error.code), error.message

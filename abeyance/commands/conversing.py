@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
 from abeyance.commands.complaint import Told
 from abeyance.commands.exchange import AsJson, Now, Reason, exchange
-from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
     from abeyance.commands.terminal import Line
@@ -72,9 +70,9 @@ def resume(conversation: Conversation, *, reason: Reason = None, as_json: AsJson
 
 
 def _reach(conversation: str, operation: str, body: Mapping[str, Any], *, as_json: bool) -> None:
-    if not conversation.strip("."):
-        raise SettingsError(f"{conversation!r} is no id of a conversation that a path can hold")
-    path = f"/conversations/{quote(conversation, safe='')}/{operation}"
+    from abeyance.http.client import conversation_path
+
+    path = f"{conversation_path(conversation)}/{operation}"
     given = {name: value for name, value in body.items() if value is not None}
 
     def lines(told: Any) -> list[Line]:
@@ -83,4 +81,4 @@ def _reach(conversation: str, operation: str, body: Mapping[str, Any], *, as_jso
         reached = [Line(operation, run_id) for run_id in told["runs"]]
         return reached or [Line(operation, "no run of the conversation is active")]
 
-    exchange(lambda remote: remote.post(path, given), lines, as_json=as_json)
+    exchange(lambda api: api.post(path, given), lines, as_json=as_json)

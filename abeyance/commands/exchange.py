@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -19,10 +19,8 @@ import typer
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
-    import httpx
-
-    from abeyance.commands.remote import Remote
     from abeyance.commands.terminal import Line
+    from abeyance.http import Connection
 
 T = TypeVar("T")
 
@@ -59,41 +57,36 @@ Now = Annotated[
 ]
 
 
-def with_api(work: Callable[[Remote], Coroutine[Any, Any, T]]) -> T:
+def with_api(work: Callable[[Connection], Awaitable[T]]) -> T:
     """Do something with the API that the environment names.
 
-    Raises what the calls of `Remote` raise.
+    Raises what the calls of `Connection` raise.
     """
-    from abeyance.commands.remote import Remote
+    from abeyance.http import HttpClient
     from abeyance.settings import load_settings
 
     settings = load_settings()
 
     async def done() -> T:
-        async with Remote(settings.url, settings.token) as remote:
-            return await work(remote)
+        async with HttpClient(settings.url, settings.token) as client:
+            return await work(client.api)
 
     return asyncio.run(done())
 
 
 def exchange(
-    call: Callable[[Remote], Awaitable[httpx.Response]],
+    call: Callable[[Connection], Awaitable[Any]],
     lines: Callable[[Any], Iterable[Line]],
     *,
     as_json: bool,
 ) -> Any:
     """Make one call, print its answer, and return it."""
-
-    async def made(remote: Remote) -> httpx.Response:
-        return await call(remote)
-
-    response = with_api(made)
-    told = response.json()
+    told = with_api(call)
     if as_json:
         from abeyance.shown import escaped
 
         # What the API writes as it is could still be a command to a terminal.
-        typer.echo(escaped(response.text))
+        typer.echo(escaped(json.dumps(told, ensure_ascii=False, separators=(",", ":"))))
     else:
         from abeyance.commands.terminal import show
 

@@ -21,7 +21,7 @@ from abeyance.commands.exchange import (
 )
 
 if TYPE_CHECKING:
-    from abeyance.commands.remote import Remote
+    from abeyance.http import Connection
 
 overview = typer.Typer()
 
@@ -107,13 +107,13 @@ def _found(
     """As many items as are wanted and there are: a page may be short and yet not be the last."""
     given = {name: value for name, value in asked.items() if value}
 
-    async def read(remote: Remote) -> dict[str, Any]:
+    async def read(api: Connection) -> dict[str, Any]:
         items: list[Any] = []
         following = cursor
         while most is None or len(items) < most:
             size = _LARGEST_PAGE if most is None else min(most - len(items), _LARGEST_PAGE)
             place = {"cursor": following} if following else {}
-            page = (await remote.get(path, **given, **place, limit=str(size))).json()
+            page = await api.get(path, **given, **place, limit=str(size))
             items += page["items"]
             following = page["next_cursor"]
             if following is None:

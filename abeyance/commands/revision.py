@@ -19,10 +19,8 @@ from abeyance.commands.exchange import (
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
-    import httpx
-
-    from abeyance.commands.remote import Remote
     from abeyance.commands.terminal import Line
+    from abeyance.http import Connection
 
 revision = typer.Typer()
 
@@ -75,7 +73,7 @@ def deadline(
 
         return interrupt_lines([entry])
 
-    exchange(lambda remote: remote.patch(path, body), lines, as_json=as_json)
+    exchange(lambda api: api.patch(path, body), lines, as_json=as_json)
 
 
 @revision.command(cls=Told, rich_help_panel=PANEL)
@@ -101,9 +99,9 @@ def edit(
     patch = dict(_field(text) for text in fields)
     path = run_path(run_id)
 
-    async def change(remote: Remote) -> httpx.Response:
-        read = version if version is not None else (await remote.get(path)).json()["version"]
-        return await remote.patch(f"{path}/values", {"patch": patch, "version": read})
+    async def change(api: Connection) -> Any:
+        read = version if version is not None else (await api.get(path))["version"]
+        return await api.patch(f"{path}/values", {"patch": patch, "version": read})
 
     def lines(view: Any) -> list[Line]:
         import json

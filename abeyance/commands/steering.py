@@ -12,10 +12,8 @@ from abeyance.commands.exchange import PANEL, AsJson, RunId, exchange, json_give
 from abeyance.errors import SettingsError
 
 if TYPE_CHECKING:
-    import httpx
-
-    from abeyance.commands.remote import Remote
     from abeyance.commands.terminal import Line
+    from abeyance.http import Connection
 
 steering = typer.Typer()
 
@@ -78,7 +76,7 @@ def steer(
     }
     given = {name: value for name, value in body.items() if value is not None}
     path = f"{run_path(run_id)}/steer"
-    exchange(lambda remote: remote.post(path, given), _sent_lines, as_json=as_json)
+    exchange(lambda api: api.post(path, given), _sent_lines, as_json=as_json)
 
 
 @steering.command(cls=Told, rich_help_panel=PANEL)
@@ -94,8 +92,8 @@ def messages(
     """List what a run has not read yet, in the order in which it will."""
     path = f"{run_path(run_id)}/messages"
 
-    async def call(remote: Remote) -> httpx.Response:
-        return await (remote.delete(path) if clear else remote.get(path, page=str(page)))
+    async def call(api: Connection) -> Any:
+        return await (api.delete(path) if clear else api.get(path, page=str(page)))
 
     exchange(call, _cleared_lines if clear else _page_lines, as_json=as_json)
 

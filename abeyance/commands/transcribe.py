@@ -11,10 +11,10 @@ import typer
 
 from abeyance.commands.complaint import Told, complain
 from abeyance.commands.exchange import PANEL, RunId, run_path, with_api
-from abeyance.errors import Unavailable
+from abeyance.errors import Code, Refusal, Unavailable
 
 if TYPE_CHECKING:
-    from abeyance.commands.remote import ProblemResponse, Remote
+    from abeyance.http import Connection
 
 transcribing = typer.Typer()
 
@@ -59,11 +59,11 @@ class _Reader:
         self._asked = {"limit": _PAGE, **({} if address is None else {"address": address})}
         self._place: dict[str, str] = {}
 
-    async def read(self, remote: Remote) -> bool:
+    async def read(self, api: Connection) -> bool:
         """Print what has been said since. Returns whether nothing more will be."""
         while True:
             path = f"{self._path}/transcript"
-            page = (await remote.get(path, **self._asked, **self._place)).json()
+            page = await api.get(path, **self._asked, **self._place)
             for item in page["items"]:
                 self._print(item)
             if page["next_cursor"] is None:
@@ -72,17 +72,17 @@ class _Reader:
             if not page["items"]:
                 return False
 
-    async def follow(self, remote: Remote) -> None:
+    async def follow(self, api: Connection) -> None:
         """Print what is said until the run has ended."""
         heard = asyncio.Event()
         # At its beginning, too, there may be something to read.
         heard.set()
-        listening = asyncio.create_task(self._listen(remote, heard))
+        listening = asyncio.create_task(self._listen(api, heard))
         try:
             while True:
                 is_last = await _until_heard(heard, listening)
                 try:
-                    if await self._read_on(remote, is_last=is_last) or is_last:
+                    if await self._read_on(api, is_last=is_last) or is_last:
                         return
                     await asyncio.sleep(_PAUSE)
                 except Unavailable:
@@ -94,28 +94,26 @@ class _Reader:
             listening.cancel()
             await asyncio.wait({listening})
 
-    async def _read_on(self, remote: Remote, *, is_last: bool) -> bool:
-        from abeyance.commands.remote import ProblemResponse
-
+    async def _read_on(self, api: Connection, *, is_last: bool) -> bool:
         try:
-            return await self.read(remote)
-        except ProblemResponse as error:
-            if error.problem.get("code") == "gone":
+            return await self.read(api)
+        except Refusal as refusal:
+            if refusal.code is Code.GONE:
                 self._place = {}
                 complain("a part of what is printed above was undone; from the beginning:")
-                return await self.read(remote)
-            if is_last or not _is_too_early(error):
+                return await self.read(api)
+            if is_last or not _is_too_early(refusal):
                 raise
             return False
 
-    async def _listen(self, remote: Remote, heard: asyncio.Event) -> None:
-        from abeyance.commands.follow import follow
+    async def _listen(self, api: Connection, heard: asyncio.Event) -> None:
+        from abeyance.http.events import follow
 
         def lost() -> None:
             if not self._as_json:
                 complain("the stream of events broke off; trying again")
 
-        async with aclosing(follow(remote, self._path, None, on_gap=lost)) as found:
+        async with aclosing(follow(api, self._path, None, on_gap=lost)) as found:
             async for event in found:
                 if event["type"] in _NEWS:
                     heard.set()
@@ -143,6 +141,6 @@ async def _until_heard(heard: asyncio.Event, listening: asyncio.Task[None]) -> b
     return listening.done()
 
 
-def _is_too_early(error: ProblemResponse) -> bool:
+def _is_too_early(refusal: Refusal) -> bool:
     """Whether no agent of the run has said anything yet."""
-    return error.problem.get("code") == "unknown_node" and error.problem.get("addresses") == []
+    return refusal.code is Code.UNKNOWN_NODE and refusal.details.get("addresses") == []

@@ -21,7 +21,7 @@ from abeyance.errors import Unavailable
 
 if TYPE_CHECKING:
     from abeyance.commands.picture import Picture
-    from abeyance.commands.remote import Remote
+    from abeyance.http import Connection
 
 watching = typer.Typer()
 
@@ -49,12 +49,10 @@ def events(
     """Print what has happened in a run, one event a line. Ids of events are in the JSON."""
     path = run_path(run_id)
 
-    async def read(remote: Remote) -> None:
-        from abeyance.commands.follow import past
+    async def read(api: Connection) -> None:
+        from abeyance.http.events import past
 
-        found = (
-            _followed(remote, path, after, as_json=as_json) if follow else past(remote, path, after)
-        )
+        found = _followed(api, path, after, as_json=as_json) if follow else past(api, path, after)
         await _print(found, as_json=as_json)
 
     with_api(read)
@@ -71,26 +69,26 @@ def watch(run_id: RunId, *, as_json: AsJsonLines = False) -> None:
 
     path = run_path(run_id)
 
-    async def look(remote: Remote) -> Any:
+    async def look(api: Connection) -> Any:
         if can_draw() and not as_json:
-            return await _draw(remote, path)
-        await _print(_followed(remote, path, None, as_json=as_json), as_json=as_json)
-        return await _at_its_end(remote, path)
+            return await _draw(api, path)
+        await _print(_followed(api, path, None, as_json=as_json), as_json=as_json)
+        return await _at_its_end(api, path)
 
     view = with_api(look)
     raise typer.Exit(code_of_run(view["status"]))
 
 
 def _followed(
-    remote: Remote, path: str, after: str | None, *, as_json: bool
+    api: Connection, path: str, after: str | None, *, as_json: bool
 ) -> AsyncGenerator[Mapping[str, Any], None]:
-    from abeyance.commands.follow import follow
+    from abeyance.http.events import follow
 
     def tell() -> None:
         if not as_json:
             complain(_GAP)
 
-    return follow(remote, path, after, on_gap=tell)
+    return follow(api, path, after, on_gap=tell)
 
 
 async def _print(found: AsyncGenerator[Mapping[str, Any], None], *, as_json: bool) -> None:
@@ -102,15 +100,15 @@ async def _print(found: AsyncGenerator[Mapping[str, Any], None], *, as_json: boo
             typer.echo(form(event))
 
 
-async def _draw(remote: Remote, path: str) -> Any:
+async def _draw(api: Connection, path: str) -> Any:
     """Draw a run until it has ended. Returns its last view."""
     from rich.console import Console
     from rich.live import Live
 
-    from abeyance.commands.follow import follow
     from abeyance.commands.picture import Picture, drawn
+    from abeyance.http.events import follow
 
-    picture = Picture((await remote.get(path)).json())
+    picture = Picture(await api.get(path))
     changed = asyncio.Event()
 
     def lost() -> None:
@@ -119,9 +117,9 @@ async def _draw(remote: Remote, path: str) -> Any:
 
     shown = picture.lines(datetime.now(UTC))
     with Live(drawn(shown), console=Console(highlight=False), auto_refresh=False) as live:
-        async with aclosing(follow(remote, path, None, on_gap=lost)) as found:
+        async with aclosing(follow(api, path, None, on_gap=lost)) as found:
             reading = asyncio.create_task(_take(found, picture, changed))
-            looking = asyncio.create_task(_look(remote, path, picture, changed))
+            looking = asyncio.create_task(_look(api, path, picture, changed))
             try:
                 while not (reading.done() or looking.done()):
                     await asyncio.wait({reading, looking}, timeout=_FRAME)
@@ -136,7 +134,7 @@ async def _draw(remote: Remote, path: str) -> Any:
                 reading.cancel()
                 looking.cancel()
                 await asyncio.wait({reading, looking})
-        picture.view = await _at_its_end(remote, path)
+        picture.view = await _at_its_end(api, path)
         live.update(drawn(picture.lines(datetime.now(UTC))), refresh=True)
     return picture.view
 
@@ -149,7 +147,7 @@ async def _take(
         changed.set()
 
 
-async def _look(remote: Remote, path: str, picture: Picture, changed: asyncio.Event) -> None:
+async def _look(api: Connection, path: str, picture: Picture, changed: asyncio.Event) -> None:
     """Look at the run whenever something has changed in it."""
     while True:
         with suppress(TimeoutError):
@@ -158,13 +156,13 @@ async def _look(remote: Remote, path: str, picture: Picture, changed: asyncio.Ev
                 await changed.wait()
         changed.clear()
         try:
-            picture.view = (await remote.get(path)).json()
+            picture.view = await api.get(path)
             picture.trouble = ""
         except Unavailable as error:
             picture.trouble = f"{error}; trying again"
         await asyncio.sleep(_FRAME)
 
 
-async def _at_its_end(remote: Remote, path: str) -> Any:
+async def _at_its_end(api: Connection, path: str) -> Any:
     # The stream may tell of the end a moment before the view does.
-    return (await remote.get(path, wait="PT10S", until=_ENDED)).json()
+    return await api.get(path, wait="PT10S", until=_ENDED)

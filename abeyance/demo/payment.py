@@ -12,18 +12,19 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import abeyance
-from abeyance.commands.remote import Remote
 from abeyance.commands.terminal import read_line
+from abeyance.core.canonical import rfc3339
 from abeyance.demo.stage import quote, run_until, say, short, wait_for
 from abeyance.demo.tidying import FOLDER, MODEL, Tidying, can_be_played, tell_that_it_is_skipped
 from abeyance.dev import WORKER, Plan, Stack, with_stack
 from abeyance.errors import SettingsError, Unavailable
+from abeyance.http import HttpClient, HttpRun
+from abeyance.wire import InterruptView, RunView
 
 _BOTH_ACTS: Final = "examples.demo:graphs"
 _FIRST_ACT: Final = "examples.invoices.graph:graph"
@@ -62,12 +63,12 @@ async def run_demo(answer: str | None, *, ports: tuple[int, int, int | None]) ->
     ended: list[bool] = []
 
     async def story(stack: Stack) -> None:
-        async with Remote(stack.api_url) as remote:
-            demo = _Demo(stack, remote, home / "examples" / _GRAPH / "sample", out)
+        async with HttpClient(stack.api_url) as client:
+            demo = _Demo(stack, client, home / "examples" / _GRAPH / "sample", out)
             is_right = await demo.run(answer)
             runs = [demo.run_id]
             if can_be_played():
-                tidying = Tidying(remote, out / "litter")
+                tidying = Tidying(client, out / "litter")
                 is_right = await tidying.play(answer) and is_right
                 runs.append(tidying.run_id)
             else:
@@ -94,9 +95,9 @@ async def run_demo(answer: str | None, *, ports: tuple[int, int, int | None]) ->
 class _Demo:
     """One run over a stack that is up."""
 
-    def __init__(self, stack: Stack, remote: Remote, folder: Path, out: Path) -> None:
+    def __init__(self, stack: Stack, client: HttpClient, folder: Path, out: Path) -> None:
         self._stack = stack
-        self._remote = remote
+        self._client = client
         self._folder = folder
         self._out = out
         self.run_id = ""
@@ -111,29 +112,33 @@ class _Demo:
         asked = await self._asked()
         await self._kill_the_worker(asked)
         approved, reason = await _ask() if answer is None else (answer == "approve", "")
-        view = await self._answer(asked["interrupts"][0]["id"], approved=approved, reason=reason)
+        view = await self._answer(asked.interrupts[0].id, approved=approved, reason=reason)
         self._show_files()
         return self._is_right(view, approved=approved)
 
     async def _start(self) -> None:
         given = {"folder": str(self._folder), "out": str(self._out)}
-        view = (await self._remote.post("/runs", {"graph": _GRAPH, "input": given})).json()
-        self.run_id = view["run_id"]
+        self.run_id = (await self._client.runs.start(_GRAPH, given)).run_id
         files = sum(file.suffix == ".xml" for file in self._folder.iterdir())
         say("run", f"{self.run_id} is started on {files} invoices in {short(self._folder)}")
         tell_addresses(self._stack, self.run_id)
 
-    async def _asked(self) -> Mapping[str, Any]:
+    @property
+    def _run(self) -> HttpRun:
+        return self._client.run(self.run_id)
+
+    async def _asked(self) -> RunView:
         view = await self._until("awaiting-input")
-        question = view["interrupts"][0]
+        question = view.interrupts[0]
         say("asks", "the invoices are read and checked; a person has to decide the rest:")
-        lines = question["prompt"].splitlines()
+        lines = question.prompt.splitlines()
         quote("\n".join(textwrap.fill(line, _WIDTH, subsequent_indent="  ") for line in lines))
-        until = question["deadline"].partition(".")[0]
-        say("", f"It waits until {until} UTC; after that: {question['on_timeout']}.", gap=True)
+        say(
+            "", f"It waits until {_utc(question)} UTC; after that: {question.on_timeout}.", gap=True
+        )
         return view
 
-    async def _kill_the_worker(self, before: Mapping[str, Any]) -> None:
+    async def _kill_the_worker(self, before: RunView) -> None:
         victim = self._stack.pid(WORKER)
         if victim is None:
             raise Unavailable("the worker has ended by itself before it could be killed")
@@ -144,34 +149,31 @@ class _Demo:
             pid = self._stack.pid(WORKER)
             return pid if pid != victim else None
 
-        async def told() -> Mapping[str, Any] | None:
-            view = (await self._remote.get(f"/runs/{self.run_id}")).json()
-            return None if view["degraded"] else view
+        async def told() -> RunView | None:
+            view = await self._run.view()
+            return None if view.degraded else view
 
         await wait_for(other, "another worker")
         after = await wait_for(told, "the other worker to answer")
-        if after["interrupts"] != before["interrupts"]:
-            raise Unavailable(
-                f"the question of {self.run_id} did not survive: {after['interrupts']}"
-            )
-        if after["metrics"]["visits"] != before["metrics"]["visits"]:
-            raise Unavailable(f"{self.run_id} did work again that was done: {after['metrics']}")
-        question = after["interrupts"][0]["id"]
+        if after.interrupts != before.interrupts:
+            raise Unavailable(f"the question of {self.run_id} did not survive: {after.interrupts}")
+        if _visits(after) != _visits(before):
+            raise Unavailable(f"{self.run_id} did work again that was done: {after.metrics}")
+        question = after.interrupts[0].id
         say("survived", f"the question is open as before, under the same id: {question}")
         say("", "Nothing that was done is done again.", gap=True)
 
-    async def _answer(self, question: str, *, approved: bool, reason: str) -> Mapping[str, Any]:
+    async def _answer(self, question: str, *, approved: bool, reason: str) -> RunView:
         answer = {"approved": approved, "reason": reason}
         answered_at = time.monotonic()
-        told = await self._remote.post(
-            f"/runs/{self.run_id}/respond", {"interrupt_id": question, "response": answer}
-        )
-        (receipt,) = told.json()["receipts"]
+        (receipt,) = await self._run.respond(question, answer)
         word = "approved" if approved else "rejected"
-        say("answer", f"{word} by {receipt['answered_by']}, accepted at {receipt['accepted_at']}")
+        say(
+            "answer", f"{word} by {receipt.answered_by}, accepted at {rfc3339(receipt.accepted_at)}"
+        )
         view = await self._until("completed")
         took = time.monotonic() - answered_at
-        say("end", f"{view['status']} {took:.1f} s after the answer", gap=True)
+        say("end", f"{view.status} {took:.1f} s after the answer", gap=True)
         return view
 
     def _show_files(self) -> None:
@@ -182,22 +184,30 @@ class _Demo:
                 say("wrote", short(file))
                 quote("\n".join([*lines[:most], *more]))
 
-    def _is_right(self, view: Mapping[str, Any], *, approved: bool) -> bool:
-        if view["status"] != "completed":
-            why = view.get("error") or view.get("reason")
-            say("error", f"the run should have completed, and it is {view['status']}: {why}")
+    def _is_right(self, view: RunView, *, approved: bool) -> bool:
+        if view.status != "completed":
+            why = view.error or view.reason
+            say("error", f"the run should have completed, and it is {view.status}: {why}")
             return False
-        paid, has_ledger = view["values"]["paid"], (self._out / "ledger.csv").exists()
+        paid, has_ledger = view.values["paid"], (self._out / "ledger.csv").exists()
         if (paid > 0, has_ledger) != (approved, approved):
             say("error", f"that is not what was answered: {paid} invoices were paid")
             return False
         return True
 
-    async def _until(self, status: str) -> Mapping[str, Any]:
-        view = await run_until(self._remote, self.run_id, status)
-        if status == "awaiting-input" and view["status"] != status:
-            raise Unavailable(f"the run {self.run_id} ended before it asked: {view.get('error')}")
+    async def _until(self, status: str) -> RunView:
+        view = await run_until(self._run, status)
+        if status == "awaiting-input" and view.status != status:
+            raise Unavailable(f"the run {self.run_id} ended before it asked: {view.error}")
         return view
+
+
+def _utc(question: InterruptView) -> str:
+    return "" if question.deadline is None else f"{question.deadline:%Y-%m-%dT%H:%M:%S}"
+
+
+def _visits(view: RunView) -> int:
+    return 0 if view.metrics is None else view.metrics.visits
 
 
 def tell_addresses(stack: Stack, run: str) -> None:

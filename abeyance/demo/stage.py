@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from abeyance.commands.remote import Remote
 from abeyance.commands.terminal import Line, readable, show
 from abeyance.errors import Unavailable
+from abeyance.handle import RunHandle
+from abeyance.wire import RunView
 
 T = TypeVar("T")
 
@@ -49,12 +50,10 @@ async def wait_for(look: Callable[[], Awaitable[T | None]], what: str) -> T:
         raise Unavailable(f"{_PATIENCE:g} s were not enough for {what}") from error
 
 
-async def run_until(remote: Remote, run: str, *statuses: str) -> Mapping[str, Any]:
+async def run_until(run: RunHandle, *statuses: str) -> RunView:
     """The view of a run that has one of these statuses, or has ended."""
-
-    async def reached() -> Mapping[str, Any] | None:
-        response = await remote.get(f"/runs/{run}", wait="PT5S", until=",".join(statuses))
-        view: Mapping[str, Any] = response.json()
-        return view if view["status"] in statuses or view.get("ended_at") else None
-
-    return await wait_for(reached, f"the run to be {' or '.join(statuses)}")
+    view = await run.wait(until=frozenset(statuses), timeout=_PATIENCE)
+    if view.status in statuses or view.ended_at is not None:
+        return view
+    wanted = " or ".join(statuses)
+    raise Unavailable(f"{_PATIENCE:g} s were not enough for the run to be {wanted}")

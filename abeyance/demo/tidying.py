@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from abeyance.commands.remote import Remote
 from abeyance.commands.terminal import read_line
+from abeyance.core.canonical import rfc3339
 from abeyance.demo.stage import quote, run_until, say, short
 from abeyance.errors import SettingsError
+from abeyance.http import HttpClient, HttpRun
+from abeyance.wire import InterruptView, RunView
 
 GRAPH: Final = "deleting_files"
 FOLDER: Final = "ABEYANCE_EXAMPLE_FOLDER"
@@ -38,11 +39,11 @@ def tell_that_it_is_skipped() -> None:
 class Tidying:
     """A run of the agent over a stack that is up, in `folder`, which its worker knows by `FOLDER`."""
 
-    def __init__(self, remote: Remote, folder: Path) -> None:
-        self._remote = remote
+    def __init__(self, client: HttpClient, folder: Path) -> None:
+        self._client = client
         self._folder = folder
         self._granted: set[str] = set()
-        self._heard: dict[str, str] = {}
+        self._last_event: str | None = None
         self.run_id = ""
 
     async def play(self, answer: str | None) -> bool:
@@ -52,34 +53,35 @@ class Tidying:
         of = model or f"a script; {MODEL}=openai:gpt-5 and a key put a real one in its place"
         say("", f"its model is {of}", gap=True)
         self._litter()
-        view = (await self._remote.post("/runs", {"graph": GRAPH, "input": {}})).json()
-        self.run_id = view["run_id"]
+        self.run_id = (await self._client.runs.start(GRAPH)).run_id
+        run = self._client.run(self.run_id)
         say("run", f"{self.run_id} is started on {short(self._folder)}: {', '.join(self._left())}")
-        view = await self._until()
+        view = await self._until(run)
         for _ in range(_MOST_QUESTIONS):
-            if view["status"] != "awaiting-input":
+            if view.status != "awaiting-input":
                 break
-            await self._answer(view["interrupts"][0], answer)
-            view = await self._until()
+            await self._answer(run, view.interrupts[0], answer)
+            view = await self._until(run)
         return self._is_right(view)
 
-    async def _answer(self, question: Mapping[str, Any], answer: str | None) -> None:
-        say("asks", f"at {question['address'].replace(';', ' > ')}:")
-        quote(question["prompt"])
+    async def _answer(self, run: HttpRun, question: InterruptView, answer: str | None) -> None:
+        say("asks", f"at {question.address.replace(';', ' > ')}:")
+        quote(question.prompt)
         word = await _ask() if answer is None else ("y" if answer == "approve" else "n")
-        names = (question["reason"] or {}).get("names", ())
+        names = (question.reason or {}).get("names", ())
         # The last word about a file counts: the tool may ask about one that was granted to the hook.
         (self._granted.update if word == "y" else self._granted.difference_update)(names)
-        told = await self._remote.post(f"/interrupts/{question['id']}/respond", {"response": word})
-        (receipt,) = told.json()["receipts"]
-        say("answer", f"{word} by {receipt['answered_by']}, accepted at {receipt['accepted_at']}")
+        (receipt,) = await run.respond(question.id, word)
+        say(
+            "answer", f"{word} by {receipt.answered_by}, accepted at {rfc3339(receipt.accepted_at)}"
+        )
 
-    def _is_right(self, view: Mapping[str, Any]) -> bool:
-        if view["status"] != "completed":
-            why = view.get("error") or view.get("reason")
-            say("error", f"the agent should have completed, and it is {view['status']}: {why}")
+    def _is_right(self, view: RunView) -> bool:
+        if view.status != "completed":
+            why = view.error or view.reason
+            say("error", f"the agent should have completed, and it is {view.status}: {why}")
             return False
-        say("report", view["values"]["report"])
+        say("report", view.values["report"])
         left = self._left()
         say("left", ", ".join(left), gap=True)
         if {*left} != {*_LOGS, *_OTHERS} - self._granted:
@@ -87,16 +89,14 @@ class Tidying:
             return False
         return True
 
-    async def _until(self) -> Mapping[str, Any]:
-        view = await run_until(self._remote, self.run_id, "awaiting-input", "completed")
-        path = f"/runs/{self.run_id}/events"
-        page = (await self._remote.get(path, **self._heard)).json()
-        for event in page["items"]:
-            self._heard = {"after": event["id"]}
-            if event["type"] == "model.turn":
-                calls = ", ".join(event["data"]["calls"])
+    async def _until(self, run: HttpRun) -> RunView:
+        view = await run_until(run, "awaiting-input", "completed")
+        async for event in run.events(after=self._last_event, follow=False):
+            self._last_event = event.id
+            if event.type == "model.turn":
+                calls = ", ".join(event.data["calls"])
                 say(
-                    f"turn {event['data']['turn']}",
+                    f"turn {event.data['turn']}",
                     f"the model calls {calls}" if calls else "it answers",
                 )
         return view

@@ -6,14 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from abeyance import wire
 from abeyance.core.canonical import Json
-from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
 from abeyance.values.jsonable import as_json
-from abeyance.values.statemodel import pointed
 
 
 def _as_json(answer: Any) -> Json:
@@ -41,30 +38,15 @@ def as_asked(response: Any, answer: Json) -> Any:
     return TypeAdapter(response).validate_json(json.dumps(answer))
 
 
-def respond_order(
-    answers: Mapping[str, Any] | None,
-    *,
-    response: Any = ...,
-    principal: Principal,
-    note: str | None = None,
-    digests: Mapping[str, str] | None = None,
-    key: str | None = None,
-) -> wire.Respond:
-    """Answers by the ids of their interrupts or, without, one `response` to the only open interrupt.
-
-    Raises the Refusals `invalid_answer` for an answer that is no JSON, and `invalid_body` for what is
-    no order.
+def answers_as_json(answers: Mapping[str, Any] | str | None, response: Any) -> dict[str, Json]:
+    """The members of an order that hold its answers: several by the ids of their interrupts, one by its
+    id, or only the `response`. Raises the Refusal `invalid_answer` for an answer that is no JSON.
     """
-    forms: dict[str, Any] = {}
-    if answers is not None:
+    forms: dict[str, Json] = {}
+    if isinstance(answers, str):
+        forms["interrupt_id"] = answers
+    elif answers is not None:
         forms["responses"] = {id_: _as_json(answer) for id_, answer in answers.items()}
     if response is not ...:
         forms["response"] = _as_json(response)
-    about = {"principal": principal, "note": note, "digests": dict(digests or {})}
-    given = {**forms, **about, **({} if key is None else {"key": key})}
-    try:
-        return wire.Respond(**given)
-    except ValidationError as error:
-        errors = pointed(error, given)
-        told = "; ".join(f"{each['pointer'] or 'it'}: {each['message']}" for each in errors)
-        raise Refusal(Code.INVALID_BODY, f"This answers nothing: {told}.", errors=errors) from error
+    return forms

@@ -56,8 +56,8 @@ class OnAbeyance:
         self._client = client
 
     async def talk(self, run: str, turns: int) -> str:
-        await self._client.start(graph, {"question": str(turns)}, run_id=run)
-        view = await self._client.wait(run, timeout=300)
+        await self._client.runs.start(graph, {"question": str(turns)}, run_id=run)
+        view = await self._client.run(run).wait(timeout=300)
         return str(view.values["report"])
 
     async def turns(self, run: str) -> list[Added]:

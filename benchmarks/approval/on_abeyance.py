@@ -70,15 +70,15 @@ class OnAbeyance:
         self._graph = graph
 
     async def until_gate(self, run: str, claim: Claim) -> None:
-        await self._client.start(self._graph, claim.model_dump(), run_id=run)
-        view = await self._client.wait(run, until=frozenset({"awaiting-input"}))
+        await self._client.runs.start(self._graph, claim.model_dump(), run_id=run)
+        view = await self._client.run(run).wait(until=frozenset({"awaiting-input"}))
         if not view.interrupts:
             message = f"the run {run!r} does not wait at its gate: {view}"
             raise ValueError(message)
 
     async def answer(self, run: str, decision: Decision) -> Claim:
-        await self._client.respond(run, response=decision.model_dump(), principal=_REVIEWER)
-        view = await self._client.wait(run)
+        await self._client.run(run).respond(response=decision.model_dump(), principal=_REVIEWER)
+        view = await self._client.run(run).wait()
         return Claim.model_validate(view.values)
 
     async def trace(self, run: str) -> Trace | None:

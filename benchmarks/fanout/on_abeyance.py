@@ -52,8 +52,8 @@ class OnAbeyance:
         self._client = client
 
     async def spread(self, run: str, items: list[int]) -> list[str]:
-        await self._client.start(graph, {"items": items}, run_id=run)
-        view = await self._client.wait(run, timeout=120)
+        await self._client.runs.start(graph, {"items": items}, run_id=run)
+        view = await self._client.run(run).wait(timeout=120)
         done: list[str] = view.values["done"]
         return done
 

@@ -38,15 +38,17 @@ class OnAbeyance:
         self._api = api
 
     async def park(self, run: str) -> None:
-        await self._client.start(graph, {"amount": 250}, run_id=run)
-        view = await self._client.wait(run, until=frozenset({"awaiting-input"}))
+        await self._client.runs.start(graph, {"amount": 250}, run_id=run)
+        view = await self._client.run(run).wait(until=frozenset({"awaiting-input"}))
         if not view.interrupts:
             message = f"the run {run!r} does not wait at its gate: {view}"
             raise ValueError(message)
 
     async def wake(self, run: str, answer: str) -> str:
-        await self._client.respond(run, response=answer, principal=Principal(subject="reviewer"))
-        view = await self._client.wait(run)
+        await self._client.run(run).respond(
+            response=answer, principal=Principal(subject="reviewer")
+        )
+        view = await self._client.run(run).wait()
         ended: str = view.values["decision"]
         return ended
 

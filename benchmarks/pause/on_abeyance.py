@@ -10,7 +10,7 @@ from pause.workload import work
 from pydantic import BaseModel
 from stage import Processes, temporal_server, worker
 
-from abeyance import START, Graph, wire
+from abeyance import START, Graph
 from abeyance.client import Client
 
 
@@ -40,16 +40,16 @@ class OnAbeyance:
         self._client = client
 
     async def start(self, run: str, folder: str) -> None:
-        await self._client.start(graph, {"folder": folder}, run_id=run)
+        await self._client.runs.start(graph, {"folder": folder}, run_id=run)
 
     async def pause(self, run: str) -> None:
-        await self._client.pause(run, wire.Pause(mode="now"))
+        await self._client.run(run).pause(mode="now")
 
     async def resume(self, run: str) -> None:
-        await self._client.resume(run)
+        await self._client.run(run).resume()
 
     async def end(self, run: str) -> str:
-        ended: str = (await self._client.wait(run)).values["ended"]
+        ended: str = (await self._client.run(run).wait()).values["ended"]
         return ended
 
     async def events(self, run: str) -> int:

@@ -40,13 +40,13 @@ class OnAbeyance:
         self._client = client
 
     async def ask(self, run: str, questions: int) -> list[str]:
-        await self._client.start(graph, {"questions": questions}, run_id=run)
-        view = await self._client.wait(run, until=frozenset({"awaiting-input"}))
+        await self._client.runs.start(graph, {"questions": questions}, run_id=run)
+        view = await self._client.run(run).wait(until=frozenset({"awaiting-input"}))
         return [entry.id for entry in view.interrupts]
 
     async def answer(self, run: str, question: str) -> None:
         reviewer = Principal(subject="reviewer")
-        await self._client.respond(run, {question: "yes"}, principal=reviewer)
+        await self._client.run(run).respond({question: "yes"}, principal=reviewer)
 
     async def history(self, run: str) -> Growth:
         handle = self._client.temporal.get_workflow_handle(run)

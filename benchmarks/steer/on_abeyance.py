@@ -51,7 +51,7 @@ class OnAbeyance:
         self._by_signal = by_signal
 
     async def start(self, run: str, folder: str, messages: int) -> None:
-        await self._client.start(
+        await self._client.runs.start(
             graph,
             {"folder": folder, "messages": messages},
             run_id=run,
@@ -61,12 +61,12 @@ class OnAbeyance:
     async def send(self, run: str, text: str) -> None:
         message = wire.SteerMessage(text=text, sender="reviewer")
         if self._by_signal:
-            await self._client.steer(run, message)
+            await self._client.run(run).signal_message(message)
         else:
-            await self._client.send_message(run, message)
+            await self._client.run(run).send_message(message)
 
     async def end(self, run: str) -> list[str]:
-        had: list[str] = (await self._client.wait(run, timeout=60)).values["had"]
+        had: list[str] = (await self._client.run(run).wait(timeout=60)).values["had"]
         return had
 
     async def events(self, run: str) -> int:

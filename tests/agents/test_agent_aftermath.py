@@ -52,7 +52,7 @@ async def test_an_after_hook_sees_a_call_that_a_person_rejected() -> None:
 
     assert watching.seen == [("c1", {"amount": 1}, REJECTED, True, True)]
     assert script.told() == {"c1": ("denied", REJECTED)}
-    assert ran(run) == [], "a call that is rejected is never scheduled"
+    assert await ran(run) == [], "a call that is rejected is never scheduled"
 
 
 async def test_an_after_hook_changes_what_the_model_reads_of_a_rejected_call() -> None:
@@ -94,9 +94,9 @@ async def test_an_after_hook_asks_about_a_rejected_call_and_others_are_not_heard
     clerk, script = paying(watching, Doubting(), Reviewing(), calls=3)
     run = await started(clerk)
     await run.respond("turn 1", "ok")
-    for entry in run.interrupts:
+    for entry in await run.interrupts():
         await run.respond(entry.id, NO)
-    (entry,) = run.interrupts
+    (entry,) = await run.interrupts()
     assert entry.address.endswith("node:model:2;process:Doubting.after.c2")
     await run.respond("why", "no money")
     await run.respond("turn 2", "ok")
@@ -119,7 +119,7 @@ async def test_what_an_after_hook_remembers_of_a_rejected_call_is_known_to_the_n
 
     clerk, _ = paying(Remembering(), calls=2)
     run = await started(clerk)
-    for entry in run.interrupts:
+    for entry in await run.interrupts():
         await run.respond(entry.id, NO)
 
     assert known == [None, 2]
@@ -198,7 +198,7 @@ async def test_a_call_that_its_deadline_rejects_was_rejected_by_nobody(
     watching = Watching()
     script = Script([call("send", "c1", to="ada"), call("send", "c2", to="bob")], "done")
     run = await started(Agent("clerk", model=script, tools=[send], hooks=[watching]))
-    await run.respond(run.interrupts[1].id, {"approved": False, "reason": "too late"})
+    await run.respond((await run.interrupts())[1].id, {"approved": False, "reason": "too late"})
     await run.advance("1h")
 
     rejected = "The call was rejected by a person, so it was not run: too late"

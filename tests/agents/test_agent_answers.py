@@ -25,7 +25,7 @@ async def test_a_later_call_of_a_tool_knows_nothing_of_the_answers_to_an_earlier
     script = Script(call("delete", "c1", path="/a"), call("delete", "c2", path="/b"), "done")
     run = await started(Agent("clerk", model=script, tools=[delete]))
     await run.respond("sure", "y")
-    assert (gone, places(run)) == (["/a"], [("tool:delete:c2", "sure")])
+    assert (gone, await places(run)) == (["/a"], [("tool:delete:c2", "sure")])
     await run.respond("sure", "n")
 
     assert (gone, run.status) == (["/a"], "completed")
@@ -49,7 +49,7 @@ async def test_the_answer_to_a_hook_or_an_approval_is_not_taken_for_one_to_the_t
     run = await started(Agent("clerk", model=script, tools=[delete], hooks=[Hook()]))
     await run.respond("approve", "hook's")
     await run.respond("approve", YES)
-    assert (gone, [each.kind for each in run.interrupts]) == ([], ["question"])
+    assert (gone, [each.kind for each in await run.interrupts()]) == ([], ["question"])
     await run.respond("approve", "tool's")
 
     assert gone == [("/a", "tool's")]
@@ -68,7 +68,7 @@ async def test_an_approved_tool_may_ask_by_raising_and_is_asked_about_nothing_el
     script = Script(call("delete", "c1", path="/a"), "done")
     run = await started(Agent("clerk", model=script, tools=[delete]))
     await run.respond("approve", YES)
-    assert [each.name for each in run.interrupts] == ["a", "b"]
+    assert [each.name for each in await run.interrupts()] == ["a", "b"]
     await run.respond("b", 2)
 
     assert (done, run.status) == ([("/a", {"b": 2})], "completed")

@@ -41,22 +41,22 @@ async def test_an_approval_shows_the_tool_and_its_arguments_and_nothing_is_run()
     purse = Purse()
     run, _ = await asking(purse)
 
-    (entry,) = run.interrupts
+    (entry,) = await run.interrupts()
     assert (entry.kind, entry.name, entry.address) == ("approval", "approve", ADDRESS)
     assert entry.reason == {"tool": "pay", "arguments": {"amount": 5, "to": "bob"}}
     assert entry.prompt == 'Run \'pay\' with {"amount":5,"to":"bob"}?'
     assert entry.payload["digest"].startswith("sha256:")
-    assert (purse.paid, ran(run), run.status) == ([], [], "awaiting-input")
+    assert (purse.paid, await ran(run), run.status) == ([], [], "awaiting-input")
 
 
 async def test_an_approved_call_is_run_once_with_its_arguments() -> None:
     purse = Purse()
     run, script = await asking(purse)
-    (entry,) = run.interrupts
+    (entry,) = await run.interrupts()
     await run.respond(entry.id, YES)
     await run.respond(entry.id, YES)
 
-    assert (purse.paid, ran(run)) == ([(5, "bob")], ["tool:pay:c1"])
+    assert (purse.paid, await ran(run)) == ([(5, "bob")], ["tool:pay:c1"])
     assert script.told() == {"c1": ("success", "paid 5")}
     assert run.status == "completed"
     with pytest.raises(Refusal) as refused:
@@ -81,7 +81,7 @@ async def test_what_is_shown_of_a_call_may_be_sent_back_with_an_edit() -> None:
     given = {"when": "2026-03-02T09:00:00", "at": "09:00", "lasts": 5400.5}
     script = Script(call("meet", "c1", title="talk", **given), "done")
     run = await started(Agent("clerk", model=script, tools=[meet]))
-    shown = run.interrupts[0].reason["arguments"]
+    shown = (await run.interrupts())[0].reason["arguments"]
     for wrong in ({"when": "tomorrow"}, {"at": "25:00"}, {"lasts": "long"}):
         with pytest.raises(Refusal):
             await run.respond("approve", {"approved": True, "arguments": {**shown, **wrong}})
@@ -115,7 +115,7 @@ async def test_an_answer_that_the_schema_refuses_leaves_the_question_open(
 
     assert refused.value.code == "invalid_answer"
     assert pointer in [each["pointer"] for each in refused.value.details["errors"]]
-    assert (places(run), purse.paid) == ([("tool:pay:c1", "approve")], [])
+    assert (await places(run), purse.paid) == ([("tool:pay:c1", "approve")], [])
     await run.respond("approve", YES)
     assert purse.paid == [(5, "bob")]
 
@@ -128,7 +128,7 @@ async def test_the_model_sees_why_a_call_was_rejected() -> None:
     (result,) = script.told().values()
     assert result[0] == "denied"
     assert "ask me on Monday" in str(result[1])
-    assert (purse.paid, ran(run), run.status) == ([], [], "completed")
+    assert (purse.paid, await ran(run), run.status) == ([], [], "completed")
 
 
 async def test_a_rejection_needs_no_reason() -> None:
@@ -183,26 +183,26 @@ async def test_a_predicate_that_does_not_say_no_gates_the_call(approve: Any) -> 
     purse = Purse(approve=approve)
     run, _ = await asking(purse)
 
-    assert (places(run), purse.paid) == ([("tool:pay:c1", "approve")], [])
+    assert (await places(run), purse.paid) == ([("tool:pay:c1", "approve")], [])
 
 
 async def test_a_predicate_that_says_no_lets_the_call_through() -> None:
     purse = Purse(approve=lambda args: args["amount"] > 5)
     run, _ = await asking(purse, call("pay", "c2", amount=6))
 
-    assert (places(run), purse.paid) == ([("tool:pay:c2", "approve")], [(5, "bob")])
+    assert (await places(run), purse.paid) == ([("tool:pay:c2", "approve")], [(5, "bob")])
 
 
 async def test_an_approval_is_for_one_call_and_not_for_the_next_of_the_same_arguments() -> None:
     purse = Purse()
     script = Script(call("pay", "c1", amount=5), call("pay", "c1", amount=5), "done")
     run = await started(Agent("clerk", model=script, tools=[purse.tool]))
-    first = run.interrupts[0]
+    first = (await run.interrupts())[0]
     await run.respond(first.id, YES)
     await run.respond(first.id, YES)
 
     assert (purse.paid, run.status) == ([(5, "bob")], "awaiting-input")
-    assert places(run) == [("tool:pay:c1-2", "approve")]
+    assert await places(run) == [("tool:pay:c1-2", "approve")]
     await run.respond("approve", {"approved": False})
     assert purse.paid == [(5, "bob")]
 
@@ -247,10 +247,10 @@ async def test_an_approved_tool_may_ask_for_itself_and_begins_again_with_what_wa
 
     script = Script(call("delete", "c1", path="/all"), "done")
     run = await started(Agent("clerk", model=script, tools=[delete]))
-    ids = [run.interrupts[0].id]
+    ids = [(await run.interrupts())[0].id]
     await run.respond("approve", {"approved": True, "arguments": {"path": "/one"}})
-    ids.append(run.interrupts[0].id)
-    assert run.interrupts[0].kind == "question"
+    ids.append((await run.interrupts())[0].id)
+    assert (await run.interrupts())[0].kind == "question"
     await run.respond("approve", "really")
 
     assert done == [("begun", "/one"), ("begun", "/one"), "really"]
@@ -269,12 +269,12 @@ class Doubtful:
 async def test_what_a_hook_made_of_the_arguments_is_what_has_to_be_approved() -> None:
     purse = Purse(approve=lambda args: args["amount"] > 10)
     run, _ = await asking(purse, call("pay", "c2", amount=6), hooks=[Doubtful()])
-    assert [name for _, name in places(run)] == ["more", "more"]
-    await run.respond(run.interrupts[0].id, 1)
+    assert [name for _, name in await places(run)] == ["more", "more"]
+    await run.respond((await run.interrupts())[0].id, 1)
     assert purse.paid == [(6, "bob")]
     await run.respond("more", 10)
     assert purse.paid == [(6, "bob")]
-    (entry,) = run.interrupts
+    (entry,) = await run.interrupts()
     assert (entry.kind, entry.reason["arguments"]["amount"]) == ("approval", 16)
     await run.respond("approve", YES)
 
@@ -294,7 +294,7 @@ async def test_a_hook_that_edits_otherwise_after_the_approval_has_the_call_denie
     purse = Purse()
     run, script = await asking(purse, hooks=[Fickle()])
     await run.respond("sure", True)
-    assert run.interrupts[0].reason["arguments"]["amount"] == 1
+    assert (await run.interrupts())[0].reason["arguments"]["amount"] == 1
     await run.respond("approve", YES)
 
     assert purse.paid == []

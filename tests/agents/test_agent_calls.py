@@ -73,15 +73,15 @@ async def test_of_three_calls_two_are_gated_and_the_third_runs_once_at_once(till
     run = await started(Agent("clerk", model=script, tools=till.tools))
 
     assert till.done == ["till"]
-    assert places(run) == [("tool:transfer:c1", "approve"), ("tool:delete:c2", "approve")]
+    assert await places(run) == [("tool:transfer:c1", "approve"), ("tool:delete:c2", "approve")]
     assert (run.status, len(script.seen)) == ("awaiting-input", 1)
     await respond(run, "c2", "y")
-    assert (till.done, places(run)) == (["till", "/x"], [("tool:transfer:c1", "approve")])
+    assert (till.done, await places(run)) == (["till", "/x"], [("tool:transfer:c1", "approve")])
     assert (run.status, len(script.seen)) == ("awaiting-input", 1)
     await respond(run, "c1", YES)
 
     assert till.done == ["till", "/x", (5000.0, "bob")]
-    assert ran(run).count("tool:look:c3") == 1
+    assert (await ran(run)).count("tool:look:c3") == 1
     assert (run.status, run.values["report"]) == ("completed", "done")
     assert list(script.told().items()) == [
         ("c1", ("success", "sent 5000 to bob")),
@@ -149,7 +149,7 @@ async def test_a_call_that_cannot_be_made_is_an_error_that_the_model_sees(
     outcome, content = script.told()["c1"]
     assert (outcome, told in content) == ("failed", True), content
     assert script.told()["c2"] == ("success", "till is fine")
-    assert (run.status, till.done, ran(run)) == ("completed", ["till"], ["tool:look:c2"])
+    assert (run.status, till.done, await ran(run)) == ("completed", ["till"], ["tool:look:c2"])
 
 
 async def test_a_turn_of_calls_that_cannot_be_made_leads_to_the_next_turn() -> None:
@@ -328,7 +328,7 @@ async def test_calls_of_one_id_are_told_apart(till: Till) -> None:
 async def test_a_call_may_have_any_id(till: Till, call_id: str) -> None:
     script = Script(call("transfer", call_id, amount=5000, to="bob"), "done")
     run = await started(Agent("clerk", model=script, tools=till.tools))
-    (entry,) = run.interrupts
+    (entry,) = await run.interrupts()
     assert len(entry.address) < 250
     json.dumps(entry.address, ensure_ascii=False).encode()
     await run.respond(entry.id, YES)
@@ -359,9 +359,9 @@ async def test_an_id_that_comes_again_is_told_from_one_that_the_model_was_not_se
     run = await started(
         Agent("clerk", model=model, tools=till.tools, hooks=[Forgetful()], max_turns=5)
     )
-    first = run.interrupts[0]
+    first = (await run.interrupts())[0]
     await run.respond(first.id, YES)
-    second = run.interrupts[0]
+    second = (await run.interrupts())[0]
     assert second.id != first.id
     assert second.address.endswith("tool:transfer:c1-2")
     await run.respond(first.id, YES)

@@ -60,14 +60,14 @@ async def deleting(folder: Folder, *hooks: object, calls: Any = None, **about: A
 async def test_a_hook_asks_before_a_tool_is_scheduled() -> None:
     folder = Folder()
     run, script = await deleting(folder, Approval())
-    (entry,) = run.interrupts
+    (entry,) = await run.interrupts()
     assert (entry.kind, entry.name) == ("question", "sure")
     assert entry.address == ("graph:g;node:review;agent:clerk;tool:delete:c1;process:approval")
     assert entry.reason == {"tool": "delete", "args": {"path": "/a"}}
-    assert ran(run) == []
+    assert await ran(run) == []
     await run.respond("sure", "y")
 
-    assert (folder.gone, ran(run)) == (["/a"], ["tool:delete:c1"])
+    assert (folder.gone, await ran(run)) == (["/a"], ["tool:delete:c1"])
     assert script.told() == {"c1": ("success", "deleted /a")}
 
 
@@ -99,7 +99,7 @@ async def test_after_hooks_run_for_a_call_that_was_cancelled(cancel: bool | str)
 
     text = "cancelled by hook no" if cancel is True else cancel
     assert seen == [("c1", text, True, True)]
-    assert (script.told(), ran(run), folder.gone) == ({"c1": ("denied", text)}, [], [])
+    assert (script.told(), await ran(run), folder.gone) == ({"c1": ("denied", text)}, [], [])
 
 
 async def test_a_hook_edits_the_arguments_that_the_next_hook_and_the_tool_get() -> None:
@@ -166,7 +166,7 @@ async def test_a_hook_that_goes_wrong_denies_the_call(hook: object, told: str) -
 
     outcome, text = script.told()["c1"]
     assert (outcome, text.startswith(told)) == ("denied", True), text
-    assert (folder.gone, run.interrupts, run.status) == ([], (), "completed")
+    assert (folder.gone, await run.interrupts(), run.status) == ([], [], "completed")
 
 
 async def test_a_hook_that_asks_under_one_name_twice_denies_the_call() -> None:
@@ -188,11 +188,11 @@ async def test_what_two_hooks_ask_is_listed_together_and_answered_in_any_order()
 
     folder = Folder()
     run, _ = await deleting(folder, Approval(), Second())
-    one, two = run.interrupts
+    one, two = await run.interrupts()
     assert [each.address.rpartition(":")[2] for each in (one, two)] == ["approval", "second"]
     assert one.id != two.id
     await run.respond(two.id, "y")
-    assert (folder.gone, len(run.interrupts)) == ([], 1)
+    assert (folder.gone, len(await run.interrupts())) == ([], 1)
     await run.respond(one.id, "y")
 
     assert folder.gone == ["/a"]
@@ -209,9 +209,9 @@ async def test_one_hook_asks_several_things_in_sequence() -> None:
 
     folder = Folder()
     run, _ = await deleting(folder, Careful())
-    assert places(run) == [("process:careful", "really")]
+    assert await places(run) == [("process:careful", "really")]
     await run.respond("really", "y")
-    assert (places(run), folder.gone) == ([("process:careful", "really really")], [])
+    assert (await places(run), folder.gone) == ([("process:careful", "really really")], [])
     await run.respond("really really", "y")
 
     assert folder.gone == ["/a"]
@@ -236,7 +236,7 @@ async def test_a_hook_an_approval_and_a_tool_ask_about_one_call_under_one_name()
     run = await started(Agent("clerk", model=script, tools=[delete], hooks=[Hook()]))
     ids = []
     for kind, answer in (("question", "y"), ("approval", {"approved": True}), ("question", "t")):
-        (entry,) = run.interrupts
+        (entry,) = await run.interrupts()
         assert (entry.name, entry.kind) == ("approve", kind)
         ids.append(entry.id)
         await run.respond(entry.id, answer)
@@ -364,5 +364,5 @@ async def test_the_event_of_a_calls_end_says_how_it_ended() -> None:
     for call_id, answer in (("c1", True), ("c2", False), ("c3", True)):
         await respond(run, call_id, answer)
 
-    ends = [event.data for event in run.events if event.type == "tool.finished"]
+    ends = [event.data async for event in run.events(follow=False) if event.type == "tool.finished"]
     assert ends == [{"outcome": "success"}, {"outcome": "denied"}, {"outcome": "failed"}]

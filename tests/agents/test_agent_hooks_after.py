@@ -72,7 +72,7 @@ async def test_an_after_hook_that_asks_does_not_have_the_tool_run_again() -> Non
     calls = [call("delete", "c1", path="/a"), call("delete", "c2", path="/b")]
     run, script = await deleting(folder, Check(), calls=calls)
     assert folder.gone == ["/a", "/b"]
-    assert [each.reason for each in run.interrupts] == [
+    assert [each.reason for each in await run.interrupts()] == [
         {"result": "deleted /a"},
         {"result": "deleted /b"},
     ]
@@ -95,9 +95,9 @@ async def test_one_hook_asks_under_one_name_before_and_after() -> None:
 
     folder = Folder()
     run, script = await deleting(folder, Both())
-    first = run.interrupts[0].id
+    first = (await run.interrupts())[0].id
     await run.respond("ok", "/b")
-    second = run.interrupts[0].id
+    second = (await run.interrupts())[0].id
     await run.respond("ok", "fine")
 
     assert (first != second, folder.gone) == (True, ["/b"])
@@ -140,7 +140,7 @@ async def test_a_hook_that_asks_after_the_model_has_it_asked_once() -> None:
 
     script = Script("the answer")
     run = await started(Agent("clerk", model=script, hooks=[Review()]))
-    (entry,) = run.interrupts
+    (entry,) = await run.interrupts()
     assert (entry.name, entry.reason) == ("turn 1", {"text": "the answer"})
     await run.respond("turn 1", "ok")
 
@@ -172,9 +172,9 @@ async def test_a_hook_that_asks_before_the_model_holds_it_back() -> None:
     script = Script("the answer")
     run = await started(Agent("clerk", model=script, hooks=[Budget()]))
     assert len(script.seen) == 0
-    first = run.interrupts[0].id
+    first = (await run.interrupts())[0].id
     await run.respond("spend", True)
-    assert (len(script.seen), run.interrupts[0].id != first) == (1, True)
+    assert (len(script.seen), (await run.interrupts())[0].id != first) == (1, True)
     await run.respond("spend", True)
 
     assert (run.status, len(script.seen)) == ("completed", 1)

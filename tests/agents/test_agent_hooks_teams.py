@@ -65,7 +65,7 @@ class Team:
 async def test_a_hook_asks_before_an_agent_is_called_and_lets_it_through() -> None:
     team = Team(hooks=[Asking()])
     run = await started(team.clerk)
-    (entry,) = run.interrupts
+    (entry,) = await run.interrupts()
     assert (entry.address, entry.reason) == (
         f"{CLERK};tool:helper:c1;process:Asking",
         {"task": "look"},
@@ -75,7 +75,9 @@ async def test_a_hook_asks_before_an_agent_is_called_and_lets_it_through() -> No
 
     assert (run.status, team.inner.heard(0)) == ("completed", ["look"])
     assert team.script.told() == {"c1": ("success", "helped")}
-    inner = [event.address for event in run.events if event.type == "model.turn"]
+    inner = [
+        event.address async for event in run.events(follow=False) if event.type == "model.turn"
+    ]
     assert f"{HELPER};node:model" in inner
     assert run.state.scopes.keys() == {"graph:g"}
 
@@ -101,7 +103,7 @@ async def test_what_a_hook_makes_of_a_task_is_what_the_agent_is_told() -> None:
     watching = Watching()
     team = Team(hooks=[Edit(), Asking(), watching])
     run = await started(team.clerk)
-    assert run.interrupts[0].reason == {"task": "look, please"}
+    assert (await run.interrupts())[0].reason == {"task": "look, please"}
     await run.respond("sure", {"task": "look twice"})
     assert team.inner.heard(0) == ["look twice"]
     assert watching.seen == [("c1", {"task": "look twice"}, "helped", False, False)]
@@ -142,7 +144,7 @@ async def test_a_hook_may_ask_one_thing_after_the_other_before_an_agent() -> Non
     team = Team(hooks=[Twice()])
     run = await started(team.clerk)
     await run.respond("first", "look")
-    assert (places(run), team.inner.seen) == ([("process:Twice", "second")], [])
+    assert (await places(run), team.inner.seen) == ([("process:Twice", "second")], [])
     await run.respond("second", "well")
 
     assert team.inner.heard(0) == ["look well"]
@@ -165,7 +167,7 @@ async def test_an_approval_is_asked_for_after_what_a_hook_asked_about_an_agent(
     team = Team(hooks=[Asking()], about={"approve": True})
     run = await started(team.clerk)
     await run.respond("sure", {"task": "look twice"})
-    (entry,) = run.interrupts
+    (entry,) = await run.interrupts()
     assert (entry.kind, entry.reason["arguments"]) == ("approval", {"task": "look twice"})
     assert (entry.address, team.inner.seen) == (f"{CLERK};tool:helper:c1", [])
     await run.respond("approve", answer)
@@ -181,7 +183,7 @@ async def test_calls_of_one_agent_are_each_asked_about_and_told_apart() -> None:
     calls = [call("helper", f"c{n}", task=f"look {n}") for n in range(3)]
     team = Team(*calls, helped=lambda messages: messages[0].parts[0].content, hooks=[Asking()])
     run = await started(team.clerk)
-    ids = [entry.id for entry in run.interrupts]
+    ids = [entry.id for entry in await run.interrupts()]
     await run.respond(ids[2], {"task": "edited"})
     assert (len(team.inner.seen), run.status) == (1, "awaiting-input")
     await run.respond(ids[0], "yes")
@@ -242,11 +244,11 @@ async def test_an_after_hook_asks_about_each_agent_and_is_asked_once_about_each(
     calls = [call("helper", "c1", task="one"), call("helper", "c/2", task="two")]
     team = Team(*calls, hooks=[Looking(), watching])
     run = await started(team.clerk)
-    assert [(each.name, each.reason) for each in run.interrupts] == [
+    assert [(each.name, each.reason) for each in await run.interrupts()] == [
         ("look", {"result": "helped"}),
         ("look", {"result": "helped"}),
     ]
-    first, second = run.interrupts
+    first, second = await run.interrupts()
     assert first.address.endswith("node:model:2;process:Looking.after.c1")
     await run.respond(second.id, "well")
     await run.respond(first.id, "badly")
@@ -282,12 +284,12 @@ async def test_an_agent_that_a_hook_cancelled_is_not_entered_when_one_asks_about
 
     team = Team(hooks=[No(), Looking()])
     run = await started(team.clerk)
-    assert [each.reason for each in run.interrupts] == [{"result": "not today"}]
+    assert [each.reason for each in await run.interrupts()] == [{"result": "not today"}]
     await run.respond("look", "perhaps tomorrow")
 
     assert (team.inner.seen, run.status) == ([], "completed")
     assert team.script.told() == {"c1": ("denied", "perhaps tomorrow")}
-    assert ran(run) == []
+    assert await ran(run) == []
 
 
 async def test_cancelled_agents_at_the_end_of_a_sequence_are_asked_about_too() -> None:
@@ -300,8 +302,8 @@ async def test_cancelled_agents_at_the_end_of_a_sequence_are_asked_about_too() -
     team = Team(*calls, hooks=[No(), Looking()], tool_execution="sequential")
     run = await started(team.clerk)
     await run.respond("look", "seen one")
-    assert len(run.interrupts) == 2
-    for number, entry in enumerate(run.interrupts):
+    assert len(await run.interrupts()) == 2
+    for number, entry in enumerate(await run.interrupts()):
         await run.respond(entry.id, f"seen {number}")
 
     assert (run.status, len(team.inner.seen), len(team.script.seen)) == ("completed", 1, 2)
@@ -321,8 +323,8 @@ async def test_an_after_hook_sees_large_tasks_and_what_large_ones_came_to() -> N
     calls = [call("helper", id_, task=f"{id_} {large}") for id_ in ("c1", "c2")]
     team = Team(*calls, helped=large, hooks=[OnlyOne(), Looking(), watching])
     run = await started(team.clerk)
-    assert [each.reason["result"] for each in run.interrupts] == ["one is enough", large]
-    for entry in run.interrupts:
+    assert [each.reason["result"] for each in await run.interrupts()] == ["one is enough", large]
+    for entry in await run.interrupts():
         await run.respond(entry.id, f"{entry.reason['result']}, seen")
 
     assert team.script.told() == {

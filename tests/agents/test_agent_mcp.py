@@ -72,7 +72,9 @@ async def test_a_model_is_offered_the_tools_of_a_server_and_calls_them(tmp_path:
     assert "3" in sum_
     assert failed.startswith("failed: ")
     assert wrong.startswith("failed: 'add' was not run")
-    called = [each.address for each in run.events if each.type == "tool.started"]
+    called = [
+        each.address async for each in run.events(follow=False) if each.type == "tool.started"
+    ]
     assert called == [
         "graph:errand;node:do;agent:clerk;tool:add:c0",
         "graph:errand;node:do;agent:clerk;tool:fail:c1",
@@ -94,7 +96,7 @@ async def test_what_a_server_asks_is_an_interrupt_with_its_schema_and_no_is_an_a
     run = testing.InMemoryRun(graph, {"task": "pay"})
     await run.start()
 
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
     assert (asked.kind, asked.name, asked.prompt) == ("elicitation", "elicit", "Transfer 9?")
     assert asked.address == "graph:errand;node:do;agent:clerk;tool:transfer:c0"
     assert asked.reason == {"server": "local", "tool": "transfer"}
@@ -137,7 +139,7 @@ async def test_a_gated_tool_of_a_server_is_called_only_when_somebody_has_approve
     )
     await run.start()
 
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
     assert (asked.kind, asked.reason) == (
         "approval",
         {"tool": "add", "arguments": {"a": 11, "b": 1}},

@@ -101,7 +101,7 @@ async def test_a_conversation_that_was_cut_has_a_result_for_every_call_when_it_g
     graph.agent("review", agent, input="question", output="report")
     graph.edge(START, "review")
     run = await run_of(graph)
-    assert [each.kind for each in run.interrupts] == ["error"]
+    assert [each.kind for each in await run.interrupts()] == ["error"]
     await run.respond("error", {"action": "retry"})
 
     assert (run.status, run.values["report"]) == ("completed", "I see")
@@ -137,14 +137,15 @@ async def test_no_call_is_left_without_a_result_after_a_person_had_it_done_again
     graph.interrupt("look", prompt="Good?")
     graph.edge("count", "look")
     run = await run_of(graph)
-    first = run.interrupts[0]
+    first = (await run.interrupts())[0]
     await run.respond(first.id, {"approved": True})
-    steps = {"params": {"steps": 1}} if way == "go_back" else {}
-    await run.send("again", action=way, target=None if way == "go_back" else "review", **steps)
+    steps = {"steps": 1} if way == "go_back" else {}
+    target = None if way == "go_back" else "review"
+    await run.send("again", action=way, target=target, params=steps)
 
     assert [note.code for note in run.state.mailbox.rejected] == []
     if way == "go_back":
-        (second,) = run.interrupts
+        (second,) = await run.interrupts()
         assert second.id != first.id
         await run.respond(second.id, {"approved": True})
         assert "A person says, to have it done again: again" in heard(script.seen[-1])

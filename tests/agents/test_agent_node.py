@@ -46,7 +46,7 @@ async def test_a_hook_asks_before_an_agent_begins_and_may_keep_it_out(
     run = testing.InMemoryRun(graph)
     await run.start()
 
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
     assert asked.reason == {"node": "judge", "at": "graph:court;node:judge"}
     await run.respond("enter", answer)
     assert (run.status, run.values["verdict"]) == ("completed", verdict)
@@ -68,7 +68,9 @@ async def test_what_is_said_to_an_agent_that_is_kept_out_is_reported_as_not_read
     await run.respond("interrupt_before", None)
     await run.respond("enter", "no")
 
-    told = [each.type for each in run.events if each.type.startswith("message.")]
+    told = [
+        each.type async for each in run.events(follow=False) if each.type.startswith("message.")
+    ]
     assert told == [
         "message.queued",
         "message.delivered",
@@ -121,7 +123,7 @@ async def test_what_becomes_of_an_agent_that_fails_is_said_at_its_node(
     run = await testing.run(graph)
     assert run.status == status
     if on_error == "interrupt":
-        assert run.interrupts[0].address == "graph:court;node:judge"
+        assert (await run.interrupts())[0].address == "graph:court;node:judge"
         await run.respond("error", {"action": "skip", "patch": {"verdict": "none"}})
         assert run.values["verdict"] == "by the other one"
 

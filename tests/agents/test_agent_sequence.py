@@ -15,7 +15,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo
 
-from abeyance import START, Agent, Graph, ToolContext, testing, tool
+from abeyance import START, Agent, Graph, Principal, ToolContext, testing, tool
 
 
 def say(messages: Sequence[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -55,9 +55,9 @@ async def test_a_sequence_stops_at_the_call_that_asks_and_hears_every_message() 
     run = testing.InMemoryRun(graph, {"task": "write"})
     await run.start()
     assert noted == ["one"]
-    assert [each.address.rpartition(";")[2] for each in run.interrupts] == ["tool:note:two"]
+    assert [each.address.rpartition(";")[2] for each in await run.interrupts()] == ["tool:note:two"]
 
-    await run.send("and be quick", sender="ada")
+    await run.send("and be quick", principal=Principal(subject="ada", capabilities=("*",)))
     await run.respond("sure", True)
     assert noted == ["one", "two", "three"]
     assert run.status == "completed"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from agent_scripts import Script, call, failure, places, ran, started
 
-from abeyance import Agent, BeforeToolCall, Fatal, ToolContext, tool
+from abeyance import Agent, BeforeToolCall, Fatal, Principal, ToolContext, tool
 from abeyance.core.state import Limits
 
 
@@ -53,9 +53,9 @@ async def test_a_sequence_stops_at_the_first_call_that_asks() -> None:
         call("work", "c4", what="four"),
     ]
     run, script = await one_by_one(calls, bench)
-    assert (bench.done, places(run)) == (["one"], [("tool:pay:c2", "approve")])
+    assert (bench.done, await places(run)) == (["one"], [("tool:pay:c2", "approve")])
     await run.respond("approve", {"approved": True})
-    assert (bench.done, places(run)) == (["one", "two"], [("tool:ask:c3", "three")])
+    assert (bench.done, await places(run)) == (["one", "two"], [("tool:ask:c3", "three")])
     assert len(script.seen) == 1
     await run.respond("three", "yes")
 
@@ -66,7 +66,13 @@ async def test_a_sequence_stops_at_the_first_call_that_asks() -> None:
         ("c3", ("success", "yes")),
         ("c4", ("success", "four done")),
     ]
-    assert ran(run) == ["tool:work:c1", "tool:pay:c2", "tool:ask:c3", "tool:ask:c3", "tool:work:c4"]
+    assert await ran(run) == [
+        "tool:work:c1",
+        "tool:pay:c2",
+        "tool:ask:c3",
+        "tool:ask:c3",
+        "tool:work:c4",
+    ]
 
 
 async def test_calls_that_cannot_be_made_do_not_stop_a_sequence() -> None:
@@ -103,7 +109,7 @@ async def test_what_a_call_remembers_is_known_to_the_hooks_of_the_next() -> None
     bench = Bench()
     calls = [call("work", "c1", what="one"), call("work", "c2", what="two")]
     run, _ = await one_by_one(calls, bench, hooks=[Trust()])
-    assert places(run) == [("process:Trust", "trust")]
+    assert await places(run) == [("process:Trust", "trust")]
     await run.respond("trust", True)
 
     assert (run.status, bench.done) == ("completed", ["one", "two"])
@@ -115,7 +121,7 @@ async def test_a_rejected_call_does_not_stop_a_sequence() -> None:
     calls = [call("pay", "c1", what="one"), call("pay", "c2", what="two")]
     run, script = await one_by_one(calls, bench)
     await run.respond("approve", {"approved": False})
-    assert places(run) == [("tool:pay:c2", "approve")]
+    assert await places(run) == [("tool:pay:c2", "approve")]
     await run.respond("approve", {"approved": True})
 
     assert bench.done == ["two"]
@@ -150,7 +156,7 @@ async def test_a_message_that_is_heard_in_a_sequence_is_read_once() -> None:
     calls = [call("ask", f"c{number}", what=str(number)) for number in range(3)]
     run, script = await one_by_one(calls, bench)
     for number in range(3):
-        await run.send(f"note {number}", sender="ada")
+        await run.send(f"note {number}", principal=Principal(subject="ada", capabilities=("*",)))
         await run.respond(str(number), "yes")
 
     texts = [text for text in script.heard() if text.startswith("<message")]
@@ -197,7 +203,7 @@ async def test_trust_that_is_given_in_a_sequence_holds_for_the_rest_of_the_turn(
     calls = [call("work", f"c{number}", what=str(number)) for number in range(4)]
     run, _ = await one_by_one(calls, bench, hooks=[Trusting()])
     await run.respond("ok", "y")
-    assert (bench.done, len(run.interrupts)) == (["0"], 1)
+    assert (bench.done, len(await run.interrupts())) == (["0"], 1)
     await run.respond("ok", "t")
 
     assert (run.status, bench.done) == ("completed", ["0", "1", "2", "3"])
@@ -209,11 +215,11 @@ async def test_trust_closes_no_question_that_is_open_side_by_side() -> None:
     script = Script(calls, call("work", "c3", what="3"), "end")
     clerk = Agent("clerk", model=script, tools=bench.tools, hooks=[Trusting()])
     run = await started(clerk)
-    first, second = run.interrupts
+    first, second = await run.interrupts()
     await run.respond(first.id, "t")
-    assert (bench.done, [each.id for each in run.interrupts]) == (["0"], [second.id])
+    assert (bench.done, [each.id for each in await run.interrupts()]) == (["0"], [second.id])
     await run.respond(second.id, "n")
 
     assert bench.done == ["0"], "what a person said no to is not run because of another answer"
     assert script.told(1) == {"c0": ("success", "0 done"), "c1": ("denied", "no")}
-    assert places(run) == [("process:Trusting", "ok")], "the last answer of the turn holds"
+    assert await places(run) == [("process:Trusting", "ok")], "the last answer of the turn holds"

@@ -59,7 +59,7 @@ async def test_what_is_asked_three_levels_deep_is_asked_at_the_root_with_all_its
     run = await started(clerk)
 
     helper = f"{CLERK};tool:helper:c1;agent:helper"
-    (entry,) = run.interrupts
+    (entry,) = await run.interrupts()
     assert entry.address == f"{helper};tool:expert:h1;agent:expert;tool:unlock:e1"
     assert [parent.address for parent in entry.parents] == [
         f"{helper};tool:expert:h1",
@@ -119,7 +119,7 @@ async def test_an_agent_may_have_to_be_approved_and_its_task_may_be_edited() -> 
         tools=[as_tool],
     )
     run = await started(clerk)
-    (entry,) = run.interrupts
+    (entry,) = await run.interrupts()
     assert entry.reason == {"tool": "helper", "arguments": {"task": "sell all"}}
     assert script.seen == []
     with pytest.raises(Refusal) as refused:
@@ -150,7 +150,7 @@ async def test_agents_are_called_side_by_side_and_wait_for_themselves() -> None:
         [call("expert", "c1", task="north"), call("expert", "c2", task="south")], "both are open"
     )
     run = await started(Agent("clerk", model=caller, tools=[agent.as_tool(description="Opens.")]))
-    assert len(run.interrupts) == 2
+    assert len(await run.interrupts()) == 2
     await respond(run, "c2", YES)
     assert (vault.opened, len(caller.seen)) == (["south"], 1)
     await respond(run, "c1", YES)
@@ -190,18 +190,18 @@ async def test_a_tool_of_a_deep_agent_asks_several_things_in_one_interrupt() -> 
         tools=[writer.as_tool(description="Writes.")],
     )
     run = await started(planner)
-    assert [each.name for each in run.interrupts] == ["market", "period", "depth"]
-    assert {each.address for each in run.interrupts} == {
+    assert [each.name for each in await run.interrupts()] == ["market", "period", "depth"]
+    assert {each.address for each in await run.interrupts()} == {
         "graph:g;node:review;agent:planner;tool:writer:p1;agent:writer;tool:clarify:r1"
     }
-    ids = [each.id for each in run.interrupts]
+    ids = [each.id for each in await run.interrupts()]
     await run.respond("period", "2025")
-    assert [each.id for each in run.interrupts] == [ids[0], ids[2]]
+    assert [each.id for each in await run.interrupts()] == [ids[0], ids[2]]
     assert len(researcher.seen) == 1
     await run.respond("depth", "full")
     await run.respond("market", "Norway")
 
-    assert ran(run).count("tool:clarify:r1") == 2
+    assert (await ran(run)).count("tool:clarify:r1") == 2
     assert researcher.told()["r1"] == (
         "success",
         {"market": "Norway", "period": "2025", "depth": "full"},
@@ -294,7 +294,7 @@ async def test_plan_execute_and_replan_with_a_person_in_the_middle() -> None:
     graph.edge("note", "plan")
     run = InMemoryRun(graph)
     await run.start()
-    assert places(run) == [("tool:book:x1", "approve")]
+    assert await places(run) == [("tool:book:x1", "approve")]
     assert booked == []
     await run.respond("approve", {"approved": True, "arguments": {"what": "flight by day"}})
 
@@ -332,11 +332,11 @@ async def test_an_agent_is_entered_for_every_item_of_a_fan_out() -> None:
     graph.edge(["each"], "end")
     run = InMemoryRun(graph)
     await run.start()
-    assert [each.address for each in run.interrupts] == [
+    assert [each.address for each in await run.interrupts()] == [
         "graph:all;node:each;agent:expert;tool:unlock:e1",
         "graph:all;node:each:2;agent:expert;tool:unlock:e1",
     ]
-    for entry in run.interrupts:
+    for entry in await run.interrupts():
         await run.respond(entry.id, YES)
 
     assert (run.status, vault.opened) == ("completed", ["a door", "a door"])

@@ -54,7 +54,7 @@ async def test_a_test_model_runs_an_agent_with_tools_and_an_output() -> None:
 
     assert run.status == "completed"
     assert run.values["report"].keys() == {"approved", "score"}
-    assert [e.address for e in run.events if e.type == "tool.finished"] != []
+    assert [e.address async for e in run.events(follow=False) if e.type == "tool.finished"] != []
 
 
 async def test_an_output_that_does_not_fit_is_corrected() -> None:
@@ -129,7 +129,7 @@ async def test_what_a_turn_used_is_told_of_each_and_summed() -> None:
     script = Script(counted(call("look", "c1", what="x")), counted(TextPart("done")))
     run = await started(Agent("clerk", model=script, tools=[look]))
 
-    turns = [each for each in run.events if each.type == "model.turn"]
+    turns = [each async for each in run.events(follow=False) if each.type == "model.turn"]
     assert [each.address for each in turns] == [
         "graph:g;node:review;agent:clerk;node:model",
         "graph:g;node:review;agent:clerk;node:model:2",

@@ -40,7 +40,7 @@ async def test_a_run_waits_for_the_person_and_goes_on_with_the_answer(tmp_path: 
     graph = _graph(started(tmp_path, older=True), "transfer", {"amount": 9})
     waiting = await testing.run(graph, {})
     assert waiting.status == "awaiting-input"
-    assert [each.prompt for each in waiting.interrupts] == ["Transfer 9?"]
+    assert [each.prompt for each in await waiting.interrupts()] == ["Transfer 9?"]
     answers = {"elicit": {"action": "accept", "content": {"sure": True}}}
     done = await testing.run(graph, {}, answers=answers)
     assert (done.status, done.values["found"]) == ("completed", "transferred")

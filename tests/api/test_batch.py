@@ -135,7 +135,7 @@ async def test_a_thousand_runs_in_one_call(api: Api, site: Site) -> None:
     graph = site.graphs["gated"]
 
     async def start(run_id: str) -> None:
-        await site.client.start(graph, {}, run_id=run_id, labels={"team": team})
+        await site.client.runs.start(graph, {}, run_id=run_id, labels={"team": team})
 
     await each(runs, start, at_once=8)
     began = time.monotonic()
@@ -212,7 +212,7 @@ async def test_operators_evict_what_is_inactive_and_what_is_too_many(
         runs = [(await own.waiting("gated"))[0] for _ in range(4)]
 
         async def known() -> bool:
-            return len(await site.client.list_active()) == 4
+            return len(await site.client.runs.active()) == 4
 
         await eventually(known)
         nothing = problem(await post(own, "/admin/evict"), 422, "invalid_body")
@@ -271,7 +271,7 @@ async def test_a_service_that_is_full_rejects_or_evicts_as_it_is_set(temporal: A
         assert (await post(full, "/runs", body)).status_code == 200
 
         async def known() -> bool:
-            return len(await site.client.list_active()) == 1
+            return len(await site.client.runs.active()) == 1
 
         await eventually(known)
         second, _ = await evicting.waiting("gated")

@@ -22,7 +22,7 @@ from temporalio.api.workflowservice.v1 import (
     ListWorkflowExecutionsResponse,
 )
 
-from abeyance.runs.listing import OPEN_RUNS, Listing, Place
+from abeyance.client.listing import OPEN_RUNS, Listing, Place
 
 QUEUE = "its-own"
 _MILLISECOND = timedelta(milliseconds=1)

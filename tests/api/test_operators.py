@@ -24,10 +24,10 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 
 from abeyance import wire
+from abeyance.client.launch import Launch
+from abeyance.client.line import Line
 from abeyance.core.state import Limits
 from abeyance.errors import Unavailable
-from abeyance.runs.launch import Launch
-from abeyance.runs.line import Line
 
 YES = {"approved": True}
 

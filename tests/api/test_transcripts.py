@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -205,14 +206,15 @@ async def test_what_is_kept_elsewhere_cannot_be_read_and_nothing_is_made_up(
     temporal: TemporalClient, agents: Api, bank: Site
 ) -> None:
     run_id, _ = await agents.waiting("payments", MUCH)
-    kept, bank.client.blobs = bank.client.blobs, MemoryBlobs()
+    kept = bank.client._deployment
+    bank.client._deployment = replace(kept, blobs=MemoryBlobs())
     try:
         from abeyance.agents import transcript
 
         transcript.forget()
         found = await refused(agents, run_id, 503, "unavailable")
     finally:
-        bank.client.blobs = kept
+        bank.client._deployment = kept
 
     assert "ABEYANCE_STORAGE" in found["detail"]
     assert roles(await read(agents, run_id)) == ["user", "assistant"]

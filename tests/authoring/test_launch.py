@@ -10,9 +10,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from abeyance import START, Graph
+from abeyance.client.launch import Launch
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
-from abeyance.runs.launch import Launch
 
 numbers = count()
 

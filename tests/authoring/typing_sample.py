@@ -147,14 +147,16 @@ async def rehearse() -> Mapping[str, Any]:
 
 async def run() -> RunView:
     client = await Client.connect("127.0.0.1:7233", namespace="default")
-    started = await client.start(graph, {"order_id": "o1", "amount": 250}, labels={"team": "blue"})
+    started = await client.runs.start(
+        graph, {"order_id": "o1", "amount": 250}, labels={"team": "blue"}
+    )
     ada = Principal(subject="ada", capabilities=("refunds:approve",))
     try:
-        receipts = await client.respond(
-            started.run_id, response={"approved": True}, principal=ada, note="looks right"
+        receipts = await client.run(started.run_id).respond(
+            response={"approved": True}, principal=ada, note="looks right"
         )
     except Refusal as refusal:
         print(refusal.code, refusal.message, refusal.details)
     else:
         print([receipt.answered_by for receipt in receipts])
-    return await client.wait(started.run_id, until=frozenset({"completed"}), timeout=5)
+    return await client.run(started.run_id).wait(until=frozenset({"completed"}), timeout=5)

@@ -46,7 +46,7 @@ class Case:
 
     async def start(self) -> None:
         self.client = await self._server.client()
-        await self.client.start(teller, {"question": str(self._folder)}, run_id=self.id)
+        await self.client.runs.start(teller, {"question": str(self._folder)}, run_id=self.id)
 
     def worker(self) -> Any:
         self._workers += 1
@@ -63,7 +63,7 @@ class Case:
         """The open question of a name, as soon as it is asked."""
 
         async def found() -> wire.InterruptView | None:
-            view = await self.client.view(self.id)
+            view = await self.client.run(self.id).view()
             return next((entry for entry in view.interrupts if entry.name == name), None)
 
         entry: wire.InterruptView = await eventually(found, seconds=90)
@@ -72,7 +72,7 @@ class Case:
     async def answer(self, name: str, answer: Any) -> wire.InterruptView:
         """Answer the question of a name, when it is asked."""
         entry = await self.asked(name)
-        await self.client.respond(self.id, {entry.id: answer}, principal=ANYBODY)
+        await self.client.run(self.id).respond({entry.id: answer}, principal=ANYBODY)
         return entry
 
     async def dead(self, process: Any) -> None:
@@ -81,7 +81,7 @@ class Case:
         assert process.returncode == -9
 
     async def ended(self) -> wire.RunView:
-        view = await self.client.wait(self.id, timeout=90)
+        view = await self.client.run(self.id).wait(timeout=90)
         assert view.status == "completed", view.error or view
         return view
 
@@ -230,7 +230,7 @@ async def test_three_approvals_that_are_open_when_the_worker_dies_are_answered_o
     await case.start()
 
     async def three() -> list[wire.InterruptView] | None:
-        found = (await case.client.view(case.id)).interrupts
+        found = (await case.client.run(case.id).view()).interrupts
         return found if len(found) == 3 else None
 
     with case.worker() as first:
@@ -240,7 +240,7 @@ async def test_three_approvals_that_are_open_when_the_worker_dies_are_answered_o
         ids = [entry.id for entry in asked]
         with case.worker():
             for id_ in reversed(ids):
-                await case.client.respond(case.id, {id_: _YES}, principal=ANYBODY)
+                await case.client.run(case.id).respond({id_: _YES}, principal=ANYBODY)
             ended = await case.ended()
 
     assert sorted(line.split()[0] for line in case.lines(*names)) == sorted(names)

@@ -24,14 +24,14 @@ async def test_a_node_whose_worker_is_killed_runs_again_with_the_same_key(tmp_pa
     async with killable_server(tmp_path) as server:
         client = await server.client()
         with worker_process(server, _APP, tmp_path / "first.log"):
-            await client.start(patient, files, run_id="r")
+            await client.runs.start(patient, files, run_id="r")
             await eventually(lambda: keys(journal), seconds=90)
         # That worker is dead now: it was killed, not asked.
         release.touch()
         with worker_process(server, _APP, tmp_path / "second.log"):
-            view = await client.wait("r", until=frozenset({"awaiting-input"}), timeout=90)
-            await client.respond("r", response="yes", principal=ANYBODY)
-            ended = await client.wait("r", timeout=90)
+            view = await client.run("r").wait(until=frozenset({"awaiting-input"}), timeout=90)
+            await client.run("r").respond(response="yes", principal=ANYBODY)
+            ended = await client.run("r").wait(timeout=90)
 
     assert view.status == "awaiting-input"
     assert ended.values["log"] == ["charged", "closed yes"]
@@ -45,11 +45,11 @@ async def test_a_node_that_may_be_tried_once_is_not_tried_again(tmp_path: Path) 
     async with killable_server(tmp_path) as server:
         client = await server.client()
         with worker_process(server, _APP, tmp_path / "first.log"):
-            await client.start(once, files, run_id="r")
+            await client.runs.start(once, files, run_id="r")
             await eventually(lambda: keys(journal), seconds=90)
         release.touch()
         with worker_process(server, _APP, tmp_path / "second.log"):
-            ended = await client.wait("r", timeout=90)
+            ended = await client.run("r").wait(timeout=90)
 
     assert (ended.status, len(keys(journal))) == ("failed", 1)
     assert ended.error is not None
@@ -64,23 +64,23 @@ async def test_a_waiting_run_survives_the_death_of_server_and_worker(tmp_path: P
         client = await server.client()
         with worker_process(server, _APP, tmp_path / "first.log"):
             for number in range(5):
-                await client.start(patient, files, run_id=f"r{number}")
+                await client.runs.start(patient, files, run_id=f"r{number}")
             waiting = [
-                await client.wait(f"r{number}", until=frozenset({"awaiting-input"}), timeout=90)
+                await client.run(f"r{number}").wait(until=frozenset({"awaiting-input"}), timeout=90)
                 for number in range(5)
             ]
-            await client.respond("r0", response="early", principal=ANYBODY)
-            await client.wait("r0", timeout=90)
+            await client.run("r0").respond(response="early", principal=ANYBODY)
+            await client.run("r0").wait(timeout=90)
             server.kill()
         server.start()
         client = await server.client()
         with worker_process(server, _APP, tmp_path / "second.log"):
             for number in range(1, 5):
-                view = await client.view(f"r{number}")
+                view = await client.run(f"r{number}").view()
                 assert view.interrupts[0].id == waiting[number].interrupts[0].id
                 assert view.interrupts[0].deadline == waiting[number].interrupts[0].deadline
-                await client.respond(f"r{number}", response=number, principal=ANYBODY)
-            ended = [await client.wait(f"r{number}", timeout=90) for number in range(5)]
+                await client.run(f"r{number}").respond(response=number, principal=ANYBODY)
+            ended = [await client.run(f"r{number}").wait(timeout=90) for number in range(5)]
 
     assert [view.values["log"][-1] for view in ended] == [
         "closed early",

@@ -30,15 +30,15 @@ async def test_a_node_that_would_end_its_worker_fails_and_the_worker_serves_all_
     async with killable_server(tmp_path) as server:
         client = await server.client()
         with worker_process(server, _APP, tmp_path / "worker.log") as worker:
-            await client.start(by_name["waiting"], {"release": str(release)}, run_id="waiting")
-            await client.wait("waiting", until=frozenset({"running"}), timeout=90)
+            await client.runs.start(by_name["waiting"], {"release": str(release)}, run_id="waiting")
+            await client.run("waiting").wait(until=frozenset({"running"}), timeout=90)
             for name in (*_FAILING, "left-behind"):
-                await client.start(by_name[name], {}, run_id=name)
+                await client.runs.start(by_name[name], {}, run_id=name)
             views = await asyncio.gather(
-                *(client.wait(name, timeout=90) for name in (*_FAILING, "left-behind"))
+                *(client.run(name).wait(timeout=90) for name in (*_FAILING, "left-behind"))
             )
             release.touch()
-            others = await client.wait("waiting", timeout=90)
+            others = await client.run("waiting").wait(timeout=90)
             is_alive = worker.poll() is None
 
     ended = {view.run_id: view for view in views}

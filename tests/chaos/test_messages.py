@@ -37,7 +37,9 @@ async def test_what_a_killed_visit_had_taken_is_given_to_its_next_attempt(
     dies_at.write_text(point, encoding="utf-8")
     client = await server.client()
     run_id = point.replace(" ", "-")
-    await client.start(reading, {"journal": str(journal), "dies_at": str(dies_at)}, run_id=run_id)
+    await client.runs.start(
+        reading, {"journal": str(journal), "dies_at": str(dies_at)}, run_id=run_id
+    )
     for id_ in _IDS:
         text = "enough" if id_ == _IDS[-1] else "hello"
         message = wire.SteerMessage(message_id=id_, text=text)
@@ -46,7 +48,7 @@ async def test_what_a_killed_visit_had_taken_is_given_to_its_next_attempt(
     with worker_process(server, _APP, tmp_path / "first.log") as first:
         await asyncio.to_thread(first.wait, 90)
         with worker_process(server, _APP, tmp_path / "second.log"):
-            ended = await client.wait(run_id, timeout=90)
+            ended = await client.run(run_id).wait(timeout=90)
 
     seen: dict[str, list[str]] = defaultdict(list)
     for line in journal.read_text(encoding="utf-8").split():

@@ -41,23 +41,25 @@ async def test_a_step_that_was_finished_is_never_done_again(
     client = await server.client()
     run_id = point.replace(" ", "-")
     files = {"journal": str(journal), "dies_at": str(dies_at)}
-    await client.start(stepping, files, run_id=run_id)
+    await client.runs.start(stepping, files, run_id=run_id)
 
     async def answering() -> None:
         for name in ("one", "two"):
             while True:
-                view = await client.wait(run_id, until=frozenset({"awaiting-input"}), timeout=90)
+                view = await client.run(run_id).wait(
+                    until=frozenset({"awaiting-input"}), timeout=90
+                )
                 found = [e.id for e in view.interrupts if e.name == f"ask-{name}"]
                 if found:
                     break
-            await client.respond(run_id, {found[0]: f"yes {name}"}, principal=ANYBODY)
+            await client.run(run_id).respond({found[0]: f"yes {name}"}, principal=ANYBODY)
 
     answers = asyncio.create_task(answering())
     with worker_process(server, _APP, tmp_path / "first.log") as first:
         await asyncio.to_thread(first.wait, 90)
         with worker_process(server, _APP, tmp_path / "second.log"):
             await answers
-            ended = await client.wait(run_id, timeout=90)
+            ended = await client.run(run_id).wait(timeout=90)
 
     done = journal.read_text(encoding="utf-8").split()
     names = Counter(line.partition("=")[0] for line in done)

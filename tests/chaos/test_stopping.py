@@ -55,7 +55,7 @@ async def test_a_worker_whose_server_is_away_ends(server: KillableServer, tmp_pa
     log = tmp_path / "worker.log"
     with worker_process(server, "killed_graphs:patient", log) as worker:
         files = {"journal": str(journal), "release": str(tmp_path / "release")}
-        await client.start(patient, files, run_id="cut-off")
+        await client.runs.start(patient, files, run_id="cut-off")
         await eventually(journal.exists, seconds=90)
         server.kill()
 
@@ -74,7 +74,7 @@ async def test_a_worker_with_a_function_that_cannot_be_stopped_ends(
     stuck.edge(START, "wait")
     client = await server.client()
     with worker_process(server, "stuck_app:graph", tmp_path / "worker.log") as worker:
-        await client.start(stuck, {}, run_id="stuck")
+        await client.runs.start(stuck, {}, run_id="stuck")
         await eventually((tmp_path / "waits").exists, seconds=90)
 
         worker.send_signal(signal.SIGTERM)

@@ -37,7 +37,7 @@ async def test_a_visit_that_ends_in_the_moment_it_is_paused_goes_on_with_its_ste
     journal, release = tmp_path / "journal", tmp_path / "release"
     client = await server.client()
     files = {"journal": str(journal), "release": str(release)}
-    await client.start(lingering, files, run_id=ends)
+    await client.runs.start(lingering, files, run_id=ends)
     handle = client.temporal.get_workflow_handle(ends)
 
     def lines() -> list[str]:
@@ -58,18 +58,18 @@ async def test_a_visit_that_ends_in_the_moment_it_is_paused_goes_on_with_its_ste
         else:
             release.touch()
             await eventually(lambda: not release.exists())
-            await client.wait(ends, until=frozenset({"paused"}), timeout=90)
+            await client.run(ends).wait(until=frozenset({"paused"}), timeout=90)
     release.unlink(missing_ok=True)
     with worker_process(server, _APP, tmp_path / "second.log"):
 
         async def is_still() -> bool:
-            view = await client.view(ends)
+            view = await client.run(ends).view()
             return view.status != "paused" or not view.running
 
         await eventually(is_still, seconds=90)
         release.write_text("done", encoding="utf-8")
-        await client.resume(ends)
-        ended = await client.wait(ends, timeout=90)
+        await client.run(ends).resume()
+        ended = await client.run(ends).wait(timeout=90)
 
     assert ended.status == "completed", ended.error
     assert Counter(lines())["step"] == 1

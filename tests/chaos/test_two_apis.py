@@ -15,7 +15,6 @@ from api_process import ApiProcess, api_process
 from killable import killable_server, worker_process
 from temporal_site import eventually
 
-from abeyance import wire
 from abeyance.client import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -80,7 +79,7 @@ async def test_sixty_answers_and_messages_at_once_get_what_is_documented_each(
             for name, id_ in asked.items()
         }
         messages = [
-            client.send_message("r", wire.SteerMessage(message_id=f"m{number}", text="and now?"))
+            client.run("r").send(message_id=f"m{number}", text="and now?")
             for number in range(10)
             for client in (first, second)
         ]

@@ -22,7 +22,7 @@ import pytest
 from command_line import Terminal
 from dev_stack import Stack, command, until
 
-from abeyance.commands import follow
+from abeyance.http import events as follow
 
 WHOLE = [
     "run.started",

@@ -20,6 +20,9 @@ from abeyance import cli, testing
 from abeyance.agents.hooks import EVENTS
 from abeyance.api.app import create_app
 from abeyance.api.problems import PROBLEMS
+from abeyance.client.conversations import Conversations
+from abeyance.client.inbox import Inbox
+from abeyance.client.runs import Runs
 from abeyance.mcp.server import close_servers
 from abeyance.settings import Settings
 
@@ -143,7 +146,11 @@ def test_a_name_that_is_mentioned_exists(page: str) -> None:
         "graph": set(dir(abeyance.Graph)),
         "abeyance.testing": set(dir(testing)),
         "InMemoryRun": set(dir(testing.InMemoryRun)),
-        "Client": set(dir(abeyance.Client)),
+        "RunHandle": set(dir(abeyance.RunHandle)),
+        "TemporalRun": set(dir(abeyance.TemporalRun)),
+        "Client.runs": set(dir(Runs)),
+        "Client.inbox": set(dir(Inbox)),
+        "Client.conversations": set(dir(Conversations)),
     }
     for owner, known in owners.items():
         for name in re.findall(rf"`(?:await )?{re.escape(owner)}\.(\w+)", ours(page)):

@@ -96,9 +96,9 @@ async def test_the_smallest_graph_asks_and_pays(temporal: TemporalClient) -> Non
             await site.start({"order_id": id_, "amount": 250}) for id_ in ("A-7", "A-8")
         ]
         waiting = await site.until(wanted, "awaiting-input")
-        await site.client.respond(wanted, response=True, principal=_CLERK)
+        await site.client.run(wanted).respond(response=True, principal=_CLERK)
         await site.until(unwanted, "awaiting-input")
-        await site.client.respond(unwanted, response=False, principal=_CLERK)
+        await site.client.run(unwanted).respond(response=False, principal=_CLERK)
         paid, refused = await site.ended(wanted), await site.ended(unwanted)
 
     assert waiting.interrupts[0].prompt == "Refund 250 for A-7?"
@@ -118,7 +118,7 @@ async def test_the_smallest_agent_asks_about_a_large_refund_and_takes_another_am
     graph = graph_of(AGENT.replace(model, "model=script"), script=script)
     run = testing.InMemoryRun(graph, {"letter": "My order A-7 never came."})
     await run.start()
-    assert run.interrupts[0].kind == "approval"
+    assert (await run.interrupts())[0].kind == "approval"
     edited = {"approved": True, "arguments": {"order_id": "A-7", "amount": 90}}
     await run.respond("approve", edited, principal=_CLERK)
 
@@ -136,7 +136,7 @@ async def test_a_run_that_waits_goes_on_by_the_graph_it_was_started_with(
         run_id = await site.start({"order_id": "A-7", "amount": 250})
         await site.until(run_id, "awaiting-input")
     async with site.worker(changed):
-        await site.client.respond(run_id, response=True, principal=_CLERK)
+        await site.client.run(run_id).respond(response=True, principal=_CLERK)
         ended = await site.ended(run_id)
 
     assert (ended.status, ended.values["receipt"]) == ("completed", "paid 250 for order A-7")

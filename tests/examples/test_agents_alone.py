@@ -17,13 +17,13 @@ async def test_a_ticket_is_booked_when_a_person_has_approved_it() -> None:
     run = InMemoryRun(approval.graph)
     await run.start()
 
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
     assert (asked.kind, asked.prompt) == (
         "approval",
         "Book a ticket to Beijing on 2026-12-01 for Martin?",
     )
     assert asked.address == "graph:approval;node:book;agent:booker;tool:book_ticket:call_1"
-    assert "tool.started" not in [event.type for event in run.events]
+    assert "tool.started" not in [event.type async for event in run.events(follow=False)]
 
     await run.respond("approve", {"approved": True})
     assert run.status == "completed"
@@ -39,13 +39,13 @@ async def test_no_ticket_is_booked_when_a_person_says_no_and_the_agent_says_why(
     assert run.status == "completed"
     assert run.values["answer"].startswith("I have booked nothing.")
     assert run.values["answer"].endswith("the budget is spent")
-    assert "tool.started" not in [event.type for event in run.events]
+    assert "tool.started" not in [event.type async for event in run.events(follow=False)]
 
 
 async def test_a_person_lowers_an_amount_and_the_customer_is_told_what_was_paid() -> None:
     run = InMemoryRun(review_and_edit.graph)
     await run.start()
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
     assert asked.prompt == "Refund 120 euros for the order A-7?"
 
     await run.respond("approve", {"approved": True, "arguments": {"order": "A-7", "amount": 90}})
@@ -88,14 +88,16 @@ async def test_a_text_is_written_again_with_what_a_person_says_until_they_are_co
     await run.start()
     drafts = []
     for wish in ("Shorter, please.", "Funnier!"):
-        drafts.append(run.interrupts[0].prompt)
+        drafts.append((await run.interrupts())[0].prompt)
         await run.respond("review", {"content": False, "feedback": wish})
-    drafts.append(run.interrupts[0].prompt)
+    drafts.append((await run.interrupts())[0].prompt)
 
     assert drafts[0].startswith("The board says ten")
     assert drafts[1].endswith("(draft 2: Write it again. Shorter, please.)")
     assert drafts[2].endswith("(draft 3: Write it again. Funnier!)")
-    assert [entry.address for entry in run.interrupts] == ["graph:feedback_loop;node:review:3"]
+    assert [entry.address for entry in await run.interrupts()] == [
+        "graph:feedback_loop;node:review:3"
+    ]
 
     await run.respond("review", {"content": True})
     assert (run.status, run.values["draft"]) == ("completed", drafts[2])
@@ -104,11 +106,11 @@ async def test_a_text_is_written_again_with_what_a_person_says_until_they_are_co
 async def test_an_agent_asks_one_thing_after_the_other_and_each_question_is_its_own() -> None:
     run = InMemoryRun(follow_up.graph)
     await run.start()
-    (where,) = run.interrupts
+    (where,) = await run.interrupts()
     assert where.prompt == "Where would you like to go?"
 
     await run.respond("answer", "the mountains")
-    (nights,) = run.interrupts
+    (nights,) = await run.interrupts()
     assert nights.prompt == "For how many nights?"
     assert nights.id != where.id
     with pytest.raises(Refusal, match="three"):

@@ -40,7 +40,7 @@ async def answered(graph: Graph, answers: Sequence[Any]) -> tuple[InMemoryRun, l
     run, prompts = InMemoryRun(graph), []
     await run.start()
     for answer in answers:
-        (asked,) = run.interrupts
+        (asked,) = await run.interrupts()
         prompts.append(asked.prompt)
         await run.respond(asked.id, answer)
     assert run.status == "completed"
@@ -160,4 +160,4 @@ async def test_trust_ends_with_the_run(litter: Path) -> None:
     run = InMemoryRun(trusted_deleting.graph)
     await run.start()
 
-    assert [entry.name for entry in run.interrupts] == ["delete"]
+    assert [entry.name for entry in await run.interrupts()] == ["delete"]

@@ -16,8 +16,8 @@ YES: Mapping[str, Any] = {"approved": True}
 NO: Mapping[str, Any] = {"approved": False, "reason": "no early trains"}
 
 
-def addresses(run: InMemoryRun) -> list[str]:
-    return [entry.address for entry in run.interrupts]
+async def addresses(run: InMemoryRun) -> list[str]:
+    return [entry.address for entry in await run.interrupts()]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ async def test_what_an_agent_below_a_supervisor_asks_is_asked_at_the_root(
 ) -> None:
     run = InMemoryRun(supervisor.graph)
     await run.start()
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
 
     assert asked.prompt == "Transfer 1000 from savings to checking?"
     assert asked.requested_capability == "money:transfer"
@@ -41,7 +41,9 @@ async def test_what_an_agent_below_a_supervisor_asks_is_asked_at_the_root(
         "agent:cashier;tool:transfer:call_1"
     )
     # The other agent did not wait for it.
-    finished = [event.address for event in run.events if event.type == "tool.finished"]
+    finished = [
+        event.address async for event in run.events(follow=False) if event.type == "tool.finished"
+    ]
     assert len([each for each in finished if each and "agent:accountant;tool:balance" in each]) == 2
 
     await run.respond(asked.id, answer)
@@ -51,10 +53,10 @@ async def test_what_an_agent_below_a_supervisor_asks_is_asked_at_the_root(
 async def test_a_plan_is_changed_when_a_person_rejects_a_step() -> None:
     run = InMemoryRun(plan_execute_replan.graph)
     await run.start()
-    assert [entry.prompt for entry in run.interrupts] == ["Book the 06:10 train to Lyon?"]
+    assert [entry.prompt for entry in await run.interrupts()] == ["Book the 06:10 train to Lyon?"]
     await run.respond("approve", NO)
 
-    assert [entry.prompt for entry in run.interrupts] == ["Book the 10:10 train to Lyon?"]
+    assert [entry.prompt for entry in await run.interrupts()] == ["Book the 10:10 train to Lyon?"]
     await run.respond("approve", YES)
     assert run.status == "completed"
     assert run.values["plan"]["answer"] == "Your train to Lyon is booked."
@@ -75,16 +77,14 @@ async def test_a_plan_of_which_every_booking_is_rejected_ends_with_nothing_booke
 async def test_several_questions_are_one_interrupt_and_none_of_them_may_be_left_out() -> None:
     run = InMemoryRun(deep_agent.graph)
     await run.start()
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
     assert asked.prompt.splitlines() == [
         "period: Which months is it about?",
         "reader: Who is going to read it?",
     ]
     # What was called beside the questions is done already.
-    assert any(
-        event.type == "tool.finished" and "tool:write_todos" in str(event.address)
-        for event in run.events
-    )
+    finished = [e.address async for e in run.events(follow=False) if e.type == "tool.finished"]
+    assert any("tool:write_todos" in str(address) for address in finished)
 
     with pytest.raises(Refusal, match="reader"):
         await run.respond("questions", {"period": "last winter"})
@@ -96,7 +96,7 @@ async def test_several_questions_are_one_interrupt_and_none_of_them_may_be_left_
 async def test_a_graph_of_agents_below_a_supervisor_asks_at_the_root_too() -> None:
     run = InMemoryRun(supervised_planning.graph)
     await run.start()
-    assert addresses(run) == [
+    assert await addresses(run) == [
         (
             "graph:supervised_planning;node:journeys;graph:plan_execute_replan;"
             "node:execute;agent:executor;tool:book_train:call_1"
@@ -133,7 +133,8 @@ async def main():
     for graph in graphs:
         run = InMemoryRun(graph)
         await run.start()
-        turns = [event.data["model"] for event in run.events if event.type == "model.turn"]
+        told = [event async for event in run.events(follow=False)]
+        turns = [event.data["model"] for event in told if event.type == "model.turn"]
         print(graph.name, run.status, *{*turns})
 
 asyncio.run(main())

@@ -37,7 +37,7 @@ async def test_a_run_with_a_question_is_told_from_its_start_to_its_end(
     async with site.worker():
         run_id = await site.start({"amount": 31337}, started_by="bea", conversation_id="c1")
         view = await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
         ended = await site.ended(run_id)
     events = await told(site, run_id)
 
@@ -87,7 +87,7 @@ async def test_visits_in_local_activities_are_told_and_route_decisions_are_not(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, response=1, principal=ANYBODY)
+        await site.client.run(run_id).respond(response=1, principal=ANYBODY)
         await site.ended(run_id)
         names = [
             event.marker_recorded_event_attributes.details["data"].payloads[0].data
@@ -165,17 +165,17 @@ async def test_a_visit_that_a_pause_stops_is_told_to_stop_and_to_start_again(
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: held.started)
-        await site.client.pause(run_id, wire.Pause(mode="now", actor="bea", reason="lunch"))
+        await site.client.run(run_id).control(wire.Pause(mode="now", actor="bea", reason="lunch"))
         await eventually(lambda: held.stopped)
         await site.until(run_id, "paused")
 
         async def is_stopped() -> bool:
-            return not (await site.client.view(run_id)).running
+            return not (await site.client.run(run_id).view()).running
 
         await eventually(is_stopped)
-        await site.client.resume(run_id, wire.Resume(actor="cem"))
+        await site.client.run(run_id).control(wire.Resume(actor="cem"))
         await eventually(lambda: held.started > 1)
-        await site.client.cancel(run_id, wire.Cancel(actor="dan", reason="enough"))
+        await site.client.run(run_id).control(wire.Cancel(actor="dan", reason="enough"))
         await site.ended(run_id)
     events = await told(site, run_id)
 
@@ -201,11 +201,11 @@ async def test_messages_are_told_and_what_became_of_them(temporal: TemporalClien
     async with site.worker():
         run_id = await site.start()
         (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
-        await site.client.send_message(
-            run_id, wire.SteerMessage(message_id="m1", text="be quick", sender="bea")
+        await site.client.run(run_id).send_message(
+            wire.SteerMessage(message_id="m1", text="be quick", sender="bea")
         )
         soon = wire.EditDeadline(interrupt_id=asked.id, timeout=0.1, principal=ANYBODY)
-        await site.client.edit_deadline(run_id, soon)
+        await site.client.run(run_id).edit(soon)
         await site.ended(run_id)
     events = await told(site, run_id)
 

@@ -39,8 +39,8 @@ async def rotated(site: Site) -> str:
     for _ in range(20):
         if await is_rotated(site.temporal, run_id):
             return run_id
-        await site.client.pause(run_id)
-        await site.client.resume(run_id)
+        await site.client.run(run_id).pause()
+        await site.client.run(run_id).resume()
     raise AssertionError("twenty pauses, and no hand-over")
 
 
@@ -93,7 +93,7 @@ async def test_pages_of_any_size_put_together_are_the_whole(temporal: TemporalCl
             assert read == events
             assert cursor == events[-1].id
             assert await feed.page(run_id, cursor, size) == ([], cursor)
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)
         last, cursor = await feed.page(run_id, events[-1].id, 100)
 
@@ -123,7 +123,7 @@ async def test_a_reader_who_reconnects_after_every_event_misses_and_repeats_noth
         steady = asyncio.create_task(followed(feed, run_id))
         view = await site.until(run_id, "awaiting-input")
         for entry in view.interrupts:
-            await site.client.respond(run_id, {entry.id: True}, principal=ANYBODY)
+            await site.client.run(run_id).respond({entry.id: True}, principal=ANYBODY)
         await site.ended(run_id)
         read = await asyncio.gather(*readers, steady)
 
@@ -145,7 +145,7 @@ async def test_what_is_to_come_is_told_when_it_comes_and_the_last_event_is_the_e
         coming = asyncio.create_task(anext(events))
         await asyncio.wait({coming}, timeout=0.3)
         assert not coming.done()
-        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
         answered = await asyncio.wait_for(coming, 30)
         rest = [event async for event in events]
 
@@ -199,7 +199,7 @@ async def test_a_cursor_whose_history_is_no_longer_kept_is_refused_with_the_olde
     async with site.worker():
         run_id = await rotated(site)
         # Something that is told in the newest history.
-        await site.client.pause(run_id)
+        await site.client.run(run_id).pause()
         first = await first_execution(temporal, run_id)
         before = await whole(Feed(temporal, site.settings.task_queue), run_id)
         await temporal.workflow_service.delete_workflow_execution(
@@ -241,7 +241,7 @@ async def test_an_id_that_is_used_again_is_another_feed_and_old_cursors_end_with
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
         old = await whole(feed, run_id)
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)
         await site.start(run_id=run_id, reuse=True)
         await site.until(run_id, "awaiting-input")

@@ -13,9 +13,9 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
+from abeyance.client.launch import Launch
 from abeyance.core.state import Limits
 from abeyance.histories.feed import Feed
-from abeyance.runs.launch import Launch
 
 
 async def followed(feed: Feed, run_id: str, after: str | None = None) -> list[wire.Event]:
@@ -45,8 +45,8 @@ async def rotate(site: Site, run_id: str) -> None:
     """Give the run something to do until it is handed over."""
     before = await newest(site.temporal, run_id)
     for _ in range(20):
-        await site.client.pause(run_id)
-        await site.client.resume(run_id)
+        await site.client.run(run_id).pause()
+        await site.client.run(run_id).resume()
         if await newest(site.temporal, run_id) != before:
             return
     raise AssertionError("twenty pauses, and no hand-over")
@@ -128,7 +128,7 @@ async def test_a_follower_of_a_run_that_is_reset_goes_on_with_what_replaced_it(
             await reset(temporal, run_id, await newest(temporal, run_id))
             before += [await asyncio.wait_for(anext(live), 30) for _ in range(2)]
         view = await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, {view.interrupts[0].id: 1}, principal=ANYBODY)
+        await site.client.run(run_id).respond({view.interrupts[0].id: 1}, principal=ANYBODY)
         events = before + [event async for event in live]
 
     opened = ["interrupt.opened", "run.awaiting_input"]
@@ -204,7 +204,7 @@ async def test_a_reset_to_before_a_hand_over_is_followed_and_cursors_still_grow(
         await rotate(site, run_id)
         view = await site.until(run_id, "awaiting-input")
         for entry in view.interrupts:
-            await site.client.respond(run_id, {entry.id: 2}, principal=ANYBODY)
+            await site.client.run(run_id).respond({entry.id: 2}, principal=ANYBODY)
         await site.ended(run_id)
         after = await asyncio.wait_for(following, 30)
 

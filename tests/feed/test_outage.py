@@ -37,7 +37,7 @@ async def test_a_server_that_is_killed_is_waited_for_and_then_given_up(tmp_path:
                 await asyncio.wait_for(anext(hasty), 30)
             assert not any(follower.done() for follower in followers)
             server.start()
-            await site.client.respond(run_id, {view.interrupts[0].id: 1}, principal=ANYBODY)
+            await site.client.run(run_id).respond({view.interrupts[0].id: 1}, principal=ANYBODY)
             read = await asyncio.wait_for(asyncio.gather(*followers), 30)
 
         events, cursor = await Feed(client.temporal, site.settings.task_queue).page(

@@ -31,7 +31,7 @@ async def test_two_hundred_followers_share_one_long_poll(temporal: TemporalClien
         to_join = counter.calls["get_workflow_execution_history"]
         assert feed.tails == 1
         for entry in view.interrupts:
-            await site.client.respond(run_id, {entry.id: True}, principal=ANYBODY)
+            await site.client.run(run_id).respond({entry.id: True}, principal=ANYBODY)
         await site.ended(run_id)
         read = await asyncio.wait_for(asyncio.gather(*followers), 20)
         events, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
@@ -66,9 +66,9 @@ async def test_followers_from_anywhere_in_a_long_history_share_its_reading_too(
         followers = [asyncio.create_task(follow(run_id, place)) for place in places]
         await eventually(lambda: counter.polls[run_id] == 1)
         to_join = counter.calls["get_workflow_execution_history"]
-        await site.client.pause(run_id)
-        await site.client.resume(run_id)
-        await site.client.respond(run_id, response=1, principal=ANYBODY)
+        await site.client.run(run_id).pause()
+        await site.client.run(run_id).resume()
+        await site.client.run(run_id).respond(response=1, principal=ANYBODY)
         await site.ended(run_id)
         read = await asyncio.wait_for(asyncio.gather(*followers), 20)
         everything, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
@@ -97,15 +97,15 @@ async def test_a_reader_who_has_heard_of_more_than_the_tail_hears_none_of_it_twi
         first = await feed.opened(run_id, None)
         before = [await anext(first) for _ in range(3)]
         counter.lets_through.clear()
-        await site.client.pause(run_id)
+        await site.client.run(run_id).pause()
         # Through another process, say.
         (paused,), _ = await Feed(temporal, site.settings.task_queue).page(
             run_id, before[-1].id, 10
         )
         ahead = asyncio.create_task(follow(run_id, paused.id))
         level = asyncio.create_task(follow(run_id, before[-1].id))
-        await site.client.resume(run_id)
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).resume()
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)
         counter.lets_through.set()
         heard = await asyncio.wait_for(asyncio.gather(ahead, level), 30)
@@ -176,10 +176,10 @@ async def test_of_more_than_a_tail_keeps_only_who_does_not_read_loses_their_plac
         read.append((await asyncio.gather(*coming))[0])
         late = await feed.opened(run_id, None)
         past = [await asyncio.wait_for(anext(late), 30) for _ in range(30)]
-        await site.client.pause(run_id)
+        await site.client.run(run_id).pause()
         # Nobody reads there any more, though the reader has not gone.
         await eventually(lambda: idle.tails == 0)
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)
     everything = await asyncio.wait_for(quick, 20)
     with pytest.raises(Unavailable, match=r"too slow.*more than 20 events behind.*last id"):
@@ -200,7 +200,7 @@ async def test_no_more_runs_are_followed_at_a_time_than_may_be(temporal: Tempora
         for run_id in ids:
             await site.until(run_id, "awaiting-input")
         over = ids.pop()
-        await site.client.cancel(over)
+        await site.client.run(over).cancel()
         await site.ended(over)
         one, two = [await feed.opened(run_id, None) for run_id in ids[:2]]
         with pytest.raises(Refusal, match="2 runs are followed") as refused:

@@ -88,7 +88,7 @@ async def test_several_questions_at_once_come_back_by_name() -> None:
 
     trial = InMemoryRun(one_node(work))
     await trial.start()
-    assert [entry.address for entry in trial.interrupts] == [
+    assert [entry.address for entry in await trial.interrupts()] == [
         "graph:one;node:work",
         "graph:one;node:work;process:p",
     ]
@@ -151,9 +151,9 @@ async def test_a_second_visit_of_the_same_node_asks_anew() -> None:
     graph.edge("ask", "ask", when={"count": 1})
     trial = InMemoryRun(graph)
     await trial.start()
-    first = trial.interrupts[0].id
+    first = (await trial.interrupts())[0].id
     await trial.respond(first, "one")
-    second = trial.interrupts[0].id
+    second = (await trial.interrupts())[0].id
     assert second != first
     with pytest.raises(Refusal) as late:
         await trial.respond(first, "other")
@@ -166,8 +166,8 @@ async def test_what_code_asks_is_shown_as_it_is() -> None:
 
     trial = InMemoryRun(one_node(work))
     await trial.start()
-    assert trial.interrupts[0].prompt == "{count} of {log}"
-    assert trial.interrupts[0].reason == {"by": "{count}"}
+    assert (await trial.interrupts())[0].prompt == "{count} of {log}"
+    assert (await trial.interrupts())[0].reason == {"by": "{count}"}
 
 
 async def test_a_moment_is_a_deadline_and_lets_time_decide() -> None:
@@ -179,7 +179,7 @@ async def test_a_moment_is_a_deadline_and_lets_time_decide() -> None:
 
     trial = InMemoryRun(one_node(work))
     await trial.start()
-    assert trial.interrupts[0].deadline == moment
+    assert (await trial.interrupts())[0].deadline == moment
     await trial.advance("8d")
     assert (trial.status, trial.values["log"]) == ("completed", ["late"])
 
@@ -358,7 +358,9 @@ async def test_an_event_has_the_prefix_of_its_kind_once() -> None:
         ctx.emit("user.charged")
 
     ended = await run(one_node(emits))
-    own = [event.type for event in ended.events if event.type.startswith("user.")]
+    own = [
+        event.type async for event in ended.events(follow=False) if event.type.startswith("user.")
+    ]
     assert own == ["user.charged", "user.charged"]
 
 

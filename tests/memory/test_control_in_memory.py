@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel
 
-from abeyance import START, Context, Graph, Refusal, append
+from abeyance import START, Context, Graph, Principal, Refusal, append
 from abeyance.core.events import Message
 from abeyance.errors import Code
 from abeyance.testing import InMemoryRun
@@ -65,10 +65,10 @@ async def test_what_gets_too_old_is_reported() -> None:
 
 async def test_rerun_undoes_the_last_visit_and_guides_it() -> None:
     trial = await waiting()
-    before = trial.interrupts[0].id
+    before = (await trial.interrupts())[0].id
     await trial.send("shorter, please", action="rerun")
     assert trial.values == {"count": 2, "log": ["a - []", "b shorter, please []"]}
-    assert trial.interrupts[0].id != before
+    assert (await trial.interrupts())[0].id != before
     with pytest.raises(Refusal) as gone:
         await trial.respond(before, True)
     assert gone.value.code is Code.WITHDRAWN
@@ -77,10 +77,15 @@ async def test_rerun_undoes_the_last_visit_and_guides_it() -> None:
 async def test_going_back_takes_the_capability_of_the_gate_that_is_left() -> None:
     trial = await waiting()
     with pytest.raises(Refusal, match="'open:gate'"):
-        await trial.send(action="go_back", capabilities=("runs:control",))
-    await trial.send(action="go_back", capabilities=("runs:control", "open:gate"))
+        await trial.send(
+            action="go_back", principal=Principal(subject="tester", capabilities=("runs:control",))
+        )
+    await trial.send(
+        action="go_back",
+        principal=Principal(subject="tester", capabilities=("runs:control", "open:gate")),
+    )
     assert trial.values == {"count": 2, "log": ["a - []", "b - []"]}
-    types = [event.type for event in trial.events]
+    types = [event.type async for event in trial.events(follow=False)]
     assert types.count("node.started") == 4
     assert "run.went_back" in types
 
@@ -125,10 +130,10 @@ async def test_pause_defer_and_update_state_are_messages_too() -> None:
         ({"text": "   "}, Code.INVALID_MESSAGE),
         ({"text": "x" * 10_001}, Code.INVALID_MESSAGE),
         ({"text": "x", "metadata": {"a": "y" * 100_000}}, Code.INVALID_MESSAGE),
-        ({"text": "x", "metadata": {"a": {1, 2}}}, Code.INVALID_MESSAGE),
+        ({"text": "x", "metadata": {"a": {1, 2}}}, Code.INVALID_BODY),
         ({"text": "x", "target": "nowhere"}, Code.UNKNOWN_NODE),
         ({"text": "x", "target": "graph:steered;node:nowhere"}, Code.UNKNOWN_NODE),
-        ({"text": "x", "message_id": ""}, Code.INVALID_MESSAGE),
+        ({"text": "x", "message_id": ""}, Code.INVALID_BODY),
     ],
 )
 async def test_a_message_that_cannot_be_admitted_is_refused(
@@ -161,12 +166,11 @@ async def test_a_long_node_takes_one_message_at_a_time() -> None:
     assert trial.values["log"] == ["one", "two", "three"]
 
 
-async def test_a_message_that_comes_with_the_end_is_on_record() -> None:
+async def test_a_message_after_the_end_is_refused_whichever_way_it_comes() -> None:
     trial = await waiting()
     await trial.respond("gate", True)
     assert trial.status == "completed"
-    with pytest.raises(Refusal) as refused:
-        await trial.send("too late")
-    assert refused.value.code is Code.NOT_RUNNING
-    await trial.signal("by a signal")
-    assert [left.code for left in trial.state.mailbox.rejected] == ["not_running"]
+    for way in (trial.send, trial.steer, trial.pause_and_send):
+        with pytest.raises(Refusal) as refused:
+            await way("too late")
+        assert refused.value.code is Code.NOT_RUNNING

@@ -175,7 +175,7 @@ async def test_an_edit_of_an_item_is_stale_when_the_item_has_changed_since() -> 
     graph.edge("one", "late")
     trial = InMemoryRun(graph)
     await trial.start()
-    shown = next(entry for entry in trial.interrupts if entry.kind == "static")
+    shown = next(entry for entry in await trial.interrupts() if entry.kind == "static")
     await trial.respond("early", 7)
     edit = {"values": {"count": 1}, "version": shown.payload["version"]}
     with pytest.raises(Refusal) as stale:

@@ -9,9 +9,9 @@ import pytest
 from sample_graphs import Decision, State, chain, gated, gates
 
 from abeyance import START, Context, Graph, Principal, Refusal, testing
-from abeyance.core.ledger import Interrupt
 from abeyance.core.state import Limits
 from abeyance.errors import Code
+from abeyance.wire import InterruptView
 
 
 async def test_a_run_with_a_scripted_answer_completes() -> None:
@@ -19,7 +19,7 @@ async def test_a_run_with_a_scripted_answer_completes() -> None:
 
     assert ended.status == "completed"
     assert ended.values["log"] == ["before", "after {'approved': True}"]
-    assert [event.type for event in ended.events] == [
+    assert [event.type async for event in ended.events(follow=False)] == [
         "run.started",
         "node.started",
         "node.finished",
@@ -33,9 +33,9 @@ async def test_a_run_with_a_scripted_answer_completes() -> None:
 
 
 async def test_a_function_answers_what_it_is_asked() -> None:
-    asked: list[Interrupt] = []
+    asked: list[InterruptView] = []
 
-    async def answer(interrupt: Interrupt) -> dict[str, bool]:
+    async def answer(interrupt: InterruptView) -> dict[str, bool]:
         asked.append(interrupt)
         return {"approved": False}
 
@@ -80,7 +80,7 @@ async def test_a_run_waits_where_no_answer_is_given() -> None:
     waiting = await testing.run(gates(2), answers={"gate1": 1})
 
     assert waiting.status == "awaiting-input"
-    assert [entry.name for entry in waiting.interrupts] == ["gate0"]
+    assert [entry.name for entry in await waiting.interrupts()] == ["gate0"]
     assert waiting.values["log"] == ["done1 1"]
 
 
@@ -156,16 +156,17 @@ async def test_an_answer_may_be_an_instance_of_the_type_that_was_asked_for() -> 
 async def test_several_answers_are_all_accepted_or_none_of_them() -> None:
     trial = testing.InMemoryRun(gates(3))
     await trial.start()
-    first = trial.interrupts[0]
+    first = (await trial.interrupts())[0]
     with pytest.raises(Refusal) as unknown:
-        await trial.respond_all({"gate0": 1, "nope": 2})
+        await trial.respond({"gate0": 1, "nope": 2})
     with pytest.raises(Refusal) as stale:
-        await trial.respond_all({"gate0": 1, "gate1": 2}, digests={"gate0": "sha256:00"})
+        await trial.respond({"gate0": 1, "gate1": 2}, digests={"gate0": "sha256:00"})
     with pytest.raises(Refusal) as stray:
-        await trial.respond_all({"gate1": 2}, digests={"gate0": first.digest})
-    assert len(trial.interrupts) == 3
-    await trial.respond_all({"gate0": 1, "gate1": 2}, digests={"gate0": first.digest})
-    await trial.respond("gate2", 3, digest=trial.interrupts[0].digest)
+        await trial.respond({"gate1": 2}, digests={"gate0": str(first.digest)})
+    assert len(await trial.interrupts()) == 3
+    await trial.respond({"gate0": 1, "gate1": 2}, digests={"gate0": str(first.digest)})
+    (left,) = await trial.interrupts()
+    await trial.respond("gate2", 3, digests={"gate2": str(left.digest)})
 
     assert (unknown.value.code, stale.value.code) == (Code.UNKNOWN_INTERRUPT, Code.STALE)
     assert stray.value.code == Code.STALE
@@ -183,16 +184,16 @@ async def test_a_name_that_several_questions_have_names_none() -> None:
         await trial.respond("approve", {"approved": True})
 
     assert refused.value.code is Code.AMBIGUOUS_INTERRUPT
-    assert trial.interrupts[1].id in refused.value.message
+    assert (await trial.interrupts())[1].id in refused.value.message
 
 
 async def test_deadlines_and_values_are_edited_as_on_a_server() -> None:
     trial = testing.InMemoryRun(gated())
     await trial.start()
     await trial.edit_deadline("approve", timeout="2d")
-    assert trial.interrupts[0].deadline == trial.now + timedelta(days=2)
+    assert (await trial.interrupts())[0].deadline == trial.now + timedelta(days=2)
     await trial.edit_deadline("approve", timeout=None)
-    assert trial.interrupts[0].deadline is None
+    assert (await trial.interrupts())[0].deadline is None
     await trial.edit_deadline("approve", timeout="1h", on_timeout="halt")
     with pytest.raises(Refusal) as unknown:
         await trial.edit_values({"nope": 1})
@@ -218,8 +219,8 @@ async def test_a_pause_may_end_by_itself() -> None:
 async def test_a_run_is_started_as_a_start_says() -> None:
     looked = await testing.run(gated(), interrupt_before=["before"], run_id="mine")
 
-    assert [entry.name for entry in looked.interrupts] == ["interrupt_before"]
-    assert looked.interrupts[0].id.startswith("mine.")
+    assert [entry.name for entry in await looked.interrupts()] == ["interrupt_before"]
+    assert (await looked.interrupts())[0].id.startswith("mine.")
     with pytest.raises(Refusal) as refused:
         await testing.run(gated(), limits=Limits(max_visits=0))
     assert refused.value.code is Code.INVALID_BODY

@@ -84,7 +84,7 @@ async def test_every_question_comes_before_the_decision() -> None:
     }
     run = testing.InMemoryRun(shop(**rules), {"amount": 7})
     await run.start()
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
 
     assert (run.status, asked.kind, asked.name) == ("awaiting-input", "rule", "sure")
     assert asked.prompt == "Sure of 7?"
@@ -206,7 +206,7 @@ async def test_rules_that_cannot_be_evaluated_fail_the_visit_at_once() -> None:
     graph.rule("sum", when="(verdict (value ?v&:(> ?v 1)))", then=[HALT])
     run = testing.InMemoryRun(graph, {"verdict": "bad"})
     await run.start()
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
 
     assert attempts == ["work"], "it is not tried again"
     assert "the rules cannot be evaluated after 'work': the rule 'sum' cannot be" in asked.prompt

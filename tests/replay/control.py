@@ -153,7 +153,7 @@ async def cancelled_before_the_node_was_begun(stage: Stage) -> None:
         run = await stage.started(site)
 
         async def is_blocked() -> bool:
-            return bool((await site.client.view(run.id)).blocked)
+            return bool((await site.client.run(run.id).view()).blocked)
 
         await eventually(is_blocked)
         await run.cancel()

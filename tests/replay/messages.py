@@ -102,9 +102,9 @@ async def directives_are_carried_out(stage: Stage) -> None:
             {"action": "pause"},
         ):
             sent = wire.SteerMessage.model_validate({**message, "capabilities": ["*"]})
-            await client.send_message(run.id, sent)
+            await client.run(run.id).send_message(sent)
         await run.until("paused")
-        assert await client.clear_messages(run.id) == 1
+        assert await client.run(run.id).clear_messages() == 1
         await run.resume()
         await run.waiting()
         await run.answer(gate=True)

@@ -17,7 +17,7 @@ async def open_questions(run: Played, count: int) -> list[wire.InterruptView]:
     """The open questions, once there are so many."""
 
     async def found() -> list[wire.InterruptView] | None:
-        asked = await run.site.client.interrupts(run.id)
+        asked = await run.site.client.run(run.id).interrupts()
         return asked if len(asked) == count else None
 
     listed: list[wire.InterruptView] = await eventually(found)
@@ -25,7 +25,7 @@ async def open_questions(run: Played, count: int) -> list[wire.InterruptView]:
 
 
 async def reply(run: Played, entry: wire.InterruptView, answer: Any) -> None:
-    await run.site.client.respond(run.id, {entry.id: answer}, principal=ANYBODY)
+    await run.site.client.run(run.id).respond({entry.id: answer}, principal=ANYBODY)
 
 
 async def code_asks(stage: Stage) -> None:
@@ -123,7 +123,7 @@ async def a_person_looks_before_and_after(stage: Stage) -> None:
         await reply(run, before, EDIT)
 
         async def after() -> wire.InterruptView | None:
-            asked = await run.site.client.interrupts(run.id)
+            asked = await run.site.client.run(run.id).interrupts()
             return next((entry for entry in asked if entry.id != before.id), None)
 
         await reply(run, await eventually(after), None)
@@ -136,7 +136,7 @@ async def an_operator_retries_and_skips(stage: Stage) -> None:
         await reply(run, first, {"action": "retry"})
 
         async def second() -> wire.InterruptView | None:
-            asked = await run.site.client.interrupts(run.id)
+            asked = await run.site.client.run(run.id).interrupts()
             return next((entry for entry in asked if entry.id != first.id), None)
 
         await reply(run, await eventually(second), {"action": "skip", "patch": {"count": 1}})

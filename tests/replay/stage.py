@@ -55,23 +55,23 @@ class Played:
 
     async def answer(self, **answers: Any) -> None:
         """Answer open questions by their names, in one call."""
-        ids = {entry.name: entry.id for entry in await self.site.client.interrupts(self.id)}
+        ids = {entry.name: entry.id for entry in await self.site.client.run(self.id).interrupts()}
         given = {ids[name]: answer for name, answer in answers.items()}
-        await self.site.client.respond(self.id, given, principal=ANYBODY)
+        await self.site.client.run(self.id).respond(given, principal=ANYBODY)
 
     async def pause(self, **order: Any) -> None:
-        await self.site.client.pause(self.id, wire.Pause(**order))
+        await self.site.client.run(self.id).control(wire.Pause(**order))
 
     async def resume(self) -> None:
-        await self.site.client.resume(self.id)
+        await self.site.client.run(self.id).resume()
 
     async def cancel(self, **order: Any) -> None:
-        await self.site.client.cancel(self.id, wire.Cancel(**order))
+        await self.site.client.run(self.id).control(wire.Cancel(**order))
 
     async def say(self, id_: str, text: str = "hello") -> wire.MessageReceipt:
         """Leave a message, and get its receipt."""
         message = wire.SteerMessage(message_id=id_, text=text)
-        return await self.site.client.send_message(self.id, message)
+        return await self.site.client.run(self.id).send_message(message)
 
     async def take(self, visit: str, upto: int, *, start: int = 0) -> list[str]:
         """The ids of the messages that a visit takes, from its n-th on (`start`)."""
@@ -86,7 +86,7 @@ class Played:
 
     async def is_idle(self) -> bool:
         """Whether no node runs."""
-        return not (await self.site.client.view(self.id)).running
+        return not (await self.site.client.run(self.id).view()).running
 
     async def execution(self) -> str:
         """Which of the run's histories is the newest."""

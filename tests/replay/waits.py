@@ -67,7 +67,7 @@ async def several_answered_at_the_same_time(stage: Stage) -> None:
         asked = (await run.waiting()).interrupts
         await all_at_once(
             [
-                run.site.client.respond(run.id, {entry.id: False}, principal=ANYBODY)
+                run.site.client.run(run.id).respond({entry.id: False}, principal=ANYBODY)
                 for entry in asked
             ]
         )
@@ -86,15 +86,15 @@ async def more_questions_than_are_shown(stage: Stage) -> None:
 async def repeated_and_refused_answers(stage: Stage) -> None:
     async with stage.run(gates(2, capability="pay")) as run:
         first, second = (entry.id for entry in (await run.waiting()).interrupts)
-        respond = run.site.client.respond
-        await refused(Code.CAPABILITY_REQUIRED, respond(run.id, {first: 1}, principal=BOB))
-        await respond(run.id, {first: 1}, principal=ANYBODY)
-        (again,) = await respond(run.id, {first: 1}, principal=ANYBODY)
+        respond = run.site.client.run(run.id).respond
+        await refused(Code.CAPABILITY_REQUIRED, respond({first: 1}, principal=BOB))
+        await respond({first: 1}, principal=ANYBODY)
+        (again,) = await respond({first: 1}, principal=ANYBODY)
         assert again.replayed
-        await refused(Code.ALREADY_ANSWERED, respond(run.id, {first: 2}, principal=ANYBODY))
-        await refused(Code.UNKNOWN_INTERRUPT, respond(run.id, {f"{run.id}.0": 1}, principal=BOB))
+        await refused(Code.ALREADY_ANSWERED, respond({first: 2}, principal=ANYBODY))
+        await refused(Code.UNKNOWN_INTERRUPT, respond({f"{run.id}.0": 1}, principal=BOB))
         # One that is known already beside one that is new.
-        await respond(run.id, {first: 1, second: 2}, principal=ANYBODY)
+        await respond({first: 1, second: 2}, principal=ANYBODY)
         await run.ended()
 
 
@@ -145,7 +145,7 @@ async def answered_too_late(stage: Stage) -> None:
 
     # Nobody works while the timer fires; then an answer and a worker come.
     await eventually(has_fired)
-    answer = site.client.respond(run.id, {asked.id: YES}, principal=ANYBODY)
+    answer = site.client.run(run.id).respond({asked.id: YES}, principal=ANYBODY)
     async with site.worker():
         await refused(Code.ALREADY_ANSWERED, answer)
         await run.ended()
@@ -155,10 +155,10 @@ async def edited_values(stage: Stage) -> None:
     graph = gated()
     async with stage.run(graph, {"amount": 3}) as run:
         view = await run.waiting()
-        edit = run.site.client.edit_values
+        edit = run.site.client.run(run.id, graph).edit_values
         patch = {"amount": 4.5}
-        await edit(run.id, patch, graph=graph, version=view.version, principal=ANYBODY)
-        stale = edit(run.id, patch, graph=graph, version=view.version, principal=ANYBODY)
+        await edit(patch, version=view.version, principal=ANYBODY)
+        stale = edit(patch, version=view.version, principal=ANYBODY)
         await refused(Code.STALE, stale)
         await run.answer(approve=YES)
         await run.ended()
@@ -167,14 +167,14 @@ async def edited_values(stage: Stage) -> None:
 async def edited_deadline(stage: Stage) -> None:
     async with stage.run(gated(timeout="1h")) as run:
         (asked,) = (await run.waiting()).interrupts
-        edit = run.site.client.edit_deadline
+        edit = run.site.client.run(run.id).edit
         for fields in (
             {"timeout": "2d"},
             {"deadline": None},
             {"timeout": "1s", "on_timeout": "goto:late"},
         ):
             order = wire.EditDeadline(interrupt_id=asked.id, principal=ANYBODY, **fields)
-            await edit(run.id, order)
+            await edit(order)
         await run.ended()
 
 

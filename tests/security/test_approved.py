@@ -536,16 +536,14 @@ async def test_the_client_of_python_is_told_what_is_missing(
 
     patch = {"params": {"patch": LARGE}}
     calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: client.edit_values(
-            run, LARGE, graph=place.site.graphs["refund"], version=version, principal=principal(who)
+        lambda: client.run(run, place.site.graphs["refund"]).edit_values(
+            LARGE, version=version, principal=principal(who)
         ),
-        lambda: client.send_message(run, said(action="update_state", target="pay", **patch)),
-        lambda: client.send_message(run, said(action="rerun")),
-        lambda: client.pause_and_send(run, said(action="skip")),
+        lambda: client.run(run).send_message(said(action="update_state", target="pay", **patch)),
+        lambda: client.run(run).send_message(said(action="rerun")),
+        lambda: client.run(run).pause_and_send_message(said(action="skip")),
         *(
-            lambda id_=id_: client.edit_deadline(
-                run, wire.EditDeadline(interrupt_id=id_, timeout=1, principal=principal(who))
-            )
+            lambda id_=id_: client.run(run).edit_deadline(id_, timeout=1, principal=principal(who))
             for id_ in case.interrupts
         ),
     ]
@@ -566,8 +564,8 @@ async def test_the_signals_of_python_lead_no_run_past_a_gate(place: Office, who:
     order = wire.Pause(actor=who, timeout=1, on_timeout="goto:pay", reason="past it", **may)
     patch = {"patch": LARGE}
     message = wire.SteerMessage(sender=who, action="update_state", params=patch, **may)
-    await client.pause(run, order)
-    await client.steer(run, message)
+    await client.run(run).control(order)
+    await client.run(run).signal_message(message)
     after = await place.view(case)
     (refused,) = await place.site.events(run, "signal.refused")
 

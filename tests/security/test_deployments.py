@@ -24,12 +24,11 @@ from temporalio.common import WorkflowIDReusePolicy
 from abeyance import Refusal, wire
 from abeyance.api.app import create_app
 from abeyance.client import Client
+from abeyance.client.launch import Launch
 from abeyance.core.state import Limits
 from abeyance.errors import Code
+from abeyance.handle import InboxFilter, RunFilter
 from abeyance.histories.feed import Feed
-from abeyance.runs.inbox import InboxFilter
-from abeyance.runs.launch import Launch
-from abeyance.runs.listing import RunFilter
 
 YES = {"approved": True}
 CAPABILITY = "refunds:approve"
@@ -84,7 +83,7 @@ async def length(place: Deployment, run_id: str) -> int:
 
 
 async def listed(place: Deployment, **wanted: Any) -> set[str]:
-    rows, _ = await place.site.client.runs(RunFilter(**wanted), limit=1_000)
+    rows, _ = await place.site.client.runs.list(RunFilter(**wanted), limit=1_000)
     return {row.run_id for row in rows}
 
 
@@ -118,10 +117,10 @@ async def test_lists_and_the_inbox_show_each_deployment_its_own_runs_alone(two: 
         for query in ({}, {"capability": CAPABILITY}):
             found = await shown(place, "/interrupts", "id", conversation_id=talk, **query)
             assert found == [asked]
-        assert [run.run_id for run in await place.site.client.list_active()].count(run_id) == 1
-    everything = {run.run_id for run in await two.theirs.site.client.list_active()}
+        assert [run.run_id for run in await place.site.client.runs.active()].count(run_id) == 1
+    everything = {run.run_id for run in await two.theirs.site.client.runs.active()}
     assert ours not in everything | await listed(two.theirs)
-    inbox, _ = await two.theirs.site.client.inbox(InboxFilter(), limit=1_000)
+    inbox, _ = await two.theirs.site.client.inbox.list(InboxFilter(), limit=1_000)
     assert ours not in {entry.run_id for entry in inbox}
 
 
@@ -186,7 +185,7 @@ async def test_a_run_of_another_deployment_is_answered_like_one_that_is_not_ther
     problem(stream, 404, "unknown_run")
 
     assert await length(two.ours, run_id) == before
-    view = await two.ours.site.client.view(run_id)
+    view = await two.ours.site.client.run(run_id).view()
     assert (view.status, view.paused) == ("awaiting-input", False)
 
 
@@ -245,15 +244,15 @@ async def test_conversations_of_one_id_are_two(two: Two) -> None:
     # Were it the same conversation, a second run of an agent would be refused.
     theirs, _ = await waiting(two.theirs, conversation_id=talk)
 
-    assert await two.theirs.site.client.conversation_runs(talk) == [theirs]
+    assert await two.theirs.site.client.conversations.runs(talk) == [theirs]
     steered = await two.theirs.http.post(
         f"/conversations/{talk}/steer", json={"text": "for theirs"}
     )
     assert steered.json()["runs"] == [theirs]
     halted = await two.theirs.http.post(f"/conversations/{talk}/interrupt", json={})
     assert halted.json()["runs"] == [theirs]
-    assert await two.ours.site.client.conversation_runs(talk) == [ours]
-    assert (await two.ours.site.client.view(ours)).status == "awaiting-input"
+    assert await two.ours.site.client.conversations.runs(talk) == [ours]
+    assert (await two.ours.site.client.run(ours).view()).status == "awaiting-input"
 
 
 async def test_the_ids_of_conversations_cannot_be_made_to_meet(temporal: TemporalClient) -> None:
@@ -281,7 +280,7 @@ async def test_the_id_of_another_deployments_run_is_taken_and_nothing_else_is_to
     assert found["detail"] == (
         f"A workflow '{run_id}' that is no run of ours is in Temporal. Choose another id."
     )
-    view = await two.ours.site.client.view(run_id)
+    view = await two.ours.site.client.run(run_id).view()
     assert view.status == ("completed" if is_over else "awaiting-input")
     problem(await two.theirs.http.get(f"/runs/{run_id}"), 404, "unknown_run")
 
@@ -292,8 +291,8 @@ async def test_an_own_run_that_has_ended_may_be_replaced(two: Two) -> None:
 
     assert (await two.ours.http.post("/runs", json=body)).status_code == 201
     view = await two.ours.api.until(run_id, "awaiting-input")
-    await two.ours.site.client.respond(
-        run_id, {view["interrupts"][0]["id"]: YES}, principal=ANYBODY
+    await two.ours.site.client.run(run_id).respond(
+        {view["interrupts"][0]["id"]: YES}, principal=ANYBODY
     )
     assert (await two.ours.api.until(run_id, "completed"))["graph"] == "gated"
 
@@ -310,17 +309,17 @@ async def test_eviction_and_the_bound_of_active_runs_look_at_own_runs_alone(
         await theirs.until(mine, "awaiting-input")
 
         async def is_listed() -> bool:
-            active = [run.run_id for run in await theirs.client.list_active()]
+            active = [run.run_id for run in await theirs.client.runs.active()]
             return active == [mine]
 
         await eventually(is_listed)
         refusal = await refused(theirs.start(max_active_runs=1, max_active_runs_policy="reject"))
-        evicted = await theirs.client.evict(inactive_for=0, keep=0)
+        evicted = await theirs.client.runs.evict(inactive_for=0, keep=0)
 
         assert refusal.details["actual"] == 1
         assert evicted == [mine]
         for run_id in kept:
-            assert (await ours.client.view(run_id)).status == "awaiting-input"
+            assert (await ours.client.run(run_id).view()).status == "awaiting-input"
 
 
 async def test_the_blobs_of_another_deployments_run_are_not_deleted(
@@ -333,11 +332,11 @@ async def test_the_blobs_of_another_deployments_run_are_not_deleted(
         await ours.ended(run_id)
     ref = await ours.blobs.put(run_id, b"a transcript")
 
-    refusal = await refused(theirs.client.delete_blobs(run_id))
+    refusal = await refused(theirs.client.runs.delete_blobs(run_id))
 
     assert refusal.code is Code.UNKNOWN_RUN
     assert await ours.blobs.get(ref) == b"a transcript"
-    assert await ours.client.delete_blobs(run_id) == 1
+    assert await ours.client.runs.delete_blobs(run_id) == 1
 
 
 async def test_an_id_that_has_passed_to_another_deployment_is_unknown_at_once(
@@ -348,7 +347,7 @@ async def test_an_id_that_has_passed_to_another_deployment_is_unknown_at_once(
         run_id = await ours.start()
         view = await ours.until(run_id, "awaiting-input")
         gate = {view.interrupts[0].id: YES}
-        await ours.client.respond(run_id, gate, principal=ANYBODY, key="k")
+        await ours.client.run(run_id).respond(gate, principal=ANYBODY, key="k")
         await ours.ended(run_id)
         # As if Temporal had forgotten it, which takes a day.
         launch = Launch.of(
@@ -361,17 +360,17 @@ async def test_an_id_that_has_passed_to_another_deployment_is_unknown_at_once(
             limits=Limits(),
             started_by="eve",
         )
-        await theirs.client._sent(launch, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+        await theirs.client.runs._sent(launch, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
         asked = (await theirs.until(run_id, "awaiting-input")).interrupts[0]
         before = await theirs.history(run_id)
         order = wire.Respond(responses={asked.id: YES}, principal=ANYBODY)
 
         # It is remembered as one of ours, and what is sent names the one that was meant.
-        assert (await refused(ours.client.respond_to(run_id, order))).code is Code.UNKNOWN_RUN
-        assert (await refused(ours.client.clear_messages(run_id))).code is Code.UNKNOWN_RUN
-        assert (await refused(ours.client.pause(run_id))).code is Code.UNKNOWN_RUN
+        assert (await refused(ours.client.run(run_id).respond_to(order))).code is Code.UNKNOWN_RUN
+        assert (await refused(ours.client.run(run_id).clear_messages())).code is Code.UNKNOWN_RUN
+        assert (await refused(ours.client.run(run_id).pause())).code is Code.UNKNOWN_RUN
         assert len((await theirs.history(run_id)).events) == len(before.events)
-        await theirs.client.respond_to(run_id, order)
+        await theirs.client.run(run_id).respond_to(order)
         await theirs.ended(run_id)
 
 
@@ -384,11 +383,11 @@ async def test_whose_a_run_is_costs_one_call_the_first_time_and_none_later(
     async with site.worker():
         run_id = await site.start()
         view = await site.until(run_id, "awaiting-input")
-        await client.clear_messages(run_id)
+        await client.run(run_id).clear_messages()
         assert counter.calls == {"describe_workflow_execution": 1, "update_workflow_execution": 1}
 
         counter.calls.clear()
-        await client.respond(run_id, {view.interrupts[0].id: YES}, principal=ANYBODY)
+        await client.run(run_id).respond({view.interrupts[0].id: YES}, principal=ANYBODY)
         assert counter.calls == {"update_workflow_execution": 1}
         await site.ended(run_id)
 
@@ -398,9 +397,9 @@ async def test_what_starts_a_run_knows_it_without_asking(temporal: TemporalClien
     connection, counter = counted(temporal)
     client = Client(connection, task_queue=site.settings.task_queue)
     async with site.worker():
-        run_id = (await client.start(site.graphs["gated"], {})).run_id
-        await client.clear_messages(run_id)
-        await client.cancel(run_id)
+        run_id = (await client.runs.start(site.graphs["gated"], {})).run_id
+        await client.run(run_id).clear_messages()
+        await client.run(run_id).cancel()
 
     assert counter.calls == {
         "start_workflow_execution": 1,

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +27,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowFailureError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from abeyance import START, Context, Fatal, Graph, append, wire
+from abeyance import START, Context, Fatal, Graph, Principal, append, wire
 from abeyance.api.app import create_app
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, SettingsError
@@ -99,7 +100,7 @@ async def asking(site: Site, **given: Any) -> tuple[str, wire.InterruptView]:
 
 async def question(site: Site, run_id: str, node: str) -> wire.InterruptView:
     async def opened() -> wire.InterruptView | None:
-        found = await site.client.interrupts(run_id)
+        found = await site.client.run(run_id).interrupts()
         return next((each for each in found if each.prompt.startswith(node)), None)
 
     found: wire.InterruptView = await eventually(opened)
@@ -113,7 +114,7 @@ async def told(site: Site, run_id: str, type_: str) -> list[wire.Event]:
 
 async def stays(site: Site, run_id: str) -> None:
     """The run waits as before, and what happened can be replayed."""
-    view = await site.client.view(run_id)
+    view = await site.client.run(run_id).view()
     assert (view.status, view.values["log"]) == ("awaiting-input", [])
     await replays(site, run_id)
 
@@ -131,7 +132,7 @@ async def paid(site: Site, run_id: str) -> list[str]:
     """How a run ends in which all questions are answered by somebody who may."""
     for node in ("check", "confirm"):
         asked = await question(site, run_id, node)
-        await site.client.respond(run_id, {asked.id: "yes"}, principal=ANYBODY)
+        await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
     log: list[str] = (await site.ended(run_id)).values["log"]
     return log
 
@@ -213,7 +214,7 @@ async def test_a_plain_start_fails_and_runs_nothing_and_its_memo_is_not_believed
         await handle.result()
     events = await intruder.events("forged")
     assert not any(event.HasField("activity_task_scheduled_event_attributes") for event in events)
-    view = await site.client.view("forged")
+    view = await site.client.run("forged").view()
     assert (view.status, view.degraded, view.interrupts) == ("failed", True, [])
     assert "ABEYANCE_ENCRYPTION_REQUIRED" in str(view.blocked)
 
@@ -228,7 +229,7 @@ async def test_a_start_of_which_only_a_part_is_sealed_fails_too(
         for event in await intruder.events(run_id)
         if event.HasField("activity_task_scheduled_event_attributes")
     ]
-    await site.client.cancel(run_id)
+    await site.client.run(run_id).cancel()
     await site.ended(run_id)
     values = {"graph:paying": {"amount": 9_999, "text": "", "log": ["check yes"]}}
 
@@ -248,7 +249,7 @@ async def test_the_sealed_answer_of_one_run_is_refused_by_another(
     small, asked = await asking(site)
     large = await site.start({"amount": 1_000_000})
     await question(site, large, "check")
-    await site.client.respond(small, response="yes", principal=ANYBODY)
+    await site.client.run(small).respond(response="yes", principal=ANYBODY)
     (answer,) = await intruder.updates(small, "respond")
 
     error = await intruder.update(large, "respond", answer)
@@ -271,14 +272,14 @@ async def test_an_answer_without_an_id_is_not_taken_again_for_a_later_question(
     site: Site, intruder: Intruder
 ) -> None:
     run_id, _ = await asking(site)
-    await site.client.respond(run_id, response="yes", principal=ANYBODY)
+    await site.client.run(run_id).respond(response="yes", principal=ANYBODY)
     await question(site, run_id, "confirm")
     (answer,) = await intruder.updates(run_id, "respond")
 
     error = await intruder.update(run_id, "respond", answer)
     assert error is not None
     assert error.type == Code.STALE
-    view = await site.client.view(run_id)
+    view = await site.client.run(run_id).view()
     assert (view.status, view.values["log"]) == ("awaiting-input", ["check yes"])
 
 
@@ -288,32 +289,32 @@ async def test_an_answer_that_was_held_back_answers_no_other_question(
     """As a process does it that takes the work of a worker from the queue, and hands it on later."""
     run_id, _ = await asking(site)
     order = wire.Respond(response="yes", principal=ANYBODY)
-    line = site.client._line
-    bound = await site.client._bound(run_id, order)
+    line = site.client._deployment.line
+    bound = await site.client.run(run_id)._bound(order)
     late = line._stamped("respond", bound, await line.admit(run_id))
     (held_back,) = await of_run(site.temporal.data_converter, run_id).encode([late])
-    await site.client.respond(run_id, response="no", principal=ANYBODY)
+    await site.client.run(run_id).respond(response="no", principal=ANYBODY)
     await question(site, run_id, "confirm")
 
     error = await intruder.update(run_id, "respond", held_back)
     assert error is not None
     assert error.type == Code.STALE
-    assert (await site.client.view(run_id)).values["log"] == ["check no"]
+    assert (await site.client.run(run_id).view()).values["log"] == ["check no"]
 
 
 async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
     site: Site, intruder: Intruder
 ) -> None:
     run_id, _ = await asking(site, limits=Limits(continue_as_new_after=16))
-    await site.client.pause(run_id, wire.Pause(actor="ada"))
-    await site.client.resume(run_id, wire.Resume(actor="ada"))
+    await site.client.run(run_id).control(wire.Pause(actor="ada"))
+    await site.client.run(run_id).control(wire.Resume(actor="ada"))
     (resume,) = await intruder.signals(run_id, "resume")
     first = (await intruder.events(run_id))[0]
     for _ in range(6):
-        await site.client.pause(run_id, wire.Pause(actor="ada"))
-        await site.client.resume(run_id, wire.Resume(actor="ada"))
-        await site.client.view(run_id)
-    await site.client.pause(run_id, wire.Pause(actor="ada", reason="the bank is closed"))
+        await site.client.run(run_id).control(wire.Pause(actor="ada"))
+        await site.client.run(run_id).control(wire.Resume(actor="ada"))
+        await site.client.run(run_id).view()
+    await site.client.run(run_id).control(wire.Pause(actor="ada", reason="the bank is closed"))
     assert (await intruder.events(run_id))[0] != first, "it was handed over"
 
     await intruder.signal(run_id, "resume", resume)
@@ -323,14 +324,14 @@ async def test_a_resume_that_is_sent_again_does_nothing_also_after_a_hand_over(
 
     (refused,) = await eventually(reported)
     assert (refused.data["signal"], refused.data["code"]) == ("resume", "not_sealed")
-    assert (await site.client.view(run_id)).status == "paused"
+    assert (await site.client.run(run_id).view()).status == "paused"
     await replays(site, run_id)
 
 
 async def test_a_sealed_order_is_not_taken_for_another_one(site: Site, intruder: Intruder) -> None:
     run_id, _ = await asking(site)
-    await site.client.clear_messages(run_id, actor="ada")
-    await site.client.pause(run_id, wire.Pause(actor="ada"))
+    await site.client.run(run_id).clear_messages(principal=Principal(subject="ada"))
+    await site.client.run(run_id).control(wire.Pause(actor="ada"))
     (cleared,) = await intruder.updates(run_id, "clear_messages")
 
     # It says no more than who sends it, as a resume does.
@@ -340,17 +341,17 @@ async def test_a_sealed_order_is_not_taken_for_another_one(site: Site, intruder:
         return await told(site, run_id, "signal.refused")
 
     await eventually(reported)
-    assert (await site.client.view(run_id)).status == "paused"
+    assert (await site.client.run(run_id).view()).status == "paused"
 
 
 async def test_a_run_that_is_started_again_by_a_copy_asks_again_and_takes_no_old_answer(
     site: Site, intruder: Intruder
 ) -> None:
     run_id, asked = await asking(site)
-    await site.client.respond(run_id, {asked.id: "yes"}, principal=ANYBODY)
+    await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
     (answer,) = await intruder.updates(run_id, "respond")
     start = await intruder.start_of(run_id)
-    await site.client.cancel(run_id)
+    await site.client.run(run_id).cancel()
     await site.ended(run_id)
     await intruder.start(run_id, *start)
     again = await question(site, run_id, "check")
@@ -365,14 +366,13 @@ async def test_a_run_that_is_started_again_by_a_copy_asks_again_and_takes_no_old
 
 async def test_a_repeat_by_its_sender_has_the_effect_of_one(site: Site) -> None:
     run_id, asked = await asking(site)
-    first = await site.client.respond(run_id, response="yes", principal=ANYBODY, key="k")
-    again = await site.client.respond(run_id, response="yes", principal=ANYBODY, key="k")
-    by_id = await site.client.respond(run_id, {asked.id: "yes"}, principal=ANYBODY)
+    first = await site.client.run(run_id).respond(response="yes", principal=ANYBODY, key="k")
+    again = await site.client.run(run_id).respond(response="yes", principal=ANYBODY, key="k")
+    by_id = await site.client.run(run_id).respond({asked.id: "yes"}, principal=ANYBODY)
 
-    assert first == again
-    assert [receipt.replayed for receipt in by_id] == [True]
+    assert [replace(receipt, replayed=True) for receipt in first] == again == by_id
     message = wire.SteerMessage(message_id="m", text="hello")
-    receipts = [await site.client.send_message(run_id, message) for _ in range(2)]
+    receipts = [await site.client.run(run_id).send_message(message) for _ in range(2)]
     assert [receipt.duplicate for receipt in receipts] == [False, True]
 
 
@@ -384,7 +384,7 @@ async def test_whoever_has_the_keys_and_not_the_setting_is_told_so_by_the_run(
     other = Site(connected(temporal, lax), paying(), beside=site)
 
     with pytest.raises(Refusal, match="ABEYANCE_ENCRYPTION_REQUIRED") as caught:
-        await other.client.respond(run_id, response="yes", principal=ANYBODY)
+        await other.client.run(run_id).respond(response="yes", principal=ANYBODY)
     assert caught.value.code is Code.NOT_SEALED
     await stays(site, run_id)
 
@@ -399,7 +399,7 @@ async def test_a_run_from_before_the_setting_stands_still_under_it_and_is_not_lo
     async with before.worker():
         run_id, _ = await asking(before)
     async with strict.worker():
-        await before.client._line.signal(run_id, "pause", wire.Pause())
+        await before.client._deployment.line.signal(run_id, "pause", wire.Pause())
 
         async def failed() -> list[str]:
             return [
@@ -410,7 +410,7 @@ async def test_a_run_from_before_the_setting_stands_still_under_it_and_is_not_lo
 
         await eventually(failed)
     async with before.worker():
-        await before.client.resume(run_id)
+        await before.client.run(run_id).resume()
         assert await paid(before, run_id) == ["check yes", "confirm yes", "PAID 101"]
         await replays(before, run_id)
 
@@ -423,7 +423,7 @@ async def test_where_it_is_not_required_what_is_plain_is_taken_and_what_is_of_an
     async with site.worker():
         run_id, _ = await asking(site)
         other, _ = await asking(site)
-        await site.client.respond(other, response="yes", principal=ANYBODY)
+        await site.client.run(other).respond(response="yes", principal=ANYBODY)
         (answer,) = await intruder.updates(other, "respond")
         error = await intruder.update(run_id, "respond", answer)
         assert error is not None
@@ -452,7 +452,7 @@ async def test_a_reference_leads_to_a_blob_only_if_it_is_sealed_and_of_the_run(
         small, large = [await site.start(given) for _ in range(2)]
         for run_id in (small, large):
             await question(site, run_id, "check")
-        await site.client.respond(small, response=LARGE[:5_000], principal=ANYBODY)
+        await site.client.run(small).respond(response=LARGE[:5_000], principal=ANYBODY)
         (answer,) = await intruder.updates(small, "respond")
         assert b'"sealed"' in answer.data, "it is a reference"
         assert str(next(tmp_path.iterdir()).name).encode() not in answer.data
@@ -587,7 +587,7 @@ async def test_the_janitor_still_makes_its_rounds(temporal: TemporalClient, site
 
     async def evicted() -> bool:
         await handle.trigger()
-        return (await site.client.view(run_id)).outcome == "halted"
+        return (await site.client.run(run_id).view()).outcome == "halted"
 
     try:
         await eventually(evicted)
@@ -599,7 +599,7 @@ async def test_conversations_go_on_and_take_nothing_that_is_plain(
     site: Site, intruder: Intruder
 ) -> None:
     run_id, _ = await asking(site, conversation_id="talk")
-    assert await site.client.conversation_runs("talk") == [run_id]
+    assert await site.client.conversations.runs("talk") == [run_id]
     error = await intruder.update(
         conversation_workflow_id(site.settings.task_queue, "talk"),
         "claim",

@@ -424,7 +424,7 @@ async def test_a_caller_too_many_is_told_to_come_back_and_nobody_is_cut(site: Si
             while api.under_way < 3:
                 await asyncio.sleep(0.02)
         refused = await api.raw(head_of(api, "/graphs", method="GET"))
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         views = [(await task).json() for task in tasks]
 
     assert status_of(refused) == 503

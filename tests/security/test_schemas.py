@@ -288,7 +288,7 @@ async def test_answers_that_come_together_take_no_longer_than_one() -> None:
     began = time.thread_time()
 
     with pytest.raises(Refusal) as refused:
-        await run.respond_all({f"q{n}": "x" * 1_500 + "y" for n in range(20)})
+        await run.respond({f"q{n}": "x" * 1_500 + "y" for n in range(20)})
     assert time.thread_time() - began < LONG_ENOUGH
     assert refused.value.code is Code.INVALID_ANSWER
     assert "the schema 1 places; it came with others, so send it by itself" in refused.value.message
@@ -304,10 +304,10 @@ async def test_an_answer_over_a_real_server_is_refused_and_the_worker_goes_on(
         await site.until(run_id, "awaiting-input")
         # Without a bound, it is validated for longer than the universe is old.
         with pytest.raises(Refusal) as refused:
-            await site.client.respond(run_id, response=nested(40, "x"), principal=ADA)
+            await site.client.run(run_id).respond(response=nested(40, "x"), principal=ADA)
         other = await site.start()
         await site.until(other, "awaiting-input")
-        await site.client.respond(run_id, response="Ada", principal=ADA)
+        await site.client.run(run_id).respond(response="Ada", principal=ADA)
         ended = await site.ended(run_id)
 
     assert refused.value.code is Code.INVALID_ANSWER
@@ -404,7 +404,7 @@ async def test_who_answers_a_servers_question_needs_the_servers_capability(tmp_p
     run = testing.InMemoryRun(clerk(Model("transfer", {"amount": 9}), server), {"task": "pay"})
     await run.start()
 
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
     assert (asked.kind, asked.requested_capability) == ("elicitation", "payments:approve")
     answer = {"action": "accept", "content": {"sure": True}}
     with pytest.raises(Refusal) as refused:

@@ -100,7 +100,7 @@ async def retired(temporal: TemporalClient) -> AsyncIterator[Retired]:
         over = await before.start(graph=before.graphs["chain"], labels=labels)
         waiting = await before.until(two, "awaiting-input")
         first = next(entry for entry in waiting.interrupts if entry.name == "a")
-        await before.client.respond(two, {first.id: 1}, principal=ANYBODY)
+        await before.client.run(two).respond({first.id: 1}, principal=ANYBODY)
         views = [await before.until(each, "awaiting-input") for each in (asks, two)]
         await before.ended(over)
     site = Site(sealing(temporal, NEW), asking(), beside=before, patience=5)
@@ -265,9 +265,9 @@ async def test_a_signal_that_cannot_be_decrypted_is_told_and_the_run_goes_on(
             await handle.signal(name, wire.Control(actor="eve"))
         await handle.signal("steer", wire.SteerMessage(message_id="m", text="hello"))
         # They come in order, so what came before has been looked at.
-        await site.client.steer(run_id, wire.SteerMessage(message_id="n", text="hello"))
-        now = await site.client.view(run_id)
-        await site.client.respond(run_id, {view.interrupts[0].id: YES}, principal=ANYBODY)
+        await site.client.run(run_id).steer(message_id="n", text="hello")
+        now = await site.client.run(run_id).view()
+        await site.client.run(run_id).respond({view.interrupts[0].id: YES}, principal=ANYBODY)
         ended = await site.ended(run_id)
 
     assert (now.status, now.paused, now.queue_depth) == ("awaiting-input", False, 1)
@@ -294,7 +294,7 @@ async def test_a_signal_that_is_damaged_is_told_and_the_run_goes_on(
         for data in (sealed.data[:-1], sealed.data[:20], b"", b"\x00" * 200):
             broken = Payload(metadata=sealed.metadata, data=data)
             await temporal.get_workflow_handle(run_id).signal("pause", RawValue(broken))
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)
 
     assert [row[:2] for row in await refusals(site, run_id)] == [("signal.refused", "pause")] * 4
@@ -314,12 +314,14 @@ async def test_a_worker_that_has_the_key_replays_what_one_without_it_has_refused
         for _ in range(3):
             await sender.get_workflow_handle(run_id).signal("pause", wire.Pause())
         conversation = site.conversation_workflow(talk)
-        claims = await site.client._line.ask(conversation, "active", list[dict[str, Any]])
+        claims = await site.client._deployment.line.ask(
+            conversation, "active", list[dict[str, Any]]
+        )
         await sender.get_workflow_handle(conversation).signal(
             "release", [claim["token"] for claim in claims]
         )
         await eventually(lambda: _told(site, run_id, 3))
-        assert await site.client.conversation_runs(talk) == [run_id]
+        assert await site.client.conversations.runs(talk) == [run_id]
     for connection in (site.temporal, better.temporal):
         for workflow_id in (run_id, conversation):
             await replays(connection, site, workflow_id)
@@ -330,8 +332,8 @@ async def test_a_worker_that_has_the_key_replays_what_one_without_it_has_refused
             .get_workflow_handle(run_id)
             .signal("steer", wire.SteerMessage(message_id="m", text="hello"))
         )
-        assert (await better.client.view(run_id)).paused is False
-        await better.client.respond(run_id, {view.interrupts[0].id: YES}, principal=ANYBODY)
+        assert (await better.client.run(run_id).view()).paused is False
+        await better.client.run(run_id).respond({view.interrupts[0].id: YES}, principal=ANYBODY)
         ended = await better.ended(run_id)
 
     assert ended.status == "completed"
@@ -353,7 +355,7 @@ async def test_what_was_carried_out_is_not_refused_by_a_worker_that_has_lost_the
         await site.until(run_id, "awaiting-input")
         await sealing(temporal, LOST).get_workflow_handle(run_id).signal("pause", wire.Pause())
         await site.until(run_id, "paused")
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)
 
     await replays(site.temporal, site, run_id)
@@ -373,9 +375,9 @@ async def test_an_answer_that_cannot_be_decrypted_is_refused_and_leaves_nothing(
         (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
         before = len((await site.history(run_id)).events)
         with pytest.raises(Unavailable, match=r"could not take this: .* by the key 'lost'"):
-            await stranger.client.respond(run_id, {asked.id: YES}, principal=ANYBODY)
+            await stranger.client.run(run_id).respond({asked.id: YES}, principal=ANYBODY)
         assert len((await site.history(run_id)).events) == before
-        await site.client.respond(run_id, {asked.id: YES}, principal=ANYBODY)
+        await site.client.run(run_id).respond({asked.id: YES}, principal=ANYBODY)
         assert (await site.ended(run_id)).status == "completed"
 
 
@@ -387,9 +389,9 @@ async def test_a_start_that_cannot_be_decrypted_is_shown_and_can_be_ended(
     async with site.worker():
         run_id = await stranger.start()
         await eventually(lambda: failed_tasks(site, run_id))
-        view = await site.client.view(run_id)
+        view = await site.client.run(run_id).view()
         await temporal.get_workflow_handle(run_id).terminate()
-        ended = await site.client.view(run_id)
+        ended = await site.client.run(run_id).view()
 
     assert (view.status, view.degraded, view.graph) == ("running", True, "chain")
     assert (ended.status, ended.degraded) == ("cancelled", True)

@@ -71,13 +71,13 @@ async def started(graph: Graph) -> InMemoryRun:
 
 async def approve(run: InMemoryRun) -> None:
     """The approver answers all that is asked of them."""
-    for entry in run.interrupts:
+    for entry in await run.interrupts():
         if entry.name == "approve":
             await run.respond(entry.id, True, principal=APPROVER)
 
 
-def asked(run: InMemoryRun) -> set[str]:
-    return {entry.prompt for entry in run.interrupts}
+async def asked(run: InMemoryRun) -> set[str]:
+    return {entry.prompt for entry in await run.interrupts()}
 
 
 async def test_a_gate_in_a_nested_graph_binds_what_follows_that() -> None:
@@ -87,7 +87,7 @@ async def test_a_gate_in_a_nested_graph_binds_what_follows_that() -> None:
     await approve(run)
     await run.respond("note", 888_888, principal=CLERK)
 
-    assert (asked(run), paid) == ({"Refund 888888?"}, [])
+    assert (await asked(run), paid) == ({"Refund 888888?"}, [])
 
 
 async def test_an_edit_around_a_nested_graph_is_shown_before_it_is_paid() -> None:
@@ -98,7 +98,7 @@ async def test_an_edit_around_a_nested_graph_is_shown_before_it_is_paid() -> Non
     await run.edit_values({"amount": 777}, principal=CHIEF)
     await approve(run)
 
-    assert (asked(run), paid) == ({"Refund 777?"}, [])
+    assert (await asked(run), paid) == ({"Refund 777?"}, [])
 
 
 async def test_gates_of_items_bind_what_gathers_them() -> None:
@@ -114,7 +114,7 @@ async def test_gates_of_items_bind_what_gathers_them() -> None:
     await approve(run)
     await run.respond("note", 888_888, principal=CLERK)
 
-    assert (asked(run), paid) == ({"Refund 888888?"}, [])
+    assert (await asked(run), paid) == ({"Refund 888888?"}, [])
 
 
 async def test_what_is_answered_beside_a_fan_out_behind_the_gate_is_asked_about() -> None:
@@ -138,10 +138,10 @@ async def test_what_is_answered_beside_a_fan_out_behind_the_gate_is_asked_about(
     run = await started(graph)
     await approve(run)
     await run.respond("note", 888_888, principal=CLERK)
-    while ready := [entry.id for entry in run.interrupts if entry.name == "ready"]:
+    while ready := [entry.id for entry in await run.interrupts() if entry.name == "ready"]:
         await run.respond(ready[0], True, principal=CLERK)
 
-    assert (asked(run), paid) == ({"Refund 888888?"}, [])
+    assert (await asked(run), paid) == ({"Refund 888888?"}, [])
 
 
 @pytest.mark.parametrize("place", ["nested", "items"])
@@ -182,9 +182,9 @@ async def test_a_gate_that_names_no_field_is_asked_again_after_what_somebody_els
         graph.interrupt("gate", prompt="Refund as discussed?", requested_capability=APPROVE)
     graph.edge(START, "gate")
     run = await started(with_note(graph, "gate"))
-    gate_ = next(entry for entry in run.interrupts if entry.name != "note")
+    gate_ = next(entry for entry in await run.interrupts() if entry.name != "note")
     await run.respond(gate_.id, True, principal=APPROVER)
     await run.respond("note", 888_888, principal=CLERK)
 
-    assert [entry.requested_capability for entry in run.interrupts] == [APPROVE]
+    assert [entry.requested_capability for entry in await run.interrupts()] == [APPROVE]
     assert paid == []

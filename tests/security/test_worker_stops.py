@@ -96,7 +96,7 @@ async def test_a_worker_that_hangs_ends_once_its_grace_is_over(
         for name, log in logs.items():
             monkeypatch.setenv("ABEYANCE_TASK_QUEUE", name)
             workers.append(running.enter_context(worker_process(server, "hanging:graphs", log)))
-            await Client(client.temporal, task_queue=name).start(graph(name), {}, run_id=name)
+            await Client(client.temporal, task_queue=name).runs.start(graph(name), {}, run_id=name)
         for name in logs:
             await eventually((tmp_path / name).exists, seconds=60)
         for worker in workers:
@@ -167,8 +167,8 @@ async def test_nobody_writes_a_line_of_a_workers_log_by_what_his_code_raises(
     client = await server.client()
     with worker_process(server, "forging:graphs", log):
         for name in ("forge", "crash"):
-            await client.start(graph(name), {}, run_id=name)
-            assert (await client.wait(name, timeout=60)).status == "failed"
+            await client.runs.start(graph(name), {}, run_id=name)
+            assert (await client.run(name).wait(timeout=60)).status == "failed"
 
     text = log.read_text()
     assert "the file is empty" in text, "it is told, or nothing is shown here"

@@ -54,13 +54,13 @@ async def test_the_blobs_of_a_run_that_goes_on_are_not_deleted(site: Site, tmp_p
         assert kept
 
         with pytest.raises(Refusal, match=r"is awaiting-input: .* Cancel it") as refused:
-            await site.client.delete_blobs(run_id)
+            await site.client.runs.delete_blobs(run_id)
         assert refused.value.code is Code.NOT_FINISHED
         assert files(tmp_path) == kept
 
-        await site.client.respond(run_id, response=True, principal=ANYBODY)
+        await site.client.run(run_id).respond(response=True, principal=ANYBODY)
         await site.ended(run_id)
-        assert await site.client.delete_blobs(run_id) > 0
+        assert await site.client.runs.delete_blobs(run_id) > 0
         assert files(tmp_path) == []
 
 
@@ -69,8 +69,8 @@ async def test_what_is_left_of_a_run_that_temporal_has_forgotten_is_deleted(
 ) -> None:
     await FolderBlobs(tmp_path).put("forgotten", b"left")
 
-    assert await site.client.delete_blobs("forgotten") == 1
-    assert await site.client.delete_blobs("forgotten") == 0
+    assert await site.client.runs.delete_blobs("forgotten") == 1
+    assert await site.client.runs.delete_blobs("forgotten") == 0
 
 
 async def test_where_temporal_cannot_be_asked_nothing_is_deleted(
@@ -84,5 +84,5 @@ async def test_where_temporal_cannot_be_asked_nothing_is_deleted(
     client = Client(elsewhere, blobs=blobs, patience=0.5)
 
     with pytest.raises(SettingsError, match="no-such-namespace"):
-        await client.delete_blobs("somewhere")
+        await client.runs.delete_blobs("somewhere")
     assert files(tmp_path)

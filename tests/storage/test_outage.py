@@ -15,7 +15,7 @@ from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from abeyance import START, Context, Graph, wire
+from abeyance import START, Context, Graph
 from abeyance.settings import Settings
 from abeyance.workflows.run import AgentRun
 
@@ -104,7 +104,7 @@ async def test_a_visit_that_a_worker_cannot_read_costs_no_attempt(
         await eventually(lambda: pending(site, run_id, 1))
     async with poor.worker():
         await eventually(lambda: pending(site, run_id, 3), seconds=30)
-        view = await site.client.view(run_id)
+        view = await site.client.run(run_id).view()
     async with site.worker():
         ended = await site.ended(run_id)
 
@@ -249,15 +249,15 @@ async def test_a_visit_that_is_stopped_while_the_storage_is_away_goes_on_with_it
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: done)
-        await site.client.pause(run_id, wire.Pause(mode="now"))
+        await site.client.run(run_id).pause(mode="now")
         await site.until(run_id, "paused")
         cellar.open()
 
         async def stopped() -> bool:
-            return not (await site.client.view(run_id)).running
+            return not (await site.client.run(run_id).view()).running
 
         await eventually(stopped)
-        await site.client.resume(run_id)
+        await site.client.run(run_id).resume()
         ended = await site.ended(run_id)
 
     assert ended.status == "completed", ended.error

@@ -20,10 +20,9 @@ from abeyance import START, Context, Fatal, Graph, wire
 from abeyance.core.canonical import sha256
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unreadable
+from abeyance.handle import InboxFilter, RunFilter
 from abeyance.histories.feed import Feed
 from abeyance.keyring import WrongKey
-from abeyance.runs.inbox import InboxFilter
-from abeyance.runs.listing import RunFilter
 from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs
 from abeyance.workflows.run import AgentRun
@@ -77,7 +76,7 @@ async def replays(site: Site, run_id: str) -> None:
 
 async def why_unreadable(site: Site, run_id: str) -> str:
     """Why a run, which is shown as far as it can be, cannot be read."""
-    view = await site.client.view(run_id)
+    view = await site.client.run(run_id).view()
     assert (view.degraded, view.status, view.values) == (True, "completed", {})
     (why,) = view.blocked
     assert why["code"] == "payload_unreadable"
@@ -99,13 +98,13 @@ async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_
             {"given": LARGE}, limits=SMALL, labels={"kind": way}, started_by="bea"
         )
         waiting = await site.until(run_id, "awaiting-input")
-        (question,) = await site.client.interrupts(run_id)
+        (question,) = await site.client.run(run_id).interrupts()
         assert question.payload == {"text": LARGE[:SHOWN]}
         assert waiting.values["text"] == LARGE
 
         async def is_listed() -> bool:
-            rows, _ = await site.client.runs(RunFilter(labels=(f"kind={way}",)))
-            asked, _ = await site.client.inbox(InboxFilter(graph=way))
+            rows, _ = await site.client.runs.list(RunFilter(labels=(f"kind={way}",)))
+            asked, _ = await site.client.inbox.list(InboxFilter(graph=way))
             return any(row.run_id == run_id for row in rows) and any(
                 row.run_id == run_id and SECRET in row.prompt for row in asked
             )
@@ -113,14 +112,14 @@ async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_
         await eventually(is_listed)
         following = asyncio.create_task(followed(site, run_id))
         answer = {"note": LARGE}
-        (receipt,) = await site.client.respond(
-            run_id, {question.id: answer}, principal=ANYBODY, key="once"
+        (receipt,) = await site.client.run(run_id).respond(
+            {question.id: answer}, principal=ANYBODY, key="once"
         )
         ended = await site.ended(run_id)
         await replays(site, run_id)
     # No worker from here on.
-    view = await site.client.view(run_id)
-    record = await site.client.result(run_id)
+    view = await site.client.run(run_id).view()
+    record = await site.client.run(run_id).result()
     events = await told(site, run_id)
     texts = await histories(site, run_id)
 
@@ -128,8 +127,8 @@ async def test_a_run_with_a_large_value_a_question_and_hand_overs_is_read_right_
         assert values["text"] == values["given"] == LARGE
         assert values["log"] == LOGGED
     assert [entry.answer_sha256 for entry in record.interrupts] == [sha256(answer)]
-    (again,) = await site.client.respond(
-        run_id, {question.id: answer}, principal=ANYBODY, key="once"
+    (again,) = await site.client.run(run_id).respond(
+        {question.id: answer}, principal=ANYBODY, key="once"
     )
     assert again == replace(receipt, replayed=True)
     types = [event.type for event in events]
@@ -167,7 +166,7 @@ async def test_why_a_run_failed_is_told_and_is_not_in_its_history_if_that_is_enc
     async with site.worker():
         run_id = await site.start()
         await site.ended(run_id)
-    view = await site.client.view(run_id)
+    view = await site.client.run(run_id).view()
     events = await told(site, run_id)
 
     assert view.status == "failed"
@@ -193,14 +192,14 @@ async def test_what_a_cancelled_run_leaves_in_its_memo_is_read(
         # As Temporal's own tools do it, which leaves no result.
         await site.temporal.get_workflow_handle(run_id).cancel()
         await site.ended(run_id)
-    record = await site.client.result(run_id)
+    record = await site.client.run(run_id).result()
 
     assert (record.outcome, record.values["given"]) == ("cancelled", given)
     assert (await told(site, run_id))[-1].type == "run.cancelled"
 
     async def is_listed() -> bool:
         wanted = RunFilter(graph="cancelled", statuses=frozenset({"cancelled"}))
-        return [row.run_id for row in (await site.client.runs(wanted))[0]] == [run_id]
+        return [row.run_id for row in (await site.client.runs.list(wanted))[0]] == [run_id]
 
     await eventually(is_listed)
 
@@ -213,7 +212,7 @@ async def test_a_node_that_nobody_has_the_code_of_is_told_with_its_name(
         run_id = await site.start()
 
         async def blocked() -> list[dict[str, Any]]:
-            return (await site.client.view(run_id)).blocked
+            return (await site.client.run(run_id).view()).blocked
 
         (found,) = await eventually(blocked)
         await site.temporal.get_workflow_handle(run_id).terminate()
@@ -233,17 +232,17 @@ async def test_a_key_that_is_used_again_for_another_answer_is_refused(
     async with site.worker():
         run_id = await site.start()
         (one, two) = (await site.until(run_id, "awaiting-input")).interrupts
-        await site.client.respond(run_id, {one.id: LARGE}, principal=ANYBODY, key="k")
-        again = await site.client.respond(run_id, {one.id: LARGE}, principal=ANYBODY, key="k")
+        await site.client.run(run_id).respond({one.id: LARGE}, principal=ANYBODY, key="k")
+        again = await site.client.run(run_id).respond({one.id: LARGE}, principal=ANYBODY, key="k")
         assert [receipt.replayed for receipt in again] == [True]
         with pytest.raises(Refusal) as caught:
-            await site.client.respond(run_id, {two.id: LARGE}, principal=ANYBODY, key="k")
+            await site.client.run(run_id).respond({two.id: LARGE}, principal=ANYBODY, key="k")
         assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
         # What is refused by the run comes back with its code, text and details.
         with pytest.raises(Refusal, match="'one' was answered by 'ada'") as caught:
-            await site.client.respond(run_id, {one.id: "other"}, principal=ANYBODY)
+            await site.client.run(run_id).respond({one.id: "other"}, principal=ANYBODY)
         assert caught.value.code is Code.ALREADY_ANSWERED
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)
 
 
@@ -258,7 +257,7 @@ async def test_keys_are_rotated_while_a_run_waits(
     rotated = connected(temporal, settings_for("both", tmp_path, f"{second},{keys}"))
     site = Site(rotated, letters(), beside=before)
     async with site.worker():
-        await site.client.respond(run_id, response={"note": LARGE}, principal=ANYBODY)
+        await site.client.run(run_id).respond(response={"note": LARGE}, principal=ANYBODY)
         ended = await site.ended(run_id)
 
         assert ended.values["log"] == LOGGED
@@ -266,7 +265,7 @@ async def test_keys_are_rotated_while_a_run_waits(
     # Who has only the new key reads what that has sealed, such as how it ended, and of what the old one
     # has sealed is told which it takes.
     late = Site(connected(temporal, settings_for("both", tmp_path, second)), beside=before)
-    assert (await late.client.view(run_id)).values == ended.values
+    assert (await late.client.run(run_id).view()).values == ended.values
     with pytest.raises(WrongKey, match="key 'first'"):
         await told(late, run_id)
     without = Site(connected(temporal, Settings(storage=str(tmp_path))), beside=before)
@@ -280,14 +279,14 @@ async def test_after_its_blobs_are_deleted_a_run_says_that_they_are_missing(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, response={"note": LARGE}, principal=ANYBODY)
+        await site.client.run(run_id).respond(response={"note": LARGE}, principal=ANYBODY)
         await site.ended(run_id)
     await FolderBlobs(tmp_path).delete_run(run_id)
 
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert "ABEYANCE_STORAGE" in await why_unreadable(site, run_id)
     with pytest.raises(Unreadable, match="ABEYANCE_STORAGE"):
-        await site.client.result(run_id)
+        await site.client.run(run_id).result()
 
 
 async def test_an_unchanged_large_value_is_kept_once_however_often_it_travels(
@@ -371,7 +370,7 @@ async def test_a_worker_that_cannot_read_a_run_breaks_nothing_and_another_goes_o
         await eventually(failed)
     async with site.worker():
         await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, response={"note": LARGE}, principal=ANYBODY)
+        await site.client.run(run_id).respond(response={"note": LARGE}, principal=ANYBODY)
         ended = await site.ended(run_id)
 
     assert ended.values["log"] == LOGGED

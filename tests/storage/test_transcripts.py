@@ -32,9 +32,9 @@ async def test_a_transcript_is_read_with_the_key_alone_also_where_no_worker_is_u
     async with site.worker():
         run_id = await site.start({"task": "8"}, limits=Limits(continue_as_new_after=20))
         await site.until(run_id, "awaiting-input")
-        known, cursor = await site.client.transcript(run_id)
+        known, cursor = await site.client.run(run_id).transcript_page()
     transcript.forget()
-    alone, again = await site.client.transcript(run_id)
+    alone, again = await site.client.run(run_id).transcript_page()
 
     assert (len(alone), alone, again) == (18, known, cursor)
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -51,4 +51,4 @@ async def test_a_transcript_is_read_with_the_key_alone_also_where_no_worker_is_u
         blobs=ConfiguredBlobs(strange),
     )
     with pytest.raises(Unavailable, match="first"):
-        await stranger.transcript(run_id)
+        await stranger.run(run_id).transcript()

@@ -117,21 +117,24 @@ async def started(agent: Agent, **about: Any) -> InMemoryRun:
     return run
 
 
-def places(run: InMemoryRun) -> list[tuple[str, str]]:
+async def places(run: InMemoryRun) -> list[tuple[str, str]]:
     """The last segment of the address of every open question, and its name."""
-    return [(each.address.rpartition(";")[2], each.name) for each in run.interrupts]
+    return [(each.address.rpartition(";")[2], each.name) for each in await run.interrupts()]
 
 
 async def respond(run: InMemoryRun, call_id: str, answer: Any) -> None:
     """Answer what is asked about one call."""
-    (entry,) = [each for each in run.interrupts if f":{call_id}" in each.visit]
+    opened = run.state.ledger.open.values()
+    (entry,) = [each for each in opened if f":{call_id}" in each.visit]
     await run.respond(entry.id, answer)
 
 
-def ran(run: InMemoryRun) -> list[str]:
+async def ran(run: InMemoryRun) -> list[str]:
     """The last segments of the addresses of all tools that were started, in order."""
     return [
-        str(each.address).rpartition(";")[2] for each in run.events if each.type == "tool.started"
+        str(each.address).rpartition(";")[2]
+        async for each in run.events(follow=False)
+        if each.type == "tool.started"
     ]
 
 

@@ -27,9 +27,9 @@ from tried_calls import PATIENCE, Caller, Said
 from witness import Witness
 
 from abeyance import Principal, wire
+from abeyance.client.line import RPC
 from abeyance.core.canonical import Json
 from abeyance.histories.described import describe
-from abeyance.runs.line import RPC
 
 Operation: TypeAlias = Callable[[Random], Awaitable[Said]]
 
@@ -92,7 +92,7 @@ class Program:
             await self._worker.aclose()
 
     async def _start(self, **input_: Json) -> None:
-        await self.site.client.start(
+        await self.site.client.runs.start(
             self.graph,
             input_,
             run_id=self.run_id,
@@ -161,21 +161,21 @@ class Program:
         """The view and the length of the history, if nothing will happen by itself."""
         if not self._caller.is_served:
             return None
-        view = await self.site.client.view(self.run_id)
+        view = await self.site.client.run(self.run_id).view()
         if view.degraded or view.status not in ("awaiting-input", "paused") or view.running:
             return None
         due = [view.pause.deadline if view.pause else None, *(e.deadline for e in view.interrupts)]
         if view.queue_depth or view.ended_at or any(moment is not None for moment in due):
             return None
         described = await self._caller.handle.describe()
-        again = await self.site.client.view(self.run_id)
+        again = await self.site.client.run(self.run_id).view()
         return (again, described.history_length) if again == view else None
 
     # What people do
 
     async def _respond(self, random: Random) -> Said:
         client = self.site.client
-        found = await self._caller.tried(client.interrupts(self.run_id, status="all"))
+        found = await self._caller.tried(client.run(self.run_id).interrupts(status="all"))
         interrupts: list[wire.InterruptView] = found.value or []
         if not interrupts:
             return await self._caller.update("respond", {"response": True})
@@ -208,7 +208,7 @@ class Program:
 
     async def _answered(self, order: dict[str, Any], principal: Principal) -> Said:
         given = wire.Respond(**order, principal=principal, key=uuid.uuid4().hex)
-        call = self.site.client.respond_to(self.run_id, given)
+        call = self.site.client.run(self.run_id).respond_to(given)
         return await self._caller.tried(call, what=str(order))
 
     async def _message(self, random: Random) -> Said:
@@ -218,9 +218,10 @@ class Program:
         return await self._send(drawn.directive(random, self._nodes), random)
 
     async def _send(self, order: dict[str, Any], random: Random) -> Said:
-        client = self.site.client
+        run = self.site.client.run(self.run_id)
         self.sent.add(order["message_id"])
-        way = random.choice([client.steer, client.send_message, client.pause_and_send, *"ssu"])
+        ways = [run.signal_message, run.send_message, run.pause_and_send_message]
+        way = random.choice([*ways, *"ssu"])
         if way == "s" or "\ud800" in order["text"]:
             return await self._caller.signal("steer", order)
         if isinstance(way, str):
@@ -228,7 +229,7 @@ class Program:
             is_new = said.became == "done"
         else:
             what = f"{way.__name__} {order}"
-            call = way(self.run_id, wire.SteerMessage(**order))
+            call = way(wire.SteerMessage(**order))
             said = await self._caller.tried(call, what=what)
             receipt = said.value
             is_new = isinstance(receipt, wire.MessageReceipt) and not receipt.duplicate
@@ -241,44 +242,44 @@ class Program:
         order = drawn.pause(random, self._nodes)
         if random.random() < 0.5:
             return await self._caller.signal("pause", *random.choice([(), (order,), (order,)]))
-        call = self.site.client.pause(self.run_id, wire.Pause(**order))
+        call = self.site.client.run(self.run_id).control(wire.Pause(**order))
         return await self._caller.tried(call, what=str(order), is_sent=True)
 
     async def _resume(self, random: Random) -> Said:
         if random.random() < 0.5:
             return await self._caller.signal("resume", *random.choice([(), ({"actor": "x"},)]))
-        return await self._caller.tried(self.site.client.resume(self.run_id))
+        return await self._caller.tried(self.site.client.run(self.run_id).resume())
 
     async def _cancel(self, random: Random) -> Said:
         if random.random() < 0.3:
             return await self._caller.tried(self._caller.handle.cancel(), what="natively")
         order = wire.Cancel(mode=random.choice(["graceful", "now"]), actor="bob")
-        return await self._caller.tried(self.site.client.cancel(self.run_id, order))
+        return await self._caller.tried(self.site.client.run(self.run_id).control(order))
 
     async def _clear(self, random: Random) -> Said:
         if random.random() < 0.5:
             return await self._caller.update("clear_messages", *random.choice([(), ({},)]))
-        return await self._caller.tried(self.site.client.clear_messages(self.run_id))
+        return await self._caller.tried(self.site.client.run(self.run_id).clear_messages())
 
     async def _edit_values(self, random: Random) -> Said:
         client = self.site.client
-        seen = await self._caller.tried(client.view(self.run_id))
+        seen = await self._caller.tried(client.run(self.run_id).view())
         version = seen.value.version if seen.became == "done" else 1
         if random.random() < 0.5:
             return await self._caller.update("edit_values", drawn.edit(random, version))
         patch = {"count": 3}
-        call = client.edit_values(
-            self.run_id, patch, graph=self.graph, version=version, principal=ANYBODY
+        call = client.run(self.run_id, self.graph).edit_values(
+            patch, version=version, principal=ANYBODY
         )
         return await self._caller.tried(call)
 
     async def _edit_deadline(self, random: Random) -> Said:
         client = self.site.client
-        found = await self._caller.tried(client.interrupts(self.run_id, status="all"))
+        found = await self._caller.tried(client.run(self.run_id).interrupts(status="all"))
         order = drawn.deadline(random, [each.id for each in found.value or []])
         if random.random() < 0.5:
             return await self._caller.update("edit_deadline", order)
-        call = client.edit_deadline(self.run_id, wire.EditDeadline(**order, principal=ANYBODY))
+        call = client.run(self.run_id).edit(wire.EditDeadline(**order, principal=ANYBODY))
         return await self._caller.tried(call, what=str(order))
 
     # What nobody should do
@@ -349,19 +350,19 @@ class Program:
         return said
 
     async def _look(self, random: Random) -> Said:
-        client = self.site.client
-        reads: list[Callable[[str], Awaitable[Any]]] = [
-            *(client.view, client.interrupts, client.messages, client.transcript, client.result),
-            *([self._compare] * 5),
+        run = self.site.client.run(self.run_id)
+        reads: list[Callable[[], Awaitable[Any]]] = [
+            *(run.view, run.interrupts, run.messages, run.transcript, run.result),
+            *([lambda: self._compare(self.run_id)] * 5),
         ]
-        return await self._caller.tried(random.choice(reads)(self.run_id), is_sent=True)
+        return await self._caller.tried(random.choice(reads)(), is_sent=True)
 
     async def _compare(self, run_id: str) -> None:
         """Hold what Temporal knows of the run against what it says, if nothing moved meanwhile."""
-        view = await self.site.client.view(run_id)
+        view = await self.site.client.run(run_id).view()
         described = await describe(self.site.temporal, self.site.settings.task_queue, run_id, RPC)
         is_at_rest = view.status in ("awaiting-input", "paused") and not view.degraded
-        if is_at_rest and await self.site.client.view(run_id) == view:
+        if is_at_rest and await self.site.client.run(run_id).view() == view:
             attributes = decode_search_attributes(described._info.search_attributes)
             temporal_knows(view, attributes, described.memo)
 
@@ -376,20 +377,20 @@ class Program:
         while await self._caller.is_natively_paused():
             await self._native_pause(self.random)
         while (spent := loop.time() - began) < seconds:
-            view = await client.view(self.run_id)
+            view = await client.run(self.run_id).view()
             if view.ended_at is not None:
                 return view
             if spent > seconds / 2:
                 mode: Literal["graceful", "now"] = "now" if spent > seconds * 0.75 else "graceful"
                 self.log.append(f"it does not end by itself: {view}")
-                await self._caller.tried(client.cancel(self.run_id, wire.Cancel(mode=mode)))
+                await self._caller.tried(client.run(self.run_id).cancel(mode=mode))
             if view.paused:
-                await self._caller.tried(client.resume(self.run_id))
+                await self._caller.tried(client.run(self.run_id).resume())
             for entry in view.interrupts:
                 said = await self._answered({"responses": {entry.id: drawn.answer(entry)}}, ANYBODY)
                 if said.became == "done" and not said.value[0].replayed:
                     self.accepted[entry.id] = drawn.answer(entry)
                 self.log.append(f"answered {entry.name} {entry.address}: {said}")
             until = frozenset({"awaiting-input", "paused"})
-            await client.wait(self.run_id, until=until, timeout=1.0)
-        raise AssertionError(f"the run does not end: {await client.view(self.run_id)}")
+            await client.run(self.run_id).wait(until=until, timeout=1.0)
+        raise AssertionError(f"the run does not end: {await client.run(self.run_id).view()}")

@@ -12,11 +12,11 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
 
 from abeyance import wire
+from abeyance.client.line import RPC
 from abeyance.core.canonical import sha256, why_not_json
 from abeyance.errors import Code
 from abeyance.histories.described import describe
 from abeyance.histories.feed import Feed
-from abeyance.runs.line import RPC
 from abeyance.temporal.lookahead import UNWRITTEN
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def kept(program: Program, view: wire.RunView) -> None:
     assert cursor is None, "the feed of an ended run has an end"
     assert all(a.id < b.id for a, b in pairwise(events))
     messages_are_delivered_or_reported(program, view, events)
-    answers_had_one_effect(program, events, await site.client.interrupts(run_id, status="all"))
+    answers_had_one_effect(program, events, await site.client.run(run_id).interrupts(status="all"))
     controls_alternate(events)
     visits_end(events)
     described = await site.temporal.get_workflow_handle(run_id).describe()

@@ -129,18 +129,18 @@ class Site:
         """Start a run of the site's first graph under a new id."""
         run_id = options.pop("run_id", f"run-{uuid.uuid4().hex[:12]}")
         graph = options.pop("graph", next(iter(self.graphs.values())))
-        await self.client.start(graph, input or {}, run_id=run_id, limits=limits, **options)
+        await self.client.runs.start(graph, input or {}, run_id=run_id, limits=limits, **options)
         return str(run_id)
 
     async def until(self, run_id: str, *statuses: str, seconds: float = 60) -> wire.RunView:
         """The view once the run has one of these statuses; fails loudly if it never gets there."""
-        view = await self.client.wait(run_id, until=frozenset(statuses), timeout=seconds)
+        view = await self.client.run(run_id).wait(until=frozenset(statuses), timeout=seconds)
         assert view.status in statuses, f"the run is {view.status}: {view}"
         return view
 
     async def ended(self, run_id: str, *, seconds: float = 60) -> wire.RunView:
         """The view of the ended run."""
-        view = await self.client.wait(run_id, timeout=seconds)
+        view = await self.client.run(run_id).wait(timeout=seconds)
         assert view.ended_at is not None, f"the run is {view.status}: {view}"
         return view
 

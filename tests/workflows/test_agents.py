@@ -33,7 +33,7 @@ async def open_questions(site: Site, run_id: str, count: int) -> list[wire.Inter
     """The open questions, once there are so many, in the order of their addresses."""
 
     async def found() -> list[wire.InterruptView] | None:
-        view = await site.client.view(run_id)
+        view = await site.client.run(run_id).view()
         return view.interrupts if len(view.interrupts) == count else None
 
     listed: list[wire.InterruptView] = await eventually(found)
@@ -143,7 +143,7 @@ async def test_nothing_of_a_gated_call_is_scheduled_before_it_is_approved(
         before = await scheduled(site, run_id)
         (asked,) = view.interrupts
         edited = {"approved": True, "arguments": {"amount": 4000, "to": "bob"}}
-        await site.client.respond(run_id, {asked.id: edited}, principal=ANYBODY)
+        await site.client.run(run_id).respond({asked.id: edited}, principal=ANYBODY)
         ended = await site.ended(run_id)
         after = await scheduled(site, run_id)
         await site.replays(run_id)
@@ -171,7 +171,7 @@ async def test_a_call_that_is_rejected_is_never_scheduled_and_the_model_hears_wh
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
         answer = {"approved": False, "reason": "too much"}
-        await site.client.respond(run_id, response=answer, principal=ANYBODY)
+        await site.client.run(run_id).respond(response=answer, principal=ANYBODY)
         ended = await site.ended(run_id)
         activities = await scheduled(site, run_id)
 
@@ -198,9 +198,9 @@ async def test_of_three_calls_the_open_one_runs_at_once_and_the_gated_ones_in_an
         assert bank.moved == [(5, "eve")]
         for number, index in enumerate(order):
             answer = {asked[index].id: {"approved": True}}
-            await site.client.respond(run_id, answer, principal=ANYBODY)
+            await site.client.run(run_id).respond(answer, principal=ANYBODY)
             await reached(bank, number + 2)
-            assert (await site.client.view(run_id)).status != "completed" or number == 1
+            assert (await site.client.run(run_id).view()).status != "completed" or number == 1
         ended = await site.ended(run_id)
         activities = await scheduled(site, run_id)
         await site.replays(run_id)
@@ -226,7 +226,7 @@ async def test_a_tool_that_asks_is_entered_again_and_the_model_is_not(
     async with site.worker():
         run_id = await site.start()
         view = await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, response="y", principal=ANYBODY)
+        await site.client.run(run_id).respond(response="y", principal=ANYBODY)
         ended = await site.ended(run_id)
         activities = await scheduled(site, run_id)
         await site.replays(run_id)
@@ -270,7 +270,7 @@ async def test_a_hook_asks_once_and_what_it_learns_holds_for_later_turns(
         run_id = await site.start()
         view = await site.until(run_id, "awaiting-input")
         before = await scheduled(site, run_id)
-        await site.client.respond(run_id, response="yes", principal=ANYBODY)
+        await site.client.run(run_id).respond(response="yes", principal=ANYBODY)
         ended = await site.ended(run_id)
         await site.replays(run_id)
 
@@ -299,7 +299,7 @@ async def test_what_is_asked_in_an_agent_that_is_a_tool_surfaces_at_the_root(
     async with site.worker():
         run_id = await site.start()
         view = await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
         ended = await site.ended(run_id)
         activities = await scheduled(site, run_id)
         await site.replays(run_id)
@@ -332,7 +332,7 @@ async def test_calls_of_a_sequence_are_made_one_after_the_other_and_an_approval_
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
         before = list(bank.moved)
-        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
         ended = await site.ended(run_id)
         await site.replays(run_id)
 
@@ -374,7 +374,7 @@ async def test_a_tool_whose_result_a_hook_asks_about_is_not_run_again_and_keeps_
         for _ in range(2):
             for answer in ({"approved": True}, "says ada"):
                 await site.until(run_id, "awaiting-input")
-                await site.client.respond(run_id, response=answer, principal=ANYBODY)
+                await site.client.run(run_id).respond(response=answer, principal=ANYBODY)
         ended = await site.ended(run_id)
         await site.replays(run_id)
 

@@ -29,7 +29,7 @@ async def question(site: Site, run_id: str, name: str) -> wire.InterruptView:
     """The open question of this name, once there is one."""
 
     async def found() -> wire.InterruptView | None:
-        view = await site.client.view(run_id)
+        view = await site.client.run(run_id).view()
         return next((each for each in view.interrupts if each.name == name), None)
 
     entry: wire.InterruptView = await eventually(found)
@@ -63,14 +63,14 @@ async def test_what_hooks_ask_around_an_agent_is_answered_while_no_worker_is_the
     assert before.address == f"{CLERK};tool:helper:1.1;process:Guard"
     assert "desk.clerk.helper" not in await activities(site, run_id)
     answering = asyncio.create_task(
-        site.client.respond(run_id, {before.id: "look twice"}, principal=ANYBODY)
+        site.client.run(run_id).respond({before.id: "look twice"}, principal=ANYBODY)
     )
     async with site.worker():
         await answering
         after = await question(site, run_id, "result")
         assert after.reason == {"result": "look twice"}
         assert after.address == f"{CLERK};node:model:2;process:Guard.after.1.1"
-        await site.client.respond(run_id, {after.id: "well done"}, principal=ANYBODY)
+        await site.client.run(run_id).respond({after.id: "well done"}, principal=ANYBODY)
         ended = await site.ended(run_id)
         await site.replays(run_id)
 

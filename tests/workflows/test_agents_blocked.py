@@ -30,7 +30,7 @@ async def blocked(site: Site, run_id: str, attempt: int = 1) -> wire.RunView:
     """The view, once it says that something cannot run, and that this was tried so often."""
 
     async def found() -> wire.RunView | None:
-        view = await site.client.view(run_id)
+        view = await site.client.run(run_id).view()
         return view if view.blocked and view.blocked[0]["attempt"] >= attempt else None
 
     view: wire.RunView = await eventually(found)
@@ -75,7 +75,7 @@ async def test_a_run_without_the_key_of_its_model_names_the_variable_and_can_be_
     async with site.worker():
         run_id = await site.start()
         view = await blocked(site, run_id)
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         ended = await site.ended(run_id)
 
     (why,) = view.blocked
@@ -155,7 +155,7 @@ async def test_an_approved_call_whose_large_result_cannot_be_kept_at_once_is_not
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
         await eventually(lambda: made)
         await blocked(site, run_id)
         cellar.is_shut = False

@@ -62,7 +62,7 @@ class Drill:
 
 async def kept(site: Site, run_id: str, agent: str = CLERK) -> list[ModelMessage]:
     """The conversation of an agent, as the record of its ended run leads to it."""
-    heads = (await site.client.result(run_id)).transcripts
+    heads = (await site.client.run(run_id).result()).transcripts
     assert heads is not None
     return await transcript.read(site.blobs, heads[agent])
 
@@ -84,7 +84,7 @@ async def test_a_cancel_stops_a_model_that_speaks_and_keeps_what_it_had_said(
     async with site.worker():
         run_id = await site.start({"question": "Tell me."})
         await eventually(lambda: speaker.heard)
-        await site.client.cancel(run_id, wire.Cancel(reason="enough"))
+        await site.client.run(run_id).cancel(reason="enough")
         ended = await site.ended(run_id)
         messages = await kept(site, run_id)
         await site.replays(run_id)
@@ -126,7 +126,7 @@ async def test_a_cancel_keeps_what_agents_in_agents_had_said(temporal: TemporalC
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: speaker.heard)
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)
         outer = await kept(site, run_id)
         inner = await kept(site, run_id, f"{CLERK};tool:teller:1.1;agent:teller")
@@ -154,17 +154,17 @@ async def test_a_call_that_was_approved_is_let_finish_by_a_pause_now_and_is_made
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
         await reached(begun, 1)
-        await site.client.pause(run_id, wire.Pause(mode="now"))
-        paused = await site.client.view(run_id)
+        await site.client.run(run_id).pause(mode="now")
+        paused = await site.client.run(run_id).view()
         go.set()
 
         async def is_idle() -> bool:
-            return not (await site.client.view(run_id)).running
+            return not (await site.client.run(run_id).view()).running
 
         await eventually(is_idle)
-        await site.client.resume(run_id)
+        await site.client.run(run_id).resume()
         ended = await site.ended(run_id)
 
     assert paused.running == [f"{CLERK};tool:fire:1.1"]
@@ -181,7 +181,7 @@ async def test_a_cancel_stops_a_tool_that_runs_and_keeps_what_led_to_its_call(
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: drill.told)
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         ended = await site.ended(run_id)
         messages = await kept(site, run_id)
         await site.replays(run_id)
@@ -212,16 +212,16 @@ async def test_a_pause_takes_effect_between_a_turn_and_the_calls_of_its_model(
     async with site.worker():
         run_id = await site.start()
         await eventually(asked.is_set)
-        await site.client.pause(run_id)
+        await site.client.run(run_id).pause()
         go.set()
 
         async def has_turned() -> bool:
             return "model.turn" in await types(site, run_id)
 
         await eventually(has_turned)
-        paused = await site.client.view(run_id)
+        paused = await site.client.run(run_id).view()
         before = list(drill.told)
-        await site.client.resume(run_id)
+        await site.client.run(run_id).resume()
         ended = await site.ended(run_id)
 
     assert (paused.status, paused.running, before) == ("paused", [], [])
@@ -244,15 +244,15 @@ async def test_a_pause_lets_a_tool_finish_and_holds_the_next_turn_back(
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: drill.told)
-        await site.client.pause(run_id)
+        await site.client.run(run_id).pause()
         drill.go.set()
 
         async def is_idle() -> bool:
-            return not (await site.client.view(run_id)).running
+            return not (await site.client.run(run_id).view()).running
 
         await eventually(is_idle)
-        before = (await site.client.view(run_id)).status, len(turns)
-        await site.client.resume(run_id)
+        before = (await site.client.run(run_id).view()).status, len(turns)
+        await site.client.run(run_id).resume()
         ended = await site.ended(run_id)
 
     assert before == ("paused", 1)
@@ -268,13 +268,13 @@ async def test_a_model_that_is_paused_now_goes_on_as_the_same_visit_and_says_not
     async with site.worker():
         run_id = await site.start({"question": "Tell me."})
         await eventually(lambda: speaker.heard)
-        await site.client.pause(run_id, wire.Pause(mode="now"))
+        await site.client.run(run_id).pause(mode="now")
 
         async def is_stopped() -> bool:
-            return not (await site.client.view(run_id)).running
+            return not (await site.client.run(run_id).view()).running
 
         await eventually(is_stopped)
-        await site.client.resume(run_id)
+        await site.client.run(run_id).resume()
         await eventually(lambda: len(speaker.heard) == 2)
         speaker.go.set()
         ended = await site.ended(run_id)
@@ -301,7 +301,7 @@ async def test_what_is_said_while_the_model_speaks_is_heard_once_and_before_the_
         await eventually(lambda: speaker.heard)
         note = wire.SteerMessage(message_id="m1", text="In Dutch.", target=target, sender="ada")
         for _ in range(2):
-            await site.client.send_message(run_id, note)
+            await site.client.run(run_id).send_message(note)
         speaker.go.set()
         ended = await site.ended(run_id)
         messages = await kept(site, run_id)
@@ -332,7 +332,7 @@ async def test_what_is_said_during_a_call_comes_to_the_model_with_the_result_of_
         await eventually(lambda: drill.told)
         for number in range(3):
             text = wire.SteerMessage(message_id=f"m{number}", text=f"Deeper {number}.")
-            await site.client.send_message(run_id, text)
+            await site.client.run(run_id).send_message(text)
         drill.go.set()
         ended = await site.ended(run_id)
 
@@ -359,7 +359,7 @@ async def test_an_agent_that_is_written_to_for_ever_is_let_end_and_the_rest_is_r
         for number in range(3):
             await reached(turns, number + 1)
             text = wire.SteerMessage(message_id=f"m{number}", text="And?")
-            await site.client.send_message(run_id, text)
+            await site.client.run(run_id).send_message(text)
             more.set()
         ended = await site.ended(run_id)
 
@@ -386,9 +386,9 @@ async def test_an_agent_in_an_agent_is_steered_by_the_address_of_the_turn_that_i
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: speaker.heard)
-        (running,) = (await site.client.view(run_id)).running
+        (running,) = (await site.client.run(run_id).view()).running
         text = wire.SteerMessage(message_id="m1", text="In Dutch.", target=running)
-        await site.client.send_message(run_id, text)
+        await site.client.run(run_id).send_message(text)
         speaker.go.set()
         ended = await site.ended(run_id)
 

@@ -36,8 +36,8 @@ async def pushed_on(site: Site, run_id: str) -> None:
     """Have the run do something until it goes on in a new history."""
     before = await executions(site, run_id)
     for _ in range(10):
-        await site.client.pause(run_id)
-        await site.client.resume(run_id)
+        await site.client.run(run_id).pause()
+        await site.client.run(run_id).resume()
         if await executions(site, run_id) > before:
             return
     raise AssertionError("ten pauses, and no hand-over")
@@ -102,7 +102,7 @@ async def test_approvals_that_are_open_three_levels_deep_are_the_same_after_hand
         run_id = await site.start(limits=SMALL)
 
         async def all_three() -> list[wire.InterruptView] | None:
-            found = (await site.client.view(run_id)).interrupts
+            found = (await site.client.run(run_id).view()).interrupts
             return found if len(found) == 3 else None
 
         first = await eventually(all_three)
@@ -111,7 +111,7 @@ async def test_approvals_that_are_open_three_levels_deep_are_the_same_after_hand
         before = await executions(site, run_id)
         inside = sorted(second, key=lambda entry: -len(entry.address))
         for entry in inside:
-            await site.client.respond(run_id, {entry.id: {"approved": True}}, principal=ANYBODY)
+            await site.client.run(run_id).respond({entry.id: {"approved": True}}, principal=ANYBODY)
             await pushed_on_or_over(site, run_id)
         ended = await site.ended(run_id)
         after = await executions(site, run_id)
@@ -126,9 +126,9 @@ async def test_approvals_that_are_open_three_levels_deep_are_the_same_after_hand
 
 
 async def pushed_on_or_over(site: Site, run_id: str) -> None:
-    if (await site.client.view(run_id)).ended_at is None:
-        await site.client.pause(run_id)
-        await site.client.resume(run_id)
+    if (await site.client.run(run_id).view()).ended_at is None:
+        await site.client.run(run_id).pause()
+        await site.client.run(run_id).resume()
 
 
 class Desks(BaseModel):
@@ -177,7 +177,7 @@ async def test_agents_of_a_fan_out_are_asked_about_and_handed_over_each_for_itse
         view = await site.until(run_id, "awaiting-input")
         await pushed_on(site, run_id)
         for entry in reversed(view.interrupts):
-            await site.client.respond(run_id, {entry.id: {"approved": True}}, principal=ANYBODY)
+            await site.client.run(run_id).respond({entry.id: {"approved": True}}, principal=ANYBODY)
         ended = await site.ended(run_id)
 
     assert len({entry.address for entry in view.interrupts}) == 3
@@ -208,7 +208,7 @@ async def test_a_model_that_speaks_at_the_hard_mark_is_asked_again_and_heard_onc
             # No more than there is room for: how long the model takes to hear of it is not in our hands.
             if sent < 80:
                 text = wire.SteerMessage(message_id=f"m{sent}", text=f"hint {sent}.")
-                await site.client.send_message(run_id, text)
+                await site.client.run(run_id).send_message(text)
                 sent += 1
             return len(heard) > 1
 
@@ -253,7 +253,7 @@ async def test_what_an_agent_remembers_outlives_hand_overs_and_its_visits(
             await site.until(run_id, "awaiting-input")
             await pushed_on(site, run_id)
             await site.until(run_id, "awaiting-input")
-            await site.client.respond(run_id, response="yes", principal=ANYBODY)
+            await site.client.run(run_id).respond(response="yes", principal=ANYBODY)
         ended = await site.ended(run_id)
 
     assert ledger.paid == ["bob"]

@@ -21,9 +21,8 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
-from abeyance.client import Client
+from abeyance.client import Client, line
 from abeyance.errors import Unavailable
-from abeyance.runs import line
 from abeyance.temporal.retry import LOOKED_AHEAD
 
 _RUNS = 8
@@ -47,11 +46,13 @@ async def _asked_and_told(site: Site, run_ids: list[str]) -> list[wire.RunView]:
     """Ask each run how it is; before a worker is there for that, leave it two messages."""
     temporal, counter = counted(site.temporal)
     client = Client(temporal, task_queue=site.settings.task_queue, patience=40)
-    views = [asyncio.create_task(client.view(run_id)) for run_id in run_ids]
+    views = [asyncio.create_task(client.run(run_id).view()) for run_id in run_ids]
     await eventually(lambda: counter.calls["query_workflow"] >= len(run_ids))
     for run_id in run_ids:
         await temporal.get_workflow_handle(run_id).signal("steer", _said("signalled"))
-    sent = [asyncio.create_task(client.send_message(run_id, _said("sent"))) for run_id in run_ids]
+    sent = [
+        asyncio.create_task(client.run(run_id).send_message(_said("sent"))) for run_id in run_ids
+    ]
     await eventually(lambda: counter.calls["update_workflow_execution"] >= len(run_ids))
     async with site.worker():
         await asyncio.gather(*sent)
@@ -67,9 +68,9 @@ async def test_a_question_that_came_too_early_is_asked_again(temporal: TemporalC
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
         mishaps.come("query_workflow", too_early, too_early)
-        view = await client.view(run_id)
+        view = await client.run(run_id).view()
         mishaps.come("query_workflow", too_early, None, too_early)
-        unread = await client.messages(run_id)
+        unread = await client.run(run_id).messages()
 
     assert (view.degraded, len(view.interrupts)) == (False, 2)
     assert unread == []
@@ -86,9 +87,9 @@ async def test_a_run_that_is_always_asked_too_early_is_shown_as_temporal_knows_i
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
         mishaps.come("query_workflow", *[too_early] * 100)
-        view = await client.view(run_id)
+        view = await client.run(run_id).view()
         with pytest.raises(Unavailable, match="ask it again"):
-            await client.messages(run_id)
+            await client.run(run_id).messages()
 
     assert (view.degraded, view.status) == (True, "awaiting-input")
 
@@ -116,10 +117,10 @@ async def test_a_question_that_comes_before_what_came_after_it_leaves_a_history_
         pytest.fail("no question came before its task, so nothing was tried")
     async with site.worker():
         for run_id in run_ids:
-            unread = await site.client.messages(run_id)
+            unread = await site.client.run(run_id).messages()
             assert [message.message_id for message in unread] == ["signalled", "sent"]
-            for entry in (await site.client.view(run_id)).interrupts:
-                await site.client.respond(run_id, {entry.id: 1}, principal=ANYBODY)
+            for entry in (await site.client.run(run_id).view()).interrupts:
+                await site.client.run(run_id).respond({entry.id: 1}, principal=ANYBODY)
             assert (await site.ended(run_id)).status == "completed"
 
 
@@ -152,7 +153,7 @@ async def _begun_elsewhere(site: Site, run_id: str) -> bytes | None:
         )
 
         async def is_read() -> bool:
-            return len(await site.client.messages(run_id)) == 2
+            return len(await site.client.run(run_id).messages()) == 2
 
         await eventually(is_read, seconds=25)
     return polled.task_token

@@ -21,7 +21,6 @@ from abeyance import (
     Interrupt,
     Refusal,
     append,
-    wire,
 )
 from abeyance.errors import Code
 from abeyance.histories.feed import Feed
@@ -38,10 +37,10 @@ class Account(BaseModel):
 
 async def answer(site: Site, run_id: str, **answers: Any) -> None:
     """Answer the open interrupts of these names."""
-    view = await site.client.view(run_id)
+    view = await site.client.run(run_id).view()
     named = {entry.name: entry.id for entry in view.interrupts}
-    await site.client.respond(
-        run_id, {named[name]: value for name, value in answers.items()}, principal=ANYBODY
+    await site.client.run(run_id).respond(
+        {named[name]: value for name, value in answers.items()}, principal=ANYBODY
     )
 
 
@@ -49,7 +48,7 @@ async def asks(site: Site, run_id: str, *names: str) -> dict[str, Any]:
     """The open interrupts by name, once these are."""
 
     async def found() -> dict[str, Any] | None:
-        view = await site.client.view(run_id)
+        view = await site.client.run(run_id).view()
         here = {entry.name: entry for entry in view.interrupts}
         return here if here.keys() == set(names) else None
 
@@ -167,7 +166,7 @@ async def test_branches_that_ask_do_not_wait_for_each_other(temporal: TemporalCl
         await answer(site, run_id, **{"ask-b": 1})
 
         async def log() -> list[str]:
-            values: dict[str, Any] = (await site.client.view(run_id)).values
+            values: dict[str, Any] = (await site.client.run(run_id).view()).values
             return list(values["log"])
 
         async def has_after(name: str) -> bool:
@@ -177,7 +176,7 @@ async def test_branches_that_ask_do_not_wait_for_each_other(temporal: TemporalCl
         assert set(await log()) == {"ungated", "b 1", "after b"}
         await answer(site, run_id, **{"ask-a": 2})
         await eventually(lambda: has_after("a"))
-        waiting = await site.client.view(run_id)
+        waiting = await site.client.run(run_id).view()
         assert [entry.name for entry in waiting.interrupts] == ["ask-c"]
         assert waiting.status == "awaiting-input"
         await answer(site, run_id, **{"ask-c": 3})
@@ -212,11 +211,11 @@ async def test_each_answer_re_enters_a_composite_visit_and_the_others_stay_open(
         first, second = waiting.interrupts
         assert first.address == "graph:batch;node:batch;process:p1"
         assert first.parents[0].reason == "a batch of two"
-        await site.client.respond(run_id, {second.id: True}, principal=ANYBODY)
+        await site.client.run(run_id).respond({second.id: True}, principal=ANYBODY)
         await eventually(lambda: len(passes) == 2)
         still = await site.until(run_id, "awaiting-input")
         assert [entry.id for entry in still.interrupts] == [first.id]
-        await site.client.respond(run_id, {first.id: True}, principal=ANYBODY)
+        await site.client.run(run_id).respond({first.id: True}, principal=ANYBODY)
         ended = await site.ended(run_id)
         assert passes == [[], ["p2/ok"], ["p1/ok", "p2/ok"]]
         assert ended.values == {"count": 2, "log": ["p1/ok", "p2/ok"]}
@@ -278,17 +277,15 @@ async def test_an_operator_decides_about_a_visit_that_failed(temporal: TemporalC
         await answer(site, run_id, error={"action": "retry"})
 
         async def second() -> Any:
-            view = await site.client.view(run_id)
+            view = await site.client.run(run_id).view()
             others = [entry for entry in view.interrupts if entry.id != first.id]
             return others[0] if others else None
 
         again = await eventually(second)
         with pytest.raises(Refusal) as refused:
             await answer(site, run_id, error={"action": "fail", "patch": {}})
-        await site.client.respond(
-            run_id,
-            {again.id: {"action": "skip", "patch": {"log": ["by hand"]}}},
-            principal=ANYBODY,
+        await site.client.run(run_id).respond(
+            {again.id: {"action": "skip", "patch": {"log": ["by hand"]}}}, principal=ANYBODY
         )
         ended = await site.ended(run_id)
 
@@ -318,15 +315,15 @@ async def test_a_pause_that_stops_a_visit_keeps_its_steps(temporal: TemporalClie
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: done["begun"])
-        await site.client.pause(run_id, wire.Pause(mode="now"))
+        await site.client.run(run_id).pause(mode="now")
 
         async def stopped() -> bool:
-            view = await site.client.view(run_id)
+            view = await site.client.run(run_id).view()
             return view.paused and not view.running
 
         await eventually(stopped)
         go.set()
-        await site.client.resume(run_id)
+        await site.client.run(run_id).resume()
         ended = await site.ended(run_id)
         assert ended.status == "completed"
         assert done == {"first": 1, "begun": 2, "second": 1}

@@ -60,7 +60,7 @@ async def test_what_is_asked_in_nested_graphs_is_listed_at_the_root(
         run_id = await site.start({"count": 4}, limits=Limits(continue_as_new_after=10))
 
         async def both() -> Any:
-            view = await site.client.view(run_id)
+            view = await site.client.run(run_id).view()
             return view if len(view.interrupts) == 2 else None
 
         waiting = await eventually(both)
@@ -72,11 +72,11 @@ async def test_what_is_asked_in_nested_graphs_is_listed_at_the_root(
         ]
         assert left.prompt == "Deep 4?"
         with pytest.raises(Refusal) as refused:
-            await site.client.respond(run_id, {right.parents[-1].id: 1}, principal=ANYBODY)
+            await site.client.run(run_id).respond({right.parents[-1].id: 1}, principal=ANYBODY)
         assert refused.value.code == Code.NOT_ROOT_CAUSE
         assert refused.value.details["root_causes"] == [right.id]
-        await site.client.respond(run_id, {right.id: 1}, principal=ANYBODY)
-        await site.client.respond(run_id, {left.id: 1}, principal=ANYBODY)
+        await site.client.run(run_id).respond({right.id: 1}, principal=ANYBODY)
+        await site.client.run(run_id).respond({left.id: 1}, principal=ANYBODY)
         ended = await site.ended(run_id)
         assert ended.values["log"] == ["deep 4", "deep 4", "last"]
         await site.replays(run_id)
@@ -128,12 +128,12 @@ async def test_items_are_answered_in_any_order_and_across_hand_overs(
         run_id = await site.start({"count": 8}, limits=Limits(continue_as_new_after=40))
 
         async def all_open() -> Any:
-            view = await site.client.view(run_id)
+            view = await site.client.run(run_id).view()
             return view if len(view.interrupts) == 8 else None
 
         waiting = await eventually(all_open)
         for entry in sorted(waiting.interrupts, key=lambda entry: entry.prompt, reverse=True):
-            await site.client.respond(run_id, {entry.id: "y"}, principal=ANYBODY)
+            await site.client.run(run_id).respond({entry.id: "y"}, principal=ANYBODY)
         ended = await site.ended(run_id)
         assert ended.values["log"] == [f"{number}:y" for number in range(8)]
         await site.replays(run_id)
@@ -149,12 +149,12 @@ async def test_five_hundred_items_ask_and_are_answered_in_one_call(
         run_id = await site.start({"count": 500})
 
         async def all_open() -> Any:
-            view = await site.client.view(run_id)
+            view = await site.client.run(run_id).view()
             return view if len(view.interrupts) == 500 else None
 
         waiting = await eventually(all_open, seconds=90)
         answers = {entry.id: "y" for entry in waiting.interrupts}
-        receipts = await site.client.respond(run_id, answers, principal=ANYBODY)
+        receipts = await site.client.run(run_id).respond(answers, principal=ANYBODY)
         ended = await site.ended(run_id, seconds=90)
         assert len(receipts) == 500
         assert ended.values["log"] == [f"{number}:y" for number in range(500)]

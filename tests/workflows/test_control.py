@@ -13,6 +13,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, Refusal, wire
 from abeyance.activities.pulse import BEAT_SECONDS, THROTTLE_SECONDS
+from abeyance.client import TemporalRun
 from abeyance.errors import Code
 
 SOON = 15
@@ -26,16 +27,16 @@ async def test_a_paused_run_finishes_what_runs_and_starts_nothing(temporal: Temp
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: held.started)
-        await site.client.pause(run_id, wire.Pause(reason="audit", actor="ada"))
-        paused = await site.client.view(run_id)
+        await site.client.run(run_id).control(wire.Pause(reason="audit", actor="ada"))
+        paused = await site.client.run(run_id).view()
         held.release.set()
 
         async def is_idle() -> bool:
-            return not (await site.client.view(run_id)).running
+            return not (await site.client.run(run_id).view()).running
 
         await eventually(is_idle)
-        idle = await site.client.view(run_id)
-        await site.client.resume(run_id)
+        idle = await site.client.run(run_id).view()
+        await site.client.run(run_id).resume()
         ended = await site.ended(run_id)
 
         assert (paused.status, paused.running) == ("paused", ["graph:held;node:hold"])
@@ -58,11 +59,11 @@ async def test_pause_now_stops_a_node_and_runs_it_again_as_the_same_visit(
         run_id = await site.start()
         await eventually(lambda: held.started)
         began = time.monotonic()
-        await site.client.pause(run_id, wire.Pause(mode="now"))
+        await site.client.run(run_id).pause(mode="now")
         await eventually(lambda: held.stopped)
         took = time.monotonic() - began
         held.release.set()
-        await site.client.resume(run_id)
+        await site.client.run(run_id).resume()
         ended = await site.ended(run_id)
 
         assert took < SOON
@@ -83,10 +84,10 @@ async def test_an_answer_to_a_paused_run_is_kept_until_it_resumes(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.pause(run_id)
-        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
-        paused = await site.client.view(run_id)
-        await site.client.resume(run_id)
+        await site.client.run(run_id).pause()
+        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
+        paused = await site.client.run(run_id).view()
+        await site.client.run(run_id).resume()
         ended = await site.ended(run_id)
 
         assert (paused.status, paused.interrupts) == ("paused", [])
@@ -103,8 +104,8 @@ async def test_a_cancel_reaches_a_node_within_three_seconds_and_finally_nodes_ru
         run_id = await site.start()
         await eventually(lambda: held.started)
         began = time.monotonic()
-        await site.client.cancel(run_id, wire.Cancel(reason="wrong file", actor="ada"))
-        ending = await site.client.view(run_id)
+        await site.client.run(run_id).control(wire.Cancel(reason="wrong file", actor="ada"))
+        ending = await site.client.run(run_id).view()
         ended = await site.ended(run_id)
 
         assert time.monotonic() - began < SOON
@@ -129,7 +130,7 @@ async def test_a_node_that_ignores_its_cancel_does_not_hold_the_run_beyond_its_g
         run_id = await site.start()
         await eventually(lambda: held.started)
         began = time.monotonic()
-        await site.client.cancel(run_id, wire.Cancel(grace=1.5))
+        await site.client.run(run_id).cancel(grace=1.5)
         ended = await site.ended(run_id)
         took = time.monotonic() - began
         held.release.set()
@@ -147,9 +148,9 @@ async def test_cancel_now_does_not_wait_and_escalates_a_graceful_one(
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: held.started)
-        await site.client.cancel(run_id, wire.Cancel(grace=600))
-        assert (await site.client.view(run_id)).status == "ending"
-        await site.client.cancel(run_id, wire.Cancel(mode="now"))
+        await site.client.run(run_id).cancel(grace=600)
+        assert (await site.client.run(run_id).view()).status == "ending"
+        await site.client.run(run_id).cancel(mode="now")
         ended = await site.ended(run_id)
         held.release.set()
 
@@ -162,14 +163,18 @@ async def test_cancelling_a_waiting_run_withdraws_its_questions(temporal: Tempor
     async with site.worker():
         run_id = await site.start()
         waiting = await site.until(run_id, "awaiting-input")
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         ended = await site.ended(run_id)
         with pytest.raises(Refusal) as refused:
-            await site.client.respond(run_id, {waiting.interrupts[0].id: True}, principal=ANYBODY)
+            await site.client.run(run_id).respond(
+                {waiting.interrupts[0].id: True}, principal=ANYBODY
+            )
 
         assert ended.interrupts == []
         assert refused.value.code is Code.WITHDRAWN
-        assert [entry.status for entry in await site.client.interrupts(run_id, status="all")] == [
+        assert [
+            entry.status for entry in await site.client.run(run_id).interrupts(status="all")
+        ] == [
             "cancelled",
             "cancelled",
         ]
@@ -186,7 +191,7 @@ async def test_temporals_own_cancel_means_the_same_and_closes_as_canceled(
         await temporal.get_workflow_handle(run_id).cancel()
         ended = await site.ended(run_id)
         described = await temporal.get_workflow_handle(run_id).describe()
-        result = await site.client.result(run_id)
+        result = await site.client.run(run_id).result()
 
         assert (ended.status, ended.degraded) == ("cancelled", False)
         assert result.values["log"] == ["cleanup cancelled"]
@@ -222,20 +227,20 @@ async def test_an_answer_from_temporals_ui_has_no_capability(temporal: TemporalC
             await temporal.get_workflow_handle(guarded).execute_update("respond", order)
 
         assert (await site.ended(free)).status == "completed"
-        assert (await site.client.view(guarded)).status == "awaiting-input"
+        assert (await site.client.run(guarded).view()).status == "awaiting-input"
 
 
 async def test_control_of_an_unknown_or_ended_run_is_refused(temporal: TemporalClient) -> None:
     site = Site(temporal, gated())
     async with site.worker():
         run_id = await site.start()
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)
-        for operation in (site.client.pause, site.client.resume, site.client.cancel):
+        for operation in (TemporalRun.pause, TemporalRun.resume, TemporalRun.cancel):
             with pytest.raises(Refusal) as unknown:
-                await operation("nobody-started-this")
+                await operation(site.client.run("nobody-started-this"))
             with pytest.raises(Refusal) as over:
-                await operation(run_id)
+                await operation(site.client.run(run_id))
 
             assert unknown.value.code is Code.UNKNOWN_RUN
             assert over.value.code is Code.NOT_RUNNING
@@ -250,13 +255,13 @@ async def test_control_that_is_repeated_is_counted_and_changes_nothing_else(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.pause(run_id, wire.Pause(actor="ada"))
-        first = await site.client.view(run_id)
-        await site.client.pause(run_id, wire.Pause(actor="bob", reason="me too"))
-        second = await site.client.view(run_id)
-        await site.client.resume(run_id)
-        await site.client.resume(run_id)
-        resumed = await site.client.view(run_id)
+        await site.client.run(run_id).control(wire.Pause(actor="ada"))
+        first = await site.client.run(run_id).view()
+        await site.client.run(run_id).control(wire.Pause(actor="bob", reason="me too"))
+        second = await site.client.run(run_id).view()
+        await site.client.run(run_id).resume()
+        await site.client.run(run_id).resume()
+        resumed = await site.client.run(run_id).view()
 
         assert second.pause == first.pause
         assert resumed.metrics is not None
@@ -268,8 +273,8 @@ async def test_a_pause_that_would_go_nowhere_is_refused(temporal: TemporalClient
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.pause(run_id, wire.Pause(timeout="1h", on_timeout="goto:nowhere"))
-        view = await site.client.view(run_id)
+        await site.client.run(run_id).pause(timeout="1h", on_timeout="goto:nowhere")
+        view = await site.client.run(run_id).view()
         (refused,) = await site.events(run_id, "signal.refused")
 
         assert (refused["signal"], refused["code"]) == ("pause", Code.UNKNOWN_NODE)

@@ -70,15 +70,15 @@ async def test_pause_now_runs_a_visit_again_as_itself_with_what_it_had_done(
         run_id = await site.start()
 
         async def is_stopped() -> bool:
-            return not (await site.client.view(run_id)).running
+            return not (await site.client.run(run_id).view()).running
 
         for _ in range(2):
             # It is at work again, and its first step is behind it.
             await eventually(lambda: done)
-            await site.client.pause(run_id, wire.Pause(mode="now"))
+            await site.client.run(run_id).pause(mode="now")
             await eventually(is_stopped)
             begun = len(keys)
-            await site.client.resume(run_id)
+            await site.client.run(run_id).resume()
             await _more(keys, begun)
         release.set()
         ended = await site.ended(run_id)
@@ -105,12 +105,12 @@ async def test_a_node_waits_while_its_run_is_paused_and_goes_on_when_it_is_resum
         run_id = await site.start()
         await eventually(patient.started.is_set)
         if is_paused:
-            await site.client.pause(run_id)
+            await site.client.run(run_id).pause()
         patient.go.set()
         if is_paused:
             with pytest.raises(AssertionError):
                 await eventually(lambda: patient.told, seconds=0.5)
-            await site.client.resume(run_id)
+            await site.client.run(run_id).resume()
         ended = await site.ended(run_id)
 
     assert patient.told == [True]
@@ -125,9 +125,9 @@ async def test_a_node_that_waits_in_a_paused_run_learns_of_its_cancel(
     async with site.worker():
         run_id = await site.start()
         await eventually(patient.started.is_set)
-        await site.client.pause(run_id)
+        await site.client.run(run_id).pause()
         patient.go.set()
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         ended = await site.ended(run_id)
         await eventually(lambda: patient.told)
 
@@ -142,10 +142,10 @@ async def test_a_node_that_waits_too_long_is_told_all_that_helps(temporal: Tempo
     async with site.worker():
         run_id = await site.start()
         await eventually(patient.started.is_set)
-        await site.client.pause_and_send(run_id, wire.SteerMessage(text="look"))
+        await site.client.run(run_id).pause_and_send(text="look")
         patient.go.set()
         await eventually(lambda: patient.told)
-        await site.client.resume(run_id)
+        await site.client.run(run_id).resume()
         await site.ended(run_id)
 
     (error,) = patient.told
@@ -206,17 +206,17 @@ async def test_every_end_tidies_up_and_reports_what_nobody_read(
         run_id = await site.start()
         for number in range(2):
             message = wire.SteerMessage(message_id=f"m{number}", text="x" * 60)
-            await site.client.steer(run_id, message)
+            await site.client.run(run_id).signal_message(message)
         match outcome:
             case "halted":
                 order = wire.Pause(timeout=0.2, on_timeout="halt")
-                await site.client.pause(run_id, order)
+                await site.client.run(run_id).control(order)
             case "cancelled":
-                await site.client.cancel(run_id, wire.Cancel(reason="not needed"))
+                await site.client.run(run_id).cancel(reason="not needed")
             case _:
                 go.set()
         ended = await site.ended(run_id)
-        result = await site.client.result(run_id)
+        result = await site.client.run(run_id).result()
         await site.replays(run_id)
     told, _ = await Feed(temporal, site.settings.task_queue).page(run_id, None, 1_000)
 
@@ -246,11 +246,11 @@ async def test_a_pause_that_goes_on_by_itself_or_elsewhere_does_so_at_its_deadli
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.pause(run_id, wire.Pause(timeout=0.2))
+        await site.client.run(run_id).pause(timeout=0.2)
         resumed = await site.until(run_id, "awaiting-input")
-        await site.client.pause(run_id, wire.Pause(timeout=0.2, on_timeout="goto:late"))
+        await site.client.run(run_id).pause(timeout=0.2, on_timeout="goto:late")
         ended = await site.ended(run_id)
-        entries = await site.client.interrupts(run_id, status="all")
+        entries = await site.client.run(run_id).interrupts(status="all")
 
     assert resumed.metrics is not None
     assert resumed.metrics.resume_count == 1
@@ -272,9 +272,9 @@ async def test_a_message_of_a_visit_that_never_began_is_reported(temporal: Tempo
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.send_message(run_id, wire.SteerMessage(message_id="m", text="hello"))
-        await site.client.pause(run_id)
-        await site.client.respond(run_id, response=1, principal=ANYBODY)
+        await site.client.run(run_id).send(message_id="m", text="hello")
+        await site.client.run(run_id).pause()
+        await site.client.run(run_id).respond(response=1, principal=ANYBODY)
     for signal in ("resume", "cancel"):
         await temporal.get_workflow_handle(run_id).signal(signal)
     async with site.worker():

@@ -14,10 +14,10 @@ from temporalio.client import Client as TemporalClient
 from temporalio.testing import WorkflowEnvironment
 
 from abeyance import wire
+from abeyance.client import conversations
 from abeyance.core.conversation import Claim
 from abeyance.errors import Code, Refusal
 from abeyance.parallel import each
-from abeyance.runs import conversations
 
 
 def new_conversation() -> str:
@@ -42,15 +42,15 @@ async def test_a_second_agent_is_refused_with_the_id_of_the_first(temporal: Temp
         assert refusal.code is Code.CONVERSATION_BUSY
         assert refusal.details["run_id"] == first
         assert first in refusal.message
-        assert await site.client.conversation_runs(talk) == [first, helper, beside]
-        assert await site.client.conversation_interrupt(talk) == [first, helper, beside]
+        assert await site.client.conversations.runs(talk) == [first, helper, beside]
+        assert await site.client.conversations.interrupt(talk) == [first, helper, beside]
         for run_id in (first, helper, beside):
             assert (await site.ended(run_id)).status == "cancelled"
             await site.replays(run_id)
         # No sooner than they have ended: they told the conversation in their last task.
         again = await site.start(conversation_id=talk)
-        assert await site.client.conversation_runs(talk) == [again]
-        await site.client.conversation_interrupt(talk)
+        assert await site.client.conversations.runs(talk) == [again]
+        await site.client.conversations.interrupt(talk)
         await site.replays_conversation(talk)
 
 
@@ -62,11 +62,11 @@ async def test_runs_that_started_a_millisecond_ago_are_all_cancelled(
     async with site.worker():
         for _ in range(10):
             started = [await site.start(conversation_id=talk, allow_concurrent=True) for _ in "12"]
-            assert await site.client.conversation_interrupt(talk) == started
+            assert await site.client.conversations.interrupt(talk) == started
             for run_id in started:
                 assert (await site.ended(run_id)).status == "cancelled"
-        assert await site.client.conversation_interrupt(talk) == []
-        assert await site.client.conversation_interrupt(new_conversation()) == []
+        assert await site.client.conversations.interrupt(talk) == []
+        assert await site.client.conversations.interrupt(new_conversation()) == []
 
 
 async def test_of_ten_that_start_at_once_one_is_accepted(temporal: TemporalClient) -> None:
@@ -80,7 +80,7 @@ async def test_of_ten_that_start_at_once_one_is_accepted(temporal: TemporalClien
         refusals = [refusal for refusal in tried if isinstance(refusal, Refusal)]
         assert [refusal.code for refusal in refusals] == [Code.CONVERSATION_BUSY] * 9
         assert {refusal.details["run_id"] for refusal in refusals} == {run_id}
-        assert await site.client.conversation_runs(talk) == [run_id]
+        assert await site.client.conversations.runs(talk) == [run_id]
 
 
 async def test_the_next_run_may_start_the_moment_after_one_has_ended(
@@ -92,7 +92,7 @@ async def test_the_next_run_may_start_the_moment_after_one_has_ended(
         for _ in range(8):
             run_id = await site.start(conversation_id=talk)
             assert (await site.ended(run_id)).status == "completed"
-        assert await site.client.conversation_runs(talk) == []
+        assert await site.client.conversations.runs(talk) == []
 
 
 async def test_the_one_agent_is_steered_and_none_or_two_are_not(temporal: TemporalClient) -> None:
@@ -101,22 +101,22 @@ async def test_the_one_agent_is_steered_and_none_or_two_are_not(temporal: Tempor
     message = wire.SteerMessage(text="hurry", message_id="m1", sender="ada")
     async with site.worker():
         assert (
-            await refused(site.client.conversation_steer(talk, message))
+            await refused(site.client.conversations.signal_message(talk, message))
         ).code is Code.NO_ACTIVE_RUN
         helper = await site.start(conversation_id=talk, session_type="helper")
         assert (
-            await refused(site.client.conversation_steer(talk, message))
+            await refused(site.client.conversations.signal_message(talk, message))
         ).code is Code.NO_ACTIVE_RUN
         agent = await site.start(conversation_id=talk)
-        steered = await site.client.conversation_steer(talk, message)
-        again = await site.client.conversation_steer(talk, message)
+        steered = await site.client.conversations.signal_message(talk, message)
+        again = await site.client.conversations.signal_message(talk, message)
         other = await site.start(conversation_id=talk, allow_concurrent=True)
-        ambiguous = await refused(site.client.conversation_steer(talk, message))
+        ambiguous = await refused(site.client.conversations.signal_message(talk, message))
 
         assert steered == again
         assert (steered.run_id, steered.message_id) == (agent, "m1")
-        assert [m.text for m in await site.client.messages(agent)] == ["hurry"]
-        assert await site.client.messages(helper) == []
+        assert [m.text for m in await site.client.run(agent).messages()] == ["hurry"]
+        assert await site.client.run(helper).messages() == []
         assert ambiguous.code is Code.AMBIGUOUS_RUN
         assert ambiguous.details["runs"] == [agent, other]
 
@@ -126,9 +126,9 @@ async def test_all_are_paused_and_go_on(temporal: TemporalClient) -> None:
     talk = new_conversation()
     async with site.worker():
         runs = [await site.start(conversation_id=talk, allow_concurrent=True) for _ in "123"]
-        assert await site.client.conversation_pause(talk, wire.Pause(reason="lunch")) == runs
-        assert [(await site.client.view(run_id)).status for run_id in runs] == ["paused"] * 3
-        assert await site.client.conversation_resume(talk) == runs
+        assert await site.client.conversations.control(talk, wire.Pause(reason="lunch")) == runs
+        assert [(await site.client.run(run_id).view()).status for run_id in runs] == ["paused"] * 3
+        assert await site.client.conversations.resume(talk) == runs
         for run_id in runs:
             await site.until(run_id, "awaiting-input")
 
@@ -140,7 +140,7 @@ async def test_the_same_start_again_is_the_same_run_and_leaves_no_claim(
     talk = new_conversation()
     async with site.worker():
         run_id = await site.start(conversation_id=talk)
-        again = await site.client.start(
+        again = await site.client.runs.start(
             site.graphs["gated"], {}, run_id=run_id, conversation_id=talk
         )
         handle = temporal.get_workflow_handle(site.conversation_workflow(talk))
@@ -151,10 +151,10 @@ async def test_the_same_start_again_is_the_same_run_and_leaves_no_claim(
         other = await refused(site.start({"amount": 5}, run_id=run_id, conversation_id=talk))
         assert other.code is Code.RUN_EXISTS
         assert await handle.query("active", result_type=list[Claim]) == claims
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)
         reused = await site.start(run_id=run_id, conversation_id=talk, reuse=True)
-        assert await site.client.conversation_runs(talk) == [reused]
+        assert await site.client.conversations.runs(talk) == [reused]
 
 
 async def test_the_claim_of_a_terminated_run_is_given_back_by_the_next_start(
@@ -166,7 +166,7 @@ async def test_the_claim_of_a_terminated_run_is_given_back_by_the_next_start(
         first = await site.start(conversation_id=talk)
         await temporal.get_workflow_handle(first).terminate()
         second = await site.start(conversation_id=talk)
-        assert await site.client.conversation_runs(talk) == [second]
+        assert await site.client.conversations.runs(talk) == [second]
 
 
 async def test_a_run_that_is_cancelled_through_temporal_or_fails_leaves_its_conversation(
@@ -193,7 +193,7 @@ async def test_a_message_that_comes_with_the_end_is_delivered_or_refused_or_repo
         run_id = await site.start(conversation_id=new_conversation())
         message = wire.SteerMessage(text="wait", message_id=f"m{number}", sender="ada")
         try:
-            await site.client.send_message(run_id, message)
+            await site.client.run(run_id).send_message(message)
         except Refusal as refusal:
             assert refusal.code is Code.NOT_RUNNING
             told["refused"].append(run_id)
@@ -214,14 +214,14 @@ async def test_a_claim_without_a_run_holds_for_a_minute_and_no_longer(
     talk = new_conversation()
     async with site.worker():
         crashed = Claim(run_id=f"never-{uuid.uuid4().hex}", session_type="agent", token="t1")
-        await site.client.claim_run(talk, crashed)
-        assert await site.client.conversation_interrupt(talk) == []
+        await site.client.conversations.claim_run(talk, crashed)
+        assert await site.client.conversations.interrupt(talk) == []
         refusal = await refused(site.start(conversation_id=talk))
         assert refusal.details["run_id"] == crashed.run_id
 
         monkeypatch.setattr(conversations, "_UNSTARTED", timedelta(0))
         run_id = await site.start(conversation_id=talk)
-        assert await site.client.conversation_runs(talk) == [run_id]
+        assert await site.client.conversations.runs(talk) == [run_id]
 
 
 async def test_lists_of_runs_do_not_show_conversations(temporal: TemporalClient) -> None:
@@ -231,12 +231,14 @@ async def test_lists_of_runs_do_not_show_conversations(temporal: TemporalClient)
         run_id = await site.start(conversation_id=talk)
 
         async def listed() -> list[str]:
-            return [view.run_id for view in (await site.client.runs())[0] if view.run_id == run_id]
+            return [
+                view.run_id for view in (await site.client.runs.list())[0] if view.run_id == run_id
+            ]
 
         assert await eventually(listed) == [run_id]
-        found, _ = await site.client.runs()
+        found, _ = await site.client.runs.list()
         assert not any(view.run_id.startswith("conversation") for view in found)
-        gone = await refused(site.client.view(site.conversation_workflow(talk)))
+        gone = await refused(site.client.run(site.conversation_workflow(talk)).view())
         assert gone.code is Code.UNKNOWN_RUN
 
 
@@ -263,14 +265,14 @@ async def test_a_long_history_is_handed_over_with_the_claims_that_stand(
         first = (await handle.describe()).run_id
         for number in range(150):
             helper = Claim(run_id="helper", session_type="helper", token=f"t{number}")
-            await site.client.claim_run(talk, helper)
+            await site.client.conversations.claim_run(talk, helper)
             release = wire.Release(conversation_id=talk, tokens=[helper.token])
-            await site.client.release_claims(release)
+            await site.client.conversations.release(release)
         described = await handle.describe()
 
         assert described.run_id != first
         assert described.history_length < 1_100
-        assert await site.client.conversation_runs(talk) == [run_id]
+        assert await site.client.conversations.runs(talk) == [run_id]
         assert (await refused(site.start(conversation_id=talk))).details["run_id"] == run_id
         await replay(await temporal.get_workflow_handle(handle.id, run_id=first).fetch_history())
 
@@ -284,9 +286,9 @@ async def test_a_conversation_that_is_idle_ends_and_starts_anew(
         with time_machine.with_time_skipping_disabled():
             run_id = await site.start(conversation_id=talk)
             handle = site.temporal.get_workflow_handle(site.conversation_workflow(talk))
-            await site.client.conversation_interrupt(talk)
+            await site.client.conversations.interrupt(talk)
             await site.ended(run_id)
             assert not await time_machine.fast_forward(handle, timedelta(minutes=11))
             await handle.result()
             again = await site.start(conversation_id=talk)
-            assert await site.client.conversation_runs(talk) == [again]
+            assert await site.client.conversations.runs(talk) == [again]

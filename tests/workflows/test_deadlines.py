@@ -39,12 +39,12 @@ async def test_a_question_that_nobody_answers_in_two_days_halts_the_run(
 ) -> None:
     async with waiting(time_machine, timeout="P2D") as (site, view):
         await forward(time_machine, view.run_id, timedelta(days=1))
-        assert (await site.client.view(view.run_id)).status == "awaiting-input"
+        assert (await site.client.run(view.run_id).view()).status == "awaiting-input"
         await forward(time_machine, view.run_id, timedelta(days=1, seconds=1))
         ended = await site.ended(view.run_id)
         with pytest.raises(Refusal) as late:
-            await site.client.respond(
-                view.run_id, {view.interrupts[0].id: {"approved": True}}, principal=ANYBODY
+            await site.client.run(view.run_id).respond(
+                {view.interrupts[0].id: {"approved": True}}, principal=ANYBODY
             )
 
         assert (ended.status, ended.reason) == ("halted", "interrupt-timeout")
@@ -55,7 +55,7 @@ async def test_a_deadline_may_lead_elsewhere(time_machine: WorkflowEnvironment) 
     async with waiting(time_machine, timeout="3d", on_timeout="goto:late") as (site, view):
         await forward(time_machine, view.run_id, timedelta(days=3, seconds=1))
         ended = await site.ended(view.run_id)
-        (expired,) = await site.client.interrupts(view.run_id, status="all")
+        (expired,) = await site.client.run(view.run_id).interrupts(status="all")
 
         assert (ended.status, ended.values["log"]) == ("completed", ["before", "late"])
         assert (expired.status, expired.answered_by) == ("expired", None)
@@ -67,8 +67,8 @@ async def test_a_default_answers_when_nobody_does(time_machine: WorkflowEnvironm
         await forward(time_machine, view.run_id, timedelta(days=1, seconds=1))
         ended = await site.ended(view.run_id)
         with pytest.raises(Refusal) as late:
-            await site.client.respond(
-                view.run_id, {view.interrupts[0].id: {"approved": False}}, principal=ANYBODY
+            await site.client.run(view.run_id).respond(
+                {view.interrupts[0].id: {"approved": False}}, principal=ANYBODY
             )
 
         assert ended.values["decision"] == {"approved": False}
@@ -82,9 +82,9 @@ async def test_a_deadline_survives_every_hand_over(time_machine: WorkflowEnviron
     async with waiting(time_machine, limits, timeout="2d") as (site, view):
         deadline = view.interrupts[0].deadline
         for _ in range(4):
-            await site.client.pause(view.run_id)
-            await site.client.resume(view.run_id)
-        again = await site.client.view(view.run_id)
+            await site.client.run(view.run_id).pause()
+            await site.client.run(view.run_id).resume()
+        again = await site.client.run(view.run_id).view()
         await forward(time_machine, view.run_id, timedelta(days=2))
         ended = await site.ended(view.run_id)
 
@@ -95,10 +95,10 @@ async def test_a_deadline_survives_every_hand_over(time_machine: WorkflowEnviron
 
 async def test_a_pause_has_a_deadline_too(time_machine: WorkflowEnvironment) -> None:
     async with waiting(time_machine) as (site, view):
-        await site.client.pause(view.run_id, wire.Pause(timeout="4h"))
+        await site.client.run(view.run_id).pause(timeout="4h")
         await forward(time_machine, view.run_id, timedelta(hours=4, seconds=1))
         resumed = await site.until(view.run_id, "awaiting-input")
-        await site.client.pause(view.run_id, wire.Pause(timeout="4h", on_timeout="goto:late"))
+        await site.client.run(view.run_id).pause(timeout="4h", on_timeout="goto:late")
         await forward(time_machine, view.run_id, timedelta(hours=4, seconds=1))
         ended = await site.ended(view.run_id)
 
@@ -115,12 +115,12 @@ async def test_an_answer_handled_after_its_deadline_passed_in_an_outage_is_late(
         id_ = (await site.until(run_id, "awaiting-input")).interrupts[0].id
         # The last that the worker does: it has gone before that.
         soon = wire.EditDeadline(interrupt_id=id_, timeout=2, principal=ANYBODY)
-        await site.client.edit_deadline(run_id, soon)
+        await site.client.run(run_id).edit(soon)
     # No worker is up. The timer fires; nobody sees it. Then somebody answers, and a worker comes.
     fired = asyncio.create_task(_fired(site, run_id))
     await asyncio.wait_for(fired, 30)
     answering = asyncio.create_task(
-        site.client.respond(run_id, {id_: {"approved": True}}, principal=ANYBODY)
+        site.client.run(run_id).respond({id_: {"approved": True}}, principal=ANYBODY)
     )
     async with site.worker():
         with pytest.raises(Refusal) as late:
@@ -178,12 +178,12 @@ async def test_deadlines_in_code_of_a_nested_graph_leave_only_their_own_visit(
             by_name = {entry.name: entry for entry in view.interrupts}
             assert set(by_name) == {"slow", "default", "beside", "other"}
         await forward(time_machine, run_id, timedelta(days=2, seconds=1))
-        two = await site.client.view(run_id)
+        two = await site.client.run(run_id).view()
         await forward(time_machine, run_id, timedelta(days=1))
         three = await site.until(run_id, "awaiting-input")
-        settled = {e.name: e for e in await site.client.interrupts(run_id, status="all")}
+        settled = {e.name: e for e in await site.client.run(run_id).interrupts(status="all")}
         with time_machine.with_time_skipping_disabled():
-            await site.client.respond(run_id, {by_name["other"].id: 1}, principal=ANYBODY)
+            await site.client.run(run_id).respond({by_name["other"].id: 1}, principal=ANYBODY)
             ended = await site.ended(run_id)
 
         assert {entry.name for entry in two.interrupts} == {"slow", "beside", "other"}

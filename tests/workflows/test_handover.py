@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecutionStatus
 
-from abeyance import END, START, Context, Graph, Refusal, wire
+from abeyance import END, START, Context, Graph, Refusal
 from abeyance.core.state import Limits
 
 SMALL = Limits(continue_as_new_after=6)
@@ -41,7 +41,7 @@ async def test_a_long_chain_is_handed_over_between_its_nodes_and_runs_each_once(
 
         assert ended.values["log"] == [f"n{number}" for number in range(6)]
         assert await executions(site, run_id) > 2
-        assert (await site.client.result(run_id)).view.metrics is not None
+        assert (await site.client.run(run_id).result()).view.metrics is not None
         await site.replays(run_id)
 
 
@@ -55,7 +55,7 @@ async def test_forty_answers_while_the_run_is_handed_over_every_few_events(
         ids = [entry.id for entry in waiting.interrupts]
 
         async def answer(number: int, id_: str) -> str:
-            (receipt,) = await site.client.respond(run_id, {id_: number}, principal=ANYBODY)
+            (receipt,) = await site.client.run(run_id).respond({id_: number}, principal=ANYBODY)
             return receipt.interrupt_id
 
         answered = await asyncio.gather(*(answer(n, id_) for n, id_ in enumerate(ids)))
@@ -72,12 +72,12 @@ async def test_a_repeated_answer_is_known_after_a_hand_over(temporal: TemporalCl
         run_id = await site.start(limits=SMALL)
         waiting = await site.until(run_id, "awaiting-input")
         first = waiting.interrupts[0].id
-        (receipt,) = await site.client.respond(run_id, {first: 1}, principal=ANYBODY)
+        (receipt,) = await site.client.run(run_id).respond({first: 1}, principal=ANYBODY)
         before = await executions(site, run_id)
         for _ in range(4):
-            await site.client.pause(run_id)
-            await site.client.resume(run_id)
-        (again,) = await site.client.respond(run_id, {first: 1}, principal=ANYBODY)
+            await site.client.run(run_id).pause()
+            await site.client.run(run_id).resume()
+        (again,) = await site.client.run(run_id).respond({first: 1}, principal=ANYBODY)
 
         assert await executions(site, run_id) > before
         assert again.replayed
@@ -98,8 +98,8 @@ async def test_what_runs_too_long_is_stopped_at_the_hard_mark_and_goes_on_afterw
             # Every message is an update of some events; the node runs all the while. No more of them
             # than there is room for: how long the node takes to hear of it is not in our hands.
             if count < 80:
-                await site.client.send_message(
-                    run_id, wire.SteerMessage(message_id=f"m{held.started}-{_next()}", text="hello")
+                await site.client.run(run_id).send(
+                    message_id=f"m{held.started}-{_next()}", text="hello"
                 )
             return held.started > 1
 
@@ -145,19 +145,17 @@ async def test_answers_controls_and_messages_at_once_over_many_hand_overs(
                 view = await site.until(run_id, "awaiting-input", "paused")
                 # A degraded view may still show the question before.
                 while view.degraded or not view.interrupts:
-                    view = await site.client.view(run_id)
-                await site.client.respond(
-                    run_id, {view.interrupts[0].id: number}, principal=ANYBODY
+                    view = await site.client.run(run_id).view()
+                await site.client.run(run_id).respond(
+                    {view.interrupts[0].id: number}, principal=ANYBODY
                 )
 
         async def disturb() -> None:
             for number in range(10):
                 try:
-                    await site.client.pause(run_id)
-                    await site.client.resume(run_id)
-                    await site.client.send_message(
-                        run_id, wire.SteerMessage(message_id=f"m{number}", text="hello")
-                    )
+                    await site.client.run(run_id).pause()
+                    await site.client.run(run_id).resume()
+                    await site.client.run(run_id).send(message_id=f"m{number}", text="hello")
                 except Refusal as over:
                     assert over.code == "not_running"
                     return
@@ -227,7 +225,7 @@ async def test_what_is_refused_first_after_a_hand_over_makes_nothing_be_forgotte
         await eventually(is_handed_over)
         # The server lets a history wait that begins so soon after another; an update does not wait.
         with pytest.raises(Refusal):
-            await site.client.respond(run_id, {"nobody.0": 1}, principal=ANYBODY)
+            await site.client.run(run_id).respond({"nobody.0": 1}, principal=ANYBODY)
         history = await handle.fetch_history()
         types = [event.event_type for event in history.events]
         await handle.signal("cancel")

@@ -7,7 +7,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance.core.state import Limits
-from abeyance.runs.inbox import InboxFilter
+from abeyance.handle import InboxFilter
 
 
 async def test_questions_that_were_open_at_a_hand_over_stay_in_the_inbox(
@@ -19,12 +19,12 @@ async def test_questions_that_were_open_at_a_hand_over_stay_in_the_inbox(
         waiting = await site.until(run_id, "awaiting-input")
         ids = [entry.id for entry in waiting.interrupts]
         for answered in ids[:3]:
-            await site.client.respond(run_id, {answered: 1}, principal=ANYBODY)
+            await site.client.run(run_id).respond({answered: 1}, principal=ANYBODY)
         # Sooner than a wait that has to look at its end.
         await site.until(run_id, "awaiting-input", seconds=15)
 
         async def asked() -> bool:
-            rows, _ = await site.client.inbox(InboxFilter(graph="handed-over"))
+            rows, _ = await site.client.inbox.list(InboxFilter(graph="handed-over"))
             return [row.id for row in rows] == ids[3:]
 
         await eventually(asked)
@@ -33,5 +33,5 @@ async def test_questions_that_were_open_at_a_hand_over_stay_in_the_inbox(
         started = first.workflow_execution_started_event_attributes
         assert started.continued_execution_run_id, "it was not handed over"
         await site.replays(run_id)
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)

@@ -40,18 +40,18 @@ async def test_the_answer_with_which_a_run_would_stand_still_is_refused(
             """The id of the question with this number, as soon as it is open."""
 
             async def found() -> str | None:
-                asked = (await site.client.view(run_id)).interrupts
+                asked = (await site.client.run(run_id).view()).interrupts
                 return next((each.id for each in asked if each.name == f"q{number}"), None)
 
             return str(await eventually(found))
 
         for number in range(4):
             answer = {await question(number): "y" * 450_000}
-            await site.client.respond(run_id, answer, principal=ANYBODY)
+            await site.client.run(run_id).respond(answer, principal=ANYBODY)
         last = await question(4)
         with pytest.raises(Refusal) as refused:
-            await site.client.respond(run_id, {last: "y" * 450_000}, principal=ANYBODY)
-        await site.client.respond(run_id, {last: "short"}, principal=ANYBODY)
+            await site.client.run(run_id).respond({last: "y" * 450_000}, principal=ANYBODY)
+        await site.client.run(run_id).respond({last: "short"}, principal=ANYBODY)
         ended = await site.ended(run_id)
 
     assert refused.value.code is Code.PAYLOAD_TOO_LARGE
@@ -76,17 +76,17 @@ async def test_a_run_that_asks_more_than_can_be_shown_at_once_is_still_read_and_
         await site.until(run_id, "awaiting-input")
         # What is read while the pause is carried out travels with that.
         _, *others = await asyncio.gather(
-            site.client.pause(run_id), *(site.client.view(run_id) for _ in range(3))
+            site.client.run(run_id).pause(), *(site.client.run(run_id).view() for _ in range(3))
         )
-        paused = await site.client.view(run_id)
-        listed = await site.client.interrupts(run_id)
-        last = await site.client.interrupt(run_id, listed[-1].id)
+        paused = await site.client.run(run_id).view()
+        listed = await site.client.run(run_id).interrupts()
+        last = await site.client.run(run_id).interrupt(listed[-1].id)
         assert last is not None
-        await site.client.respond(
-            run_id, {last.id: {"values": {}, "version": last.payload["version"]}}, principal=ANYBODY
+        await site.client.run(run_id).respond(
+            {last.id: {"values": {}, "version": last.payload["version"]}}, principal=ANYBODY
         )
-        await site.client.resume(run_id)
-        resumed = await site.client.view(run_id)
+        await site.client.run(run_id).resume()
+        resumed = await site.client.run(run_id).view()
 
     assert (paused.status, paused.degraded, len(paused.interrupts)) == ("paused", False, 40)
     assert [view.degraded for view in others if view is not None] == [False] * 3

@@ -14,7 +14,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
-from abeyance import START, Context, Graph, wire
+from abeyance import START, Context, Graph
 from abeyance.activities.post import Post
 from abeyance.client import Client
 from abeyance.core.effects import VisitInput
@@ -44,7 +44,7 @@ async def test_a_node_that_looks_for_messages_asks_its_run_only_when_there_are_s
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: counter.calls["describe_workflow_execution"] > 3)
-        await site.client.send_message(run_id, wire.SteerMessage(text="hello 1"))
+        await site.client.run(run_id).send(text="hello 1")
         await site.ended(run_id)
 
     assert told == ["hello 1"]
@@ -75,7 +75,7 @@ async def test_who_steers_a_node_that_looks_all_the_time_is_told_what_became_of_
 
         async def send(number: int) -> None:
             async with few:
-                await site.client.send_message(run_id, wire.SteerMessage(text=f"{number}"))
+                await site.client.run(run_id).send(text=f"{number}")
 
         await asyncio.gather(*(send(number) for number in range(wanted)))
         await site.ended(run_id)
@@ -92,7 +92,7 @@ async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(
     async with site.worker():
         run_id = await site.start()
         await eventually(lambda: held.started)
-        await site.client.send_message(run_id, wire.SteerMessage(message_id="m", text="hello"))
+        await site.client.run(run_id).send(message_id="m", text="hello")
 
         async def looked() -> list[Message | None]:
             given = VisitInput(
@@ -110,7 +110,7 @@ async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(
                 await post.take(0)
             mishaps.was_done = False
             mishaps._coming.clear()
-            client._line.patience = 30
+            client._deployment.line.patience = 30
             return [await post.take(0), await post.take(1)]
 
         first, second = await ActivityEnvironment().run(looked)

@@ -75,13 +75,13 @@ async def test_messages_are_taken_once_in_order_and_the_rest_is_reported(
         run_id = await site.start()
         await eventually(lambda: held.started)
         for number in range(3):
-            receipt = await site.client.send_message(run_id, message(number))
+            receipt = await site.client.run(run_id).send_message(message(number))
             assert (receipt.duplicate, receipt.queue_depth) == (False, number + 1)
-        again = await site.client.send_message(run_id, message(1))
+        again = await site.client.run(run_id).send_message(message(1))
 
         async def take(start: int, upto: int) -> list[str]:
             order = wire.TakeMessages(visit="graph:held;node:hold", start=start, upto=upto)
-            return [each.message_id for each in await site.client.take_messages(run_id, order)]
+            return [each.message_id for each in await site.client.run(run_id).take_messages(order)]
 
         first = await take(0, 2)
         second = await take(2, 4)
@@ -92,10 +92,10 @@ async def test_messages_are_taken_once_in_order_and_the_rest_is_reported(
             await temporal.get_workflow_handle(run_id).execute_update("take_messages", order)
         nothing = await take(3, 5)
         after = len((await site.history(run_id)).events)
-        await site.client.send_message(run_id, message(9))
+        await site.client.run(run_id).send_message(message(9))
         held.release.set()
         ended = await site.ended(run_id)
-        result = await site.client.result(run_id)
+        result = await site.client.run(run_id).result()
 
         assert again.duplicate
         assert (first, second, retried, nothing) == (["m0", "m1"], ["m2"], ["m0", "m1"], [])
@@ -116,17 +116,18 @@ async def test_a_full_queue_says_so_and_a_signal_into_it_is_recorded(
     async with site.worker():
         run_id = await site.start(limits=Limits(max_queue_size=1))
         await site.until(run_id, "awaiting-input")
-        await site.client.send_message(run_id, message(0))
+        await site.client.run(run_id).send_message(message(0))
         refusals = []
-        for send in (site.client.send_message, site.client.pause_and_send):
+        run = site.client.run(run_id)
+        for send in (run.send_message, run.pause_and_send_message):
             with pytest.raises(Refusal) as full:
-                await send(run_id, message(1))
+                await send(message(1))
             refusals.append(full.value)
         handle = temporal.get_workflow_handle(run_id)
-        await site.client.steer(run_id, message(2))
+        await site.client.run(run_id).signal_message(message(2))
         await handle.signal("steer", ["no", "message"])
         await handle.signal("steer")
-        view = await site.client.view(run_id)
+        view = await site.client.run(run_id).view()
 
         assert {refusal.code for refusal in refusals} == {Code.QUEUE_FULL}
         assert (refusals[0].details["limit"], refusals[0].details["actual"]) == (1, 1)
@@ -139,9 +140,9 @@ async def test_a_full_queue_says_so_and_a_signal_into_it_is_recorded(
         assert (view.queue_depth, view.paused) == (1, False)
 
         # What was turned away, and is sent again when there is room, is in.
-        assert await site.client.clear_messages(run_id) == 1
-        assert await site.client.steer(run_id, message(2)) == "m2"
-        assert await site.client.queue_depth(run_id) == 1
+        assert await site.client.run(run_id).clear_messages() == 1
+        assert await site.client.run(run_id).signal_message(message(2)) == "m2"
+        assert await site.client.run(run_id).queue_depth() == 1
 
 
 async def test_a_repeat_is_known_across_hand_overs_and_in_both_ways_of_sending(
@@ -152,18 +153,18 @@ async def test_a_repeat_is_known_across_hand_overs_and_in_both_ways_of_sending(
         run_id = await site.start(limits=Limits(continue_as_new_after=20))
         handle = temporal.get_workflow_handle(run_id)
         generation = (await handle.describe()).run_id
-        await site.client.steer(run_id, message(1))
+        await site.client.run(run_id).signal_message(message(1))
 
         async def is_handed_over() -> bool:
             return (await handle.describe()).run_id != generation
 
         await eventually(is_handed_over)
-        await site.client.steer(run_id, message(1))
-        sent = await site.client.send_message(run_id, message(1))
+        await site.client.run(run_id).signal_message(message(1))
+        sent = await site.client.run(run_id).send_message(message(1))
         with pytest.raises(Refusal) as conflict:
-            await site.client.send_message(run_id, message(1, text="another"))
+            await site.client.run(run_id).send_message(message(1, text="another"))
         await handle.signal("steer", message(1, text="another"))
-        await site.client.steer(run_id, message(2, text="enough"))
+        await site.client.run(run_id).signal_message(message(2, text="enough"))
         ended = await site.ended(run_id)
 
         assert sent.duplicate
@@ -187,10 +188,10 @@ async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happ
         for number in numbers:
             if number % 3:
                 # It may meet a full queue: the receipt of the same message tells.
-                await site.client.steer(run_id, message(number))
+                await site.client.run(run_id).signal_message(message(number))
             while True:
                 try:
-                    receipt = await site.client.send_message(run_id, message(number))
+                    receipt = await site.client.run(run_id).send_message(message(number))
                 except Refusal as refusal:
                     assert refusal.code is Code.QUEUE_FULL, refusal
                     await asyncio.sleep(0.05)
@@ -208,12 +209,12 @@ async def test_every_message_of_hundreds_is_taken_once_or_reported_whatever_happ
                 _, pending = await asyncio.wait(pending, timeout=1.5)
                 generations.add((await temporal.get_workflow_handle(run_id).describe()).run_id)
     async with site.worker():
-        await site.client.send_message(run_id, message(count, text="enough", priority="low"))
+        await site.client.run(run_id).send_message(message(count, text="enough", priority="low"))
         late = [f"late{number}" for number in range(5)]
         for id_ in late:
             try:
                 given = wire.SteerMessage(message_id=id_, text="x", priority="low")
-                accepted.append(await site.client.steer(run_id, given))
+                accepted.append(await site.client.run(run_id).signal_message(given))
             except Refusal as refusal:
                 assert refusal.code is Code.NOT_RUNNING
         ended = await site.ended(run_id, seconds=120)
@@ -264,10 +265,10 @@ async def test_a_visit_that_is_tried_again_gets_what_it_took(temporal: TemporalC
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.send_message(run_id, message(0, target="inboxed"))
+        await site.client.run(run_id).send_message(message(0, target="inboxed"))
         for number in (1, 2, 3):
-            await site.client.send_message(run_id, message(number, target="asking"))
-        await site.client.respond(run_id, response=None, principal=ANYBODY)
+            await site.client.run(run_id).send_message(message(number, target="asking"))
+        await site.client.run(run_id).respond(response=None, principal=ANYBODY)
         ended = await site.ended(run_id)
         await site.replays(run_id)
 
@@ -299,9 +300,10 @@ async def test_a_message_to_a_run_that_completes_is_taken_or_reported_or_refused
             if index == 7:
                 await site.ended(run_id)
             await asyncio.sleep(index * number % 13 * 0.004)
-            way = site.client.steer if index % 2 else site.client.send_message
+            run = site.client.run(run_id)
+            way = run.signal_message if index % 2 else run.send_message
             try:
-                await way(run_id, message(index))
+                await way(message(index))
             except Refusal as refusal:
                 receipts[f"m{index}"] = refusal.code
             else:
@@ -330,18 +332,18 @@ async def test_without_a_worker_a_steer_is_kept(
 ) -> None:
     site = Site(temporal, gated(), patience=4)
     run_id = await site.start()
-    sent = await site.client.steer(run_id, message(1))
+    sent = await site.client.run(run_id).signal_message(message(1))
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(site.worker())
         await site.until(run_id, "awaiting-input")
-        unread = await site.client.messages(run_id)
+        unread = await site.client.run(run_id).messages()
 
         assert sent == "m1"
         assert [each.message_id for each in unread] == ["m1"]
-        assert await site.client.has_queued_messages(run_id)
-        assert await site.client.queue_depth(run_id) == 1
-        await site.client.clear_messages(run_id)
-        assert not await site.client.has_queued_messages(run_id)
+        assert await site.client.run(run_id).has_queued_messages()
+        assert await site.client.run(run_id).queue_depth() == 1
+        await site.client.run(run_id).clear_messages()
+        assert not await site.client.run(run_id).has_queued_messages()
 
 
 async def test_messages_that_are_too_old_are_reported_without_anybody_asking(
@@ -351,13 +353,13 @@ async def test_messages_that_are_too_old_are_reported_without_anybody_asking(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.steer(run_id, message(1, ttl=0.3))
+        await site.client.run(run_id).signal_message(message(1, ttl=0.3))
 
         async def is_reported() -> bool:
-            return bool((await site.client.view(run_id)).undelivered)
+            return bool((await site.client.run(run_id).view()).undelivered)
 
         await eventually(is_reported)
-        view = await site.client.view(run_id)
+        view = await site.client.run(run_id).view()
         assert [(left.message_id, left.reason) for left in view.undelivered] == [("m1", "expired")]
         assert view.queue_depth == 0
 
@@ -378,16 +380,18 @@ async def test_a_directive_has_a_node_done_again_with_what_was_said(
     async with site.worker():
         run_id = await site.start()
         first = await site.until(run_id, "awaiting-input")
-        await site.client.steer(run_id, message(1, text="be kinder", action="rerun"))
+        await site.client.run(run_id).signal_message(message(1, text="be kinder", action="rerun"))
 
         async def is_asked_anew() -> bool:
-            view = await site.client.view(run_id)
+            view = await site.client.run(run_id).view()
             return [e.id for e in view.interrupts] not in ([], [e.id for e in first.interrupts])
 
         await eventually(is_asked_anew)
-        await site.client.steer(run_id, message(2, action="go_back", params={"steps": 9}))
-        await site.client.steer(run_id, message(3, text="later", action="defer"))
-        await site.client.respond(run_id, response=None, principal=ANYBODY)
+        await site.client.run(run_id).signal_message(
+            message(2, action="go_back", params={"steps": 9})
+        )
+        await site.client.run(run_id).signal_message(message(3, text="later", action="defer"))
+        await site.client.run(run_id).respond(response=None, principal=ANYBODY)
         ended = await site.ended(run_id)
         await site.replays(run_id)
 

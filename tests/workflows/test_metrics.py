@@ -65,20 +65,18 @@ async def test_a_worker_tells_prometheus_what_its_runs_were_asked_and_replays_co
         async with site.worker():
             run_id = await site.start()
             await site.until(run_id, "awaiting-input")
-            await site.client.pause(run_id)
-            await site.client.pause(run_id)
+            await site.client.run(run_id).pause()
+            await site.client.run(run_id).pause()
             for number in range(3):
-                await site.client.send_message(
-                    run_id, wire.SteerMessage(message_id=f"m{number}", text="hello")
-                )
+                await site.client.run(run_id).send(message_id=f"m{number}", text="hello")
             before = await site.scraped()
         # A worker that comes back reads the whole history again.
         async with site.worker():
-            await site.client.view(run_id)
+            await site.client.run(run_id).view()
             await site.replays(run_id)
             replayed = await site.scraped()
-            await site.client.resume(run_id)
-            await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+            await site.client.run(run_id).resume()
+            await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
             await site.ended(run_id)
             after = await site.scraped()
 
@@ -111,12 +109,12 @@ async def test_what_a_signal_brings_and_the_run_refuses_is_counted_with_its_code
         await handle.signal("pause", wire.Pause(on_timeout="goto:nowhere", timeout=60))
         for number in range(2):
             await handle.signal("steer", {"message_id": f"m{number}", "text": "hello"})
-        await site.client.view(run_id)
+        await site.client.run(run_id).view()
 
         assert await site.operations("pause", "refused", code="unknown_node") == 1
         assert await site.operations("message", "refused", code="queue_full") == 1
         assert await site.operations("message") == 1
-        await site.client.cancel(run_id)
+        await site.client.run(run_id).cancel()
         await site.ended(run_id)
         assert await site.operations("cancel") == 1
 
@@ -130,10 +128,12 @@ async def test_a_message_that_was_turned_away_and_is_sent_again_is_let_in_and_co
         handle = site.temporal.get_workflow_handle(run_id)
         for number in range(2):
             await handle.signal("steer", {"message_id": f"m{number}", "text": "hello"})
-        assert [note.message_id for note in (await site.client.view(run_id)).rejected] == ["m1"]
-        await site.client.clear_messages(run_id)
+        assert [note.message_id for note in (await site.client.run(run_id).view()).rejected] == [
+            "m1"
+        ]
+        await site.client.run(run_id).clear_messages()
         await handle.signal("steer", {"message_id": "m1", "text": "hello"})
-        view = await site.client.view(run_id)
+        view = await site.client.run(run_id).view()
 
         assert (view.rejected, view.queue_depth) == ([], 1)
         assert await site.operations("message", "refused", code="queue_full") == 1
@@ -156,8 +156,8 @@ async def test_steps_and_hand_overs_are_checkpoints(temporal: TemporalClient) ->
         run_id = await site.start(limits=Limits(continue_as_new_after=6))
         await site.until(run_id, "awaiting-input")
         for _ in range(3):
-            await site.client.pause(run_id)
-            await site.client.resume(run_id)
+            await site.client.run(run_id).pause()
+            await site.client.run(run_id).resume()
         told = await site.scraped()
 
         def checkpoints(kind: str) -> float:
@@ -179,19 +179,17 @@ async def test_the_counters_of_a_run_are_the_same_after_a_restart_and_after_a_ha
         run_id = await site.start(limits=Limits(continue_as_new_after=40, max_queue_size=2))
         await site.until(run_id, "awaiting-input")
         execution = await newest(site, run_id)
-        await site.client.resume(run_id)
+        await site.client.run(run_id).resume()
         for _ in range(2):
-            await site.client.pause(run_id)
+            await site.client.run(run_id).pause()
         for number in (0, 1, 0):
-            await site.client.send_message(
-                run_id, wire.SteerMessage(message_id=f"m{number}", text="hello")
-            )
+            await site.client.run(run_id).send(message_id=f"m{number}", text="hello")
         with pytest.raises(Refusal, match="bound is 2"):
-            await site.client.send_message(run_id, wire.SteerMessage(message_id="x", text="no"))
-        counted = (await site.client.view(run_id)).metrics
+            await site.client.run(run_id).send(message_id="x", text="no")
+        counted = (await site.client.run(run_id).view()).metrics
         assert await newest(site, run_id) == execution
     async with site.worker():
-        restarted = (await site.client.view(run_id)).metrics
+        restarted = (await site.client.run(run_id).view()).metrics
 
         async def is_handed_over() -> bool:
             # What is refused leaves its trace in the history, and nothing in the counters.
@@ -200,8 +198,8 @@ async def test_the_counters_of_a_run_are_the_same_after_a_restart_and_after_a_ha
             return await newest(site, run_id) != execution
 
         await eventually(is_handed_over)
-        handed_over = (await site.client.view(run_id)).metrics
-        await site.client.cancel(run_id)
+        handed_over = (await site.client.run(run_id).view()).metrics
+        await site.client.run(run_id).cancel()
         ended = await site.ended(run_id)
 
     assert counted is not None
@@ -232,7 +230,7 @@ async def test_metrics_can_be_turned_off_and_the_sdk_keeps_its_own(
         async with site.worker():
             run_id = await site.start()
             await site.until(run_id, "awaiting-input")
-            await site.client.respond(run_id, response=True, principal=ANYBODY)
+            await site.client.run(run_id).respond(response=True, principal=ANYBODY)
             ended = await site.ended(run_id)
             told = await site.scraped()
 

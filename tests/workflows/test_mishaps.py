@@ -66,9 +66,9 @@ async def test_an_update_that_went_under_is_sent_again_and_has_one_effect(
     async with site.worker():
         run_id, (gate, _) = await asked(site)
         mishaps.come(UPDATE, mishap, mishap)
-        (receipt,) = await client.respond(run_id, {gate: 1}, principal=ANYBODY, key="k")
+        (receipt,) = await client.run(run_id).respond({gate: 1}, principal=ANYBODY, key="k")
         mishaps.come(UPDATE, mishap, mishap)
-        told = await client.send_message(run_id, HELLO)
+        told = await client.run(run_id).send_message(HELLO)
         messages = await temporal.get_workflow_handle(run_id).query("messages")
 
     assert mishaps.calls[UPDATE] == 6
@@ -94,9 +94,9 @@ async def test_a_place_in_a_conversation_whose_claim_went_under_is_claimed_again
     async with site.worker():
         mishaps.come("execute_multi_operation", answer)
         graph = site.graphs["gates"]
-        started = await client.start(graph, {}, conversation_id=talk)
+        started = await client.runs.start(graph, {}, conversation_id=talk)
 
-        assert await client.conversation_runs(talk) == [started.run_id]
+        assert await client.conversations.runs(talk) == [started.run_id]
 
 
 @pytest.mark.parametrize("mishap", [LOST, CUT_OFF, GONE], ids=["lost", "cut off", "gone"])
@@ -107,15 +107,15 @@ async def test_an_update_that_went_under_with_the_end_of_its_run_is_judged_by_wh
     client, mishaps = over(site)
     async with site.worker():
         run_id, (gate, other) = await asked(site)
-        (first,) = await site.client.respond(run_id, {gate: 1}, principal=ANYBODY)
-        await site.client.respond(run_id, {other: 1}, principal=ANYBODY)
+        (first,) = await site.client.run(run_id).respond({gate: 1}, principal=ANYBODY)
+        await site.client.run(run_id).respond({other: 1}, principal=ANYBODY)
         await site.ended(run_id)
         mishaps.come(UPDATE, mishap, mishap, mishap)
-        (again,) = await client.respond(run_id, {gate: 1}, principal=ANYBODY, key="k")
+        (again,) = await client.run(run_id).respond({gate: 1}, principal=ANYBODY, key="k")
         with pytest.raises(Refusal) as second:
-            await client.respond(run_id, {gate: 2}, principal=ANYBODY)
+            await client.run(run_id).respond({gate: 2}, principal=ANYBODY)
         with pytest.raises(Refusal) as late:
-            await client.send_message(run_id, HELLO)
+            await client.run(run_id).send_message(HELLO)
 
     assert (again.replayed, again.accepted_at) == (True, first.accepted_at)
     assert second.value.code is Code.ALREADY_ANSWERED
@@ -132,7 +132,7 @@ async def test_an_update_that_goes_under_again_and_again_is_unavailable_and_says
         run_id, (gate, _) = await asked(site)
         mishaps.come(UPDATE, *[LOST] * 100)
         with pytest.raises(Unavailable, match=r"within 1\.5 s.*not processed by a worker"):
-            await client.respond(run_id, {gate: 1}, principal=ANYBODY)
+            await client.run(run_id).respond({gate: 1}, principal=ANYBODY)
 
     assert 2 <= mishaps.calls[UPDATE] < 20
 
@@ -146,7 +146,7 @@ async def test_a_worker_that_does_not_know_an_update_makes_it_unavailable_at_onc
         run_id, (gate, _) = await asked(site)
         mishaps.come(UPDATE, failed_update("RuntimeError", "Update handler expected but not found"))
         with pytest.raises(Unavailable, match=r"could not take this.*expected but not found"):
-            await client.respond(run_id, {gate: 1}, principal=ANYBODY)
+            await client.run(run_id).respond({gate: 1}, principal=ANYBODY)
 
     assert mishaps.calls[UPDATE] == 1
 
@@ -160,8 +160,8 @@ async def test_a_worker_that_cannot_tell_of_its_run_leaves_the_view_degraded(
         run_id, gate_ids = await asked(site)
         failed = RPCError("no such query", RPCStatusCode.INVALID_ARGUMENT, b"")
         mishaps.come("query_workflow", failed, failed)
-        view = await client.view(run_id)
-        shown = await client.interrupts(run_id)
+        view = await client.run(run_id).view()
+        shown = await client.run(run_id).interrupts()
 
     assert (view.degraded, view.status) == (True, "awaiting-input")
     assert sorted(entry.id for entry in shown) == sorted(gate_ids)
@@ -173,8 +173,8 @@ async def test_a_signal_that_is_lost_in_a_hand_over_is_sent_again(temporal: Temp
     async with site.worker():
         run_id, _ = await asked(site)
         mishaps.come("signal_workflow_execution", GONE, GONE)
-        await client.pause(run_id)
-        view = await client.view(run_id)
+        await client.run(run_id).pause()
+        view = await client.run(run_id).view()
 
     assert (view.paused, view.status) == (True, "paused")
 
@@ -193,10 +193,10 @@ async def test_a_history_that_was_handed_over_is_not_the_end_of_its_run(
             WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
         )
         mishaps.come(DESCRIBE, past)
-        view = await client.view(run_id)
+        view = await client.run(run_id).view()
         mishaps.come(UPDATE, GONE)
         mishaps.come(DESCRIBE, past)
-        (receipt,) = await client.respond(run_id, {gate: 1}, principal=ANYBODY)
+        (receipt,) = await client.run(run_id).respond({gate: 1}, principal=ANYBODY)
 
     assert (view.status, view.ended_at) == ("awaiting-input", None)
     assert not receipt.replayed
@@ -208,17 +208,17 @@ async def test_a_key_that_another_kind_of_call_has_used_is_refused(
     site = Site(temporal, gates(2))
     async with site.worker():
         run_id, (gate, other) = await asked(site)
-        await site.client.pause(run_id, wire.Pause(key="paused"))
+        await site.client.run(run_id).pause(key="paused")
         with pytest.raises(Refusal) as answered:
-            await site.client.respond(run_id, {gate: 1}, principal=ANYBODY, key="paused")
-        await site.client.respond(run_id, {gate: 1}, principal=ANYBODY, key="answered")
+            await site.client.run(run_id).respond({gate: 1}, principal=ANYBODY, key="paused")
+        await site.client.run(run_id).respond({gate: 1}, principal=ANYBODY, key="answered")
         with pytest.raises(Refusal) as told:
-            await site.client.clear_messages(run_id, key="answered")
+            await site.client.run(run_id).clear_messages(key="answered")
         move = wire.EditDeadline(interrupt_id=other, timeout=60, principal=ANYBODY, key="moved")
-        await site.client.edit_deadline(run_id, move)
-        await site.client.edit_deadline(run_id, move)
+        await site.client.run(run_id).edit(move)
+        await site.client.run(run_id).edit(move)
         with pytest.raises(Refusal) as moved:
-            await site.client.respond(run_id, {other: 1}, principal=ANYBODY, key="moved")
+            await site.client.run(run_id).respond({other: 1}, principal=ANYBODY, key="moved")
 
     codes = {caught.value.code for caught in (answered, told, moved)}
     assert codes == {Code.IDEMPOTENCY_CONFLICT}
@@ -234,9 +234,9 @@ async def test_who_waits_goes_on_when_the_history_has_become_another_one(
         run_id, _ = await asked(site)
         stale = RPCError("branch tokens do not match", RPCStatusCode.INVALID_ARGUMENT, b"")
         mishaps.come(read, None, stale)
-        waiting = asyncio.create_task(client.wait(run_id, until=frozenset({"paused"})))
+        waiting = asyncio.create_task(client.run(run_id).wait(until=frozenset({"paused"})))
         await eventually(lambda: mishaps.calls[read] > 2)
-        await site.client.pause(run_id)
+        await site.client.run(run_id).pause()
         view = await waiting
 
     assert view.status == "paused"
@@ -245,8 +245,8 @@ async def test_who_waits_goes_on_when_the_history_has_become_another_one(
 @pytest.mark.parametrize(
     ("rpc", "call"),
     [
-        ("query_workflow", lambda client, run_id: client.view(run_id)),
-        ("get_workflow_execution_history", lambda client, run_id: client.result(run_id)),
+        ("query_workflow", lambda client, run_id: client.run(run_id).view()),
+        ("get_workflow_execution_history", lambda client, run_id: client.run(run_id).result()),
     ],
     ids=["while it is asked", "while its end is read"],
 )
@@ -258,7 +258,7 @@ async def test_a_run_that_is_deleted_meanwhile_is_unknown(
     async with site.worker():
         run_id, gate_ids = await asked(site)
         if rpc != "query_workflow":
-            await site.client.respond(run_id, dict.fromkeys(gate_ids, 1), principal=ANYBODY)
+            await site.client.run(run_id).respond(dict.fromkeys(gate_ids, 1), principal=ANYBODY)
             await site.ended(run_id)
         mishaps.come(rpc, RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b""))
         with pytest.raises(Refusal) as caught:
@@ -274,7 +274,8 @@ async def test_a_run_that_is_deleted_after_an_edit_is_unknown(temporal: Temporal
         run_id, (gate, _) = await asked(site)
         mishaps.come("describe_workflow_execution", None, GONE)
         move = wire.EditDeadline(interrupt_id=gate, timeout=60, principal=ANYBODY)
+        await client.run(run_id).edit(move)
         with pytest.raises(Refusal) as caught:
-            await client.edit_deadline(run_id, move)
+            await client.run(run_id).interrupt(gate)
 
     assert caught.value.code is Code.UNKNOWN_RUN

@@ -36,11 +36,11 @@ async def test_history_and_workflow_agree_while_runs_come_and_go(temporal: Tempo
         second = await site.start(conversation_id=talk, session_type="helper")
         assert await both() == ([first, second], [first, second])
 
-        await site.client.cancel(first)
+        await site.client.run(first).cancel()
         await site.ended(first)
         assert await both() == ([second], [second])
 
-        await site.client.cancel(second)
+        await site.client.run(second).cancel()
         await site.ended(second)
         assert await both() == ([], [])
 
@@ -58,7 +58,7 @@ async def test_a_run_that_ended_without_a_worker_of_its_conversation_is_not_reac
     assert [
         claim.run_id for claim in await roster(temporal, site.settings.task_queue, talk, RPC)
     ] == [run_id]
-    assert await site.client.conversation_interrupt(talk) == []
+    assert await site.client.conversations.interrupt(talk) == []
     # What was found void was given back, though nobody has carried that out.
     assert await roster(temporal, site.settings.task_queue, talk, RPC) == ()
 
@@ -72,5 +72,5 @@ async def test_of_what_is_no_conversation_there_is_no_roster(temporal: TemporalC
 
     with pytest.raises(NotFound):
         await roster(temporal, site.settings.task_queue, stranger, RPC)
-    assert await site.client.conversation_runs(stranger) == []
-    assert await site.client.conversation_runs(f"{stranger} none") == []
+    assert await site.client.conversations.runs(stranger) == []
+    assert await site.client.conversations.runs(f"{stranger} none") == []

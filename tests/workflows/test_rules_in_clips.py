@@ -63,9 +63,9 @@ async def test_rules_are_looked_at_after_code_and_after_an_answer_and_are_replay
         run_id = await site.start({"amount": amount})
         first = await site.until(run_id, "awaiting-input")
         if asked == "sure":
-            await site.client.respond(run_id, response=None, principal=ANYBODY)
+            await site.client.run(run_id).respond(response=None, principal=ANYBODY)
             await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, response=answer, principal=ANYBODY)
+        await site.client.run(run_id).respond(response=answer, principal=ANYBODY)
         ended = await site.ended(run_id)
 
     assert first.interrupts[0].name == asked

@@ -23,8 +23,8 @@ async def test_a_run_waits_for_a_person_and_goes_on_with_the_answer(
     async with site.worker():
         run_id = await site.start({"amount": 12.5})
         waiting = await site.until(run_id, "awaiting-input")
-        (receipt,) = await site.client.respond(
-            run_id, {waiting.interrupts[0].id: {"approved": True}}, principal=ANYBODY
+        (receipt,) = await site.client.run(run_id).respond(
+            {waiting.interrupts[0].id: {"approved": True}}, principal=ANYBODY
         )
         ended = await site.ended(run_id)
 
@@ -48,7 +48,9 @@ async def test_eight_people_answer_at_once_and_one_gets_the_receipt(
         people = [Principal(subject=f"p{n}", capabilities=("*",)) for n in range(8)]
         answers = await asyncio.gather(
             *(
-                site.client.respond(run_id, {id_: {"approved": True, "by": n}}, principal=person)
+                site.client.run(run_id).respond(
+                    {id_: {"approved": True, "by": n}}, principal=person
+                )
                 for n, person in enumerate(people)
             ),
             return_exceptions=True,
@@ -77,7 +79,7 @@ async def test_a_refused_answer_leaves_nothing_in_the_history(temporal: Temporal
         ) -> Code:
             digests = {} if digest is None else {id_: digest}
             with pytest.raises(Refusal) as refused:
-                await site.client.respond(run_id, answers, principal=who, digests=digests)
+                await site.client.run(run_id).respond(answers, principal=who, digests=digests)
             return refused.value.code
 
         assert await code({id_: {"approved": "perhaps"}}) is Code.INVALID_ANSWER
@@ -87,7 +89,7 @@ async def test_a_refused_answer_leaves_nothing_in_the_history(temporal: Temporal
         assert await code({id_: {"approved": True}, f"{run_id}.0": 1}) is Code.UNKNOWN_INTERRUPT
         assert await code({id_: {"approved": True}}, digest="sha256:00") is Code.STALE
         assert len((await site.history(run_id)).events) == before
-        assert (await site.client.view(run_id)).status == "awaiting-input"
+        assert (await site.client.run(run_id).view()).status == "awaiting-input"
 
 
 async def test_a_repeated_answer_gets_the_first_receipt_also_after_the_end(
@@ -98,18 +100,18 @@ async def test_a_repeated_answer_gets_the_first_receipt_also_after_the_end(
         run_id = await site.start()
         waiting = await site.until(run_id, "awaiting-input")
         first, second = (entry.id for entry in waiting.interrupts)
-        (receipt,) = await site.client.respond(run_id, {first: {"n": 1}}, principal=ANYBODY)
+        (receipt,) = await site.client.run(run_id).respond({first: {"n": 1}}, principal=ANYBODY)
         before = len((await site.history(run_id)).events)
-        (again,) = await site.client.respond(run_id, {first: {"n": 1.0}}, principal=ANYBODY)
+        (again,) = await site.client.run(run_id).respond({first: {"n": 1.0}}, principal=ANYBODY)
         after = len((await site.history(run_id)).events)
-        await site.client.respond(run_id, {second: 0}, principal=ANYBODY)
+        await site.client.run(run_id).respond({second: 0}, principal=ANYBODY)
         await site.ended(run_id)
     # No worker any more: the closing record answers.
-    (much_later,) = await site.client.respond(run_id, {first: {"n": 1}}, principal=ANYBODY)
+    (much_later,) = await site.client.run(run_id).respond({first: {"n": 1}}, principal=ANYBODY)
     with pytest.raises(Refusal) as other:
-        await site.client.respond(run_id, {first: {"n": 2}}, principal=ANYBODY)
+        await site.client.run(run_id).respond({first: {"n": 2}}, principal=ANYBODY)
     with pytest.raises(Refusal) as unnamed:
-        await site.client.respond(run_id, response=1, principal=ANYBODY)
+        await site.client.run(run_id).respond(response=1, principal=ANYBODY)
 
     assert again.replayed
     assert again.accepted_at == receipt.accepted_at == much_later.accepted_at
@@ -124,7 +126,7 @@ async def test_null_false_zero_and_nothing_written_are_answers(temporal: Tempora
         run_id = await site.start()
         waiting = await site.until(run_id, "awaiting-input")
         for entry, answer in zip(waiting.interrupts, [None, False, 0, ""], strict=True):
-            await site.client.respond(run_id, {entry.id: answer}, principal=ANYBODY)
+            await site.client.run(run_id).respond({entry.id: answer}, principal=ANYBODY)
         ended = await site.ended(run_id)
 
         assert sorted(ended.values["log"]) == [
@@ -141,14 +143,14 @@ async def test_branches_do_not_wait_for_each_other(temporal: TemporalClient) -> 
         run_id = await site.start()
         waiting = await site.until(run_id, "awaiting-input")
         by_name = {entry.name: entry.id for entry in waiting.interrupts}
-        await site.client.respond(run_id, {by_name["gate2"]: "b"}, principal=ANYBODY)
-        await site.client.respond(run_id, {by_name["gate0"]: "a"}, principal=ANYBODY)
+        await site.client.run(run_id).respond({by_name["gate2"]: "b"}, principal=ANYBODY)
+        await site.client.run(run_id).respond({by_name["gate0"]: "a"}, principal=ANYBODY)
         halfway = await site.until(run_id, "awaiting-input")
 
         assert halfway.values["log"] == ["done2 b", "done0 a"]
         assert [entry.name for entry in halfway.interrupts] == ["gate1"]
         assert halfway.interrupts[0].id == by_name["gate1"]
-        await site.client.respond(run_id, response="c", principal=ANYBODY)
+        await site.client.run(run_id).respond(response="c", principal=ANYBODY)
         assert (await site.ended(run_id)).status == "completed"
 
 
@@ -158,7 +160,7 @@ async def test_an_answer_without_an_id_must_be_unambiguous(temporal: TemporalCli
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
         with pytest.raises(Refusal) as refused:
-            await site.client.respond(run_id, response=1, principal=ANYBODY)
+            await site.client.run(run_id).respond(response=1, principal=ANYBODY)
 
         assert refused.value.code is Code.AMBIGUOUS_INTERRUPT
         assert len(refused.value.details["open_interrupts"]) == 2
@@ -187,7 +189,7 @@ async def test_a_route_decides_after_a_node_and_after_an_answer(temporal: Tempor
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, response=True, principal=ANYBODY)
+        await site.client.run(run_id).respond(response=True, principal=ANYBODY)
 
         assert (await site.ended(run_id)).values["log"] == ["look", "pay"]
         await site.replays(run_id)
@@ -239,7 +241,7 @@ async def test_a_node_that_fails_for_good_fails_the_run_and_says_where(
     async with site.worker():
         run_id = await site.start()
         ended = await site.ended(run_id)
-        result = await site.client.result(run_id)
+        result = await site.client.run(run_id).result()
         described = await temporal.get_workflow_handle(run_id).describe()
 
         assert len(tried) == 2
@@ -332,7 +334,7 @@ async def test_code_that_no_worker_has_is_waited_for_and_shown_as_blocked(
     async with site.worker(old):
 
         async def is_blocked() -> list[dict[str, Any]]:
-            return (await site.client.view(run_id)).blocked
+            return (await site.client.run(run_id).view()).blocked
 
         (blocked,) = await eventually(is_blocked)
     async with site.worker():

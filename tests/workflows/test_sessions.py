@@ -20,7 +20,7 @@ async def seen(site: Site, count: int, *, seconds: float = 30) -> None:
     """Wait until visibility knows so many active runs."""
 
     async def known() -> bool:
-        return len(await site.client.list_active()) == count
+        return len(await site.client.runs.active()) == count
 
     await eventually(known, seconds=seconds)
 
@@ -35,14 +35,14 @@ async def test_a_start_beyond_the_bound_is_rejected_and_the_same_start_again_is_
         await seen(site, 2)
         with pytest.raises(Refusal) as refused:
             await site.start(**bound, conversation_id=f"c-{runs[0]}")
-        again = await site.client.start(site.graphs["gated"], {}, run_id=runs[0], **bound)
+        again = await site.client.runs.start(site.graphs["gated"], {}, run_id=runs[0], **bound)
 
         assert refused.value.code is Code.TOO_MANY_RUNS
         assert (refused.value.details["limit"], refused.value.details["actual"]) == (2, 2)
         assert not again.created
         # Its place in the conversation was given back.
-        assert await site.client.conversation_runs(f"c-{runs[0]}") == []
-        await site.client.cancel(runs[0])
+        assert await site.client.conversations.runs(f"c-{runs[0]}") == []
+        await site.client.run(runs[0]).cancel()
         await site.ended(runs[0])
         await seen(site, 1)
         await site.start(**bound, conversation_id=f"c-{runs[0]}")
@@ -73,7 +73,7 @@ async def test_the_run_longest_without_activity_is_halted_for_a_new_one(
         oldest, *others = [await site.start(max_active_runs=3) for _ in "123"]
         await seen(site, 3)
         message = wire.SteerMessage(text="still there?", message_id="m1")
-        await site.client.send_message(oldest, message)
+        await site.client.run(oldest).send_message(message)
         newest = await site.start(max_active_runs=3)
         halted = await site.ended(oldest)
 
@@ -81,7 +81,7 @@ async def test_the_run_longest_without_activity_is_halted_for_a_new_one(
         assert [(left.message_id, left.reason) for left in halted.undelivered] == [("m1", "halted")]
         assert halted.interrupts == []
         for run_id in (*others, newest):
-            assert (await site.client.view(run_id)).status != "halted"
+            assert (await site.client.run(run_id).view()).status != "halted"
         await site.replays(oldest)
 
 
@@ -92,10 +92,10 @@ async def test_the_same_start_again_evicts_nobody(temporal: TemporalClient) -> N
         await seen(site, 2)
         for run_id in runs:
             graph = site.graphs["gated"]
-            again = await site.client.start(graph, {}, run_id=run_id, max_active_runs=2)
+            again = await site.client.runs.start(graph, {}, run_id=run_id, max_active_runs=2)
             assert not again.created
         for run_id in runs:
-            assert (await site.client.view(run_id)).outcome is None
+            assert (await site.client.run(run_id).view()).outcome is None
 
 
 async def test_a_burst_of_starts_leaves_as_many_as_may_be(temporal: TemporalClient) -> None:
@@ -127,11 +127,11 @@ async def test_what_is_inactive_is_evicted_and_what_has_a_deadline_is_not(
             await site.until(run_id, "awaiting-input")
         await seen(site, 2)
 
-        assert await site.client.evict(inactive_for=3_600) == []
-        assert await site.client.evict(inactive_for=0) == [idle]
+        assert await site.client.runs.evict(inactive_for=3_600) == []
+        assert await site.client.runs.evict(inactive_for=0) == [idle]
         assert (await site.ended(idle)).reason == "evicted"
-        assert (await site.client.view(waiting)).status == "awaiting-input"
-        assert await site.client.evict(inactive_for=0) == []
+        assert (await site.client.run(waiting).view()).status == "awaiting-input"
+        assert await site.client.runs.evict(inactive_for=0) == []
 
 
 async def test_a_run_that_was_active_after_all_stays(temporal: TemporalClient) -> None:
@@ -141,14 +141,15 @@ async def test_a_run_that_was_active_after_all_stays(temporal: TemporalClient) -
         view = await site.until(run_id, "awaiting-input")
         assert view.metrics is not None
         before = view.metrics.last_activity_at
-        await site.client.pause(run_id)
+        await site.client.run(run_id).pause()
+        await site.until(run_id, "paused")
         handle = temporal.get_workflow_handle(run_id)
         events = len((await site.history(run_id)).events)
         with pytest.raises(Exception, match="Workflow update failed") as refused:
             await handle.execute_update("evict", wire.Evict(inactive_since=before))
         assert getattr(refused.value.__cause__, "type", None) == wire.STILL_ACTIVE
         assert len((await site.history(run_id)).events) == events
-        assert (await site.client.view(run_id)).status == "paused"
+        assert (await site.client.run(run_id).view()).status == "paused"
 
 
 async def test_all_but_the_most_recent_can_be_evicted(temporal: TemporalClient) -> None:
@@ -156,11 +157,11 @@ async def test_all_but_the_most_recent_can_be_evicted(temporal: TemporalClient) 
     async with site.worker():
         runs = [await site.start() for _ in range(5)]
         await seen(site, 5)
-        listed = [run.run_id for run in await site.client.list_active()]
+        listed = [run.run_id for run in await site.client.runs.active()]
 
         assert listed == runs[::-1]
-        assert await site.client.evict(keep=2) == runs[:3]
-        assert await site.client.evict(keep=9) == []
+        assert await site.client.runs.evict(keep=2) == runs[:3]
+        assert await site.client.runs.evict(keep=9) == []
         for run_id in runs[:3]:
             assert (await site.ended(run_id)).status == "halted"
 
@@ -199,7 +200,7 @@ async def test_a_session_is_cancelled_at_its_end(temporal: TemporalClient) -> No
     async with site.worker():
         run_id = f"run-{uuid.uuid4().hex}"
         graph = site.graphs["gated"]
-        async with site.client.session(graph, {"amount": 3}, run_id=run_id) as started:
+        async with site.client.runs.session(graph, {"amount": 3}, run_id=run_id) as started:
             assert started.created
             await site.until(run_id, "awaiting-input")
         ended = await site.ended(run_id)
@@ -213,7 +214,7 @@ async def test_a_session_that_raises_is_cancelled_and_the_error_goes_on(
     async with site.worker():
         run_id = f"run-{uuid.uuid4().hex}"
         with pytest.raises(LookupError, match="lost it"):
-            async with site.client.session(site.graphs["gated"], run_id=run_id):
+            async with site.client.runs.session(site.graphs["gated"], run_id=run_id):
                 raise LookupError("lost it")
         ended = await site.ended(run_id)
         assert ended.status == "cancelled"
@@ -223,11 +224,11 @@ async def test_a_session_that_raises_is_cancelled_and_the_error_goes_on(
 async def test_a_session_whose_run_has_ended_is_over(temporal: TemporalClient) -> None:
     site = Site(temporal, chain(1))
     async with site.worker():
-        async with site.client.session(site.graphs["chain"]) as started:
+        async with site.client.runs.session(site.graphs["chain"]) as started:
             await site.ended(started.run_id)
-        assert (await site.client.view(started.run_id)).status == "completed"
-        assert not await site.client.unregister(started.run_id)
-        assert not await site.client.unregister("nobody-knows-this")
+        assert (await site.client.run(started.run_id).view()).status == "completed"
+        assert not await site.client.runs.unregister(started.run_id)
+        assert not await site.client.runs.unregister("nobody-knows-this")
 
 
 async def test_a_run_whose_node_works_is_halted_within_its_grace(temporal: TemporalClient) -> None:
@@ -237,5 +238,5 @@ async def test_a_run_whose_node_works_is_halted_within_its_grace(temporal: Tempo
         run_id = await site.start()
         await eventually(lambda: held.started)
         await seen(site, 1)
-        assert await site.client.evict(keep=0) == [run_id]
+        assert await site.client.runs.evict(keep=0) == [run_id]
         assert (await site.ended(run_id)).reason == "evicted"

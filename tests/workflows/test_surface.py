@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
 from abeyance import END, START, Graph, wire
-from abeyance.runs.listing import RunFilter
+from abeyance.handle import RunFilter
 
 _MEMO_BYTES = 64_000
 _ATTRIBUTE_BYTES = 2_048
@@ -82,14 +82,14 @@ async def test_five_hundred_open_questions_with_five_hundred_capabilities(
         attributes = described.raw_description.workflow_execution_info.search_attributes
         rows = [name for name in memo.fields if name.startswith(wire.MEMO_INTERRUPT)]
         by_name = {entry.name: entry.id for entry in waiting.interrupts}
-        await site.client.respond(run_id, {by_name["gate250"]: True}, principal=ANYBODY)
+        await site.client.run(run_id).respond({by_name["gate250"]: True}, principal=ANYBODY)
 
         async def is_done() -> bool:
-            view = await site.client.view(run_id)
+            view = await site.client.run(run_id).view()
             return bool(view.values["log"] == ["done250 True"])
 
         await eventually(is_done)
-        summary = (await site.client.view(run_id)).interrupts
+        summary = (await site.client.run(run_id).view()).interrupts
 
         assert len(waiting.interrupts) == 500
         assert len(rows) == 50
@@ -149,7 +149,7 @@ async def test_a_run_that_nobody_serves_shows_what_temporal_knows(
     async with site.worker():
         run_id = await site.start({"amount": 4})
         waiting = await site.until(run_id, "awaiting-input")
-    shown = await site.client.view(run_id)
+    shown = await site.client.run(run_id).view()
 
     assert (shown.degraded, shown.status) == (True, "awaiting-input")
     assert shown.interrupts[0].id == waiting.interrupts[0].id
@@ -200,14 +200,14 @@ async def test_local_nodes_add_little_to_the_history_and_lists_show_the_run_all_
     async with site.worker():
         run_id = await site.start()
         asked = await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, {asked.interrupts[0].id: 1}, principal=ANYBODY)
+        await site.client.run(run_id).respond({asked.interrupts[0].id: 1}, principal=ANYBODY)
         ended = await site.ended(run_id)
         history = await site.history(run_id)
         attributes = (await temporal.get_workflow_handle(run_id).describe()).search_attributes
         written = Counter(event.event_type for event in history.events)
 
         async def listed() -> list[str]:
-            runs, _ = await site.client.runs(RunFilter(graph="quick", statuses=COMPLETED))
+            runs, _ = await site.client.runs.list(RunFilter(graph="quick", statuses=COMPLETED))
             return [view.status for view in runs if view.run_id == run_id]
 
         assert ended.values["log"] == ["done", "done"]

@@ -113,7 +113,7 @@ async def test_a_question_for_anybody_is_answered_from_there(temporal: TemporalC
         (asked,) = await operator.query(run_id, "interrupts")
         said = await operator.respond(run_id, interrupt_id=asked["id"], response={"approved": True})
         ended = await site.ended(run_id)
-        (settled,) = await site.client.interrupts(run_id, status="all")
+        (settled,) = await site.client.run(run_id).interrupts(status="all")
 
         (receipt,) = said.json["result"]["receipts"]
         assert (receipt["status"], receipt["answered_by"]) == ("answered", "temporal")
@@ -133,7 +133,7 @@ async def test_a_question_that_asks_for_a_capability_is_refused_and_stays_open(
         refused = await operator.respond(run_id, response={"approved": True})
         after = len((await site.history(run_id)).events)
         view = await site.until(run_id, "awaiting-input")
-        await site.client.respond(run_id, response={"approved": True}, principal=ANYBODY)
+        await site.client.run(run_id).respond(response={"approved": True}, principal=ANYBODY)
         ended = await site.ended(run_id)
 
         assert refused.code == 1

@@ -63,7 +63,7 @@ async def test_who_waits_for_the_end_asks_once_and_needs_no_worker(
     async with site.worker():
         run_id = await site.start()
         async with asyncio.timeout(15), asyncio.TaskGroup() as group:
-            waiting = group.create_task(client.wait(run_id, timeout=15))
+            waiting = group.create_task(client.run(run_id).wait(timeout=15))
             while not (held.started and counter.polls[run_id]):
                 await asyncio.sleep(0.01)
             held.release.set()
@@ -86,7 +86,7 @@ async def test_who_waits_for_a_gate_asks_the_run_only_when_it_is_there(
     client, counter = counting(site)
     run_id = await site.start({"amount": 3})
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        waiting = group.create_task(client.wait(run_id, until=_WAITING, timeout=25))
+        waiting = group.create_task(client.run(run_id).wait(until=_WAITING, timeout=25))
         while not counter.polls[run_id]:
             await asyncio.sleep(0.01)
         async with site.worker():
@@ -104,11 +104,11 @@ async def test_a_wait_goes_with_the_run_over_every_hand_over(temporal: TemporalC
         run_id = await site.start(limits=Limits(continue_as_new_after=3))
         view = await site.until(run_id, "awaiting-input")
         async with asyncio.TaskGroup() as group:
-            end = group.create_task(site.client.wait(run_id, timeout=30))
+            end = group.create_task(site.client.run(run_id).wait(timeout=30))
             ending = frozenset({"ending", "completed"})
-            either = group.create_task(site.client.wait(run_id, until=ending, timeout=30))
+            either = group.create_task(site.client.run(run_id).wait(until=ending, timeout=30))
             for entry in view.interrupts:
-                await site.client.respond(run_id, {entry.id: 1}, principal=ANYBODY)
+                await site.client.run(run_id).respond({entry.id: 1}, principal=ANYBODY)
         begin = (await site.history(run_id)).events[0].workflow_execution_started_event_attributes
 
     assert begin.continued_execution_run_id
@@ -127,7 +127,7 @@ async def test_a_status_that_a_run_with_a_long_history_has_is_seen_at_once(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        view = await client.wait(run_id, until=_WAITING, timeout=15)
+        view = await client.run(run_id).wait(until=_WAITING, timeout=15)
 
     assert len((await site.history(run_id)).events) > 100
     assert view.status == "awaiting-input"
@@ -139,7 +139,7 @@ async def test_a_wait_for_a_run_that_is_not_there_is_refused_at_once(
     temporal: TemporalClient, until: frozenset[str]
 ) -> None:
     with pytest.raises(Refusal, match="no run 'never-was'") as refused:
-        await Client(temporal).wait("never-was", until=until, timeout=60)
+        await Client(temporal).run("never-was").wait(until=until, timeout=60)
 
     assert refused.value.code == "unknown_run"
 
@@ -152,7 +152,7 @@ async def test_a_wait_that_is_over_shows_the_run_as_it_is(
     async with site.worker():
         run_id = await site.start()
         await site.until(run_id, "awaiting-input")
-        view = await site.client.wait(run_id, until=until, timeout=0.3)
+        view = await site.client.run(run_id).wait(until=until, timeout=0.3)
 
     assert (view.status, view.ended_at, view.degraded) == ("awaiting-input", None, False)
 
@@ -165,7 +165,7 @@ async def test_a_run_that_an_operator_terminates_ends_the_wait(
     client, counter = counting(site)
     run_id = await site.start()
     async with asyncio.timeout(15), asyncio.TaskGroup() as group:
-        waiting = group.create_task(client.wait(run_id, until=until, timeout=15))
+        waiting = group.create_task(client.run(run_id).wait(until=until, timeout=15))
         while not counter.polls[run_id]:
             await asyncio.sleep(0.01)
         await temporal.get_workflow_handle(run_id).terminate("gone wrong")
@@ -192,8 +192,8 @@ async def test_a_wait_ends_also_where_the_server_lets_nobody_wait(
         asked = await site.until(run_id, "awaiting-input")
         if not until:
             approved = {asked.interrupts[0].id: {"approved": True}}
-            await site.client.respond(run_id, approved, principal=ANYBODY)
-        view = await client.wait(run_id, until=until, timeout=15)
+            await site.client.run(run_id).respond(approved, principal=ANYBODY)
+        view = await client.run(run_id).wait(until=until, timeout=15)
 
     assert view.status == ("awaiting-input" if until else "completed")
     assert crowded.calls["refused"] > 0

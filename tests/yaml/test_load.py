@@ -178,7 +178,10 @@ async def test_a_field_may_be_a_json_schema(loaded: Load) -> None:
     )
     run = testing.InMemoryRun(graph)
     await run.start()
-    assert run.interrupts[0].response_schema == {"type": "string", "enum": ["low", "high"]}
+    assert (await run.interrupts())[0].response_schema == {
+        "type": "string",
+        "enum": ["low", "high"],
+    }
     with pytest.raises(Refusal, match="medium"):
         await run.respond("ask", "medium")
     await run.respond("ask", "high")
@@ -298,7 +301,9 @@ async def test_a_node_is_a_graph_in_another_document_or_in_python(
     sys.modules.pop("made", None)
     ended = await testing.run(graph, {"record_id": "R-7"})
 
-    visited = [event.address for event in ended.events if event.type == "node.started"]
+    visited = [
+        event.address async for event in ended.events(follow=False) if event.type == "node.started"
+    ]
     assert visited == [
         "graph:triage;node:legal;graph:nested;node:say",
         "graph:triage;node:last",

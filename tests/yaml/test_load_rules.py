@@ -31,9 +31,9 @@ async def test_every_action_of_a_rule_can_be_written(loaded: Load) -> None:
     )
     run = testing.InMemoryRun(graph, {"record_id": "ok", "size": "large"})
     await run.start()
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
     assert (asked.kind, asked.name, asked.prompt) == ("rule", "large", "Sure of ok?")
-    assert asked.on_timeout == Default(answer="no")
+    assert asked.on_timeout == {"default": "no"}
     await run.advance("2d")
 
     assert (run.status, run.values["sure"], "acted" in run.values) == ("completed", "no", False)
@@ -69,7 +69,7 @@ async def test_actions_load_in_the_words_of_stargraph(loaded: Load) -> None:
     run = await testing.run(graph, {"record_id": "R-7"})
     visited = [
         str(each.address).rpartition("node:")[2]
-        for each in run.events
+        async for each in run.events(follow=False)
         if each.type == "node.started"
     ]
     assert visited == ["classify", "a", "b", "act", "last"]
@@ -102,7 +102,7 @@ async def test_a_rule_may_be_clips_and_change_what_others_see(loaded: Load) -> N
     async def asked(record: str, amount: int) -> bool:
         run = testing.InMemoryRun(graph, {"record_id": record, "amount": amount})
         await run.start()
-        return [each.name for each in run.interrupts] == ["ask"]
+        return [each.name for each in await run.interrupts()] == ["ask"]
 
     given = [("ok-1", 5), ("R-7", 5), ("ok-1", 101), ("test", 5), ("test", 101)]
     assert [await asked(*each) for each in given] == [False, True, True, True, False]

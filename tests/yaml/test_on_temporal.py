@@ -37,11 +37,11 @@ async def test_rules_ask_and_decide_on_a_real_server(
         quick = await site.start({"record_id": "ok-1"})
         asked = await site.start({"record_id": "R-7"}, limits=short)
         first = (await site.until(asked, "awaiting-input")).interrupts[0]
-        await site.client.respond(asked, response=True, principal=clerk)
+        await site.client.run(asked).respond(response=True, principal=clerk)
         second = (await site.until(asked, "awaiting-input")).interrupts[0]
         with pytest.raises(Refusal, match="runs:respond"):
-            await site.client.respond(asked, response=1, principal=Principal(subject="guest"))
-        await site.client.respond(asked, response=1, principal=clerk)
+            await site.client.run(asked).respond(response=1, principal=Principal(subject="guest"))
+        await site.client.run(asked).respond(response=1, principal=clerk)
         halted, completed = await site.ended(quick), await site.ended(asked)
         began = (await site.history(asked)).events[0].workflow_execution_started_event_attributes
         await site.replays(asked)

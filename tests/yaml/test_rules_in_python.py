@@ -66,7 +66,9 @@ async def test_a_rule_asks_and_the_edges_see_the_answer() -> None:
     )
     ended = await testing.run(graph, answers={"sure": False})
 
-    visited = [event.address for event in ended.events if event.type == "node.started"]
+    visited = [
+        event.address async for event in ended.events(follow=False) if event.type == "node.started"
+    ]
     assert visited == [f"graph:shop;node:{name}" for name in ("price", "order", "refuse")]
 
 

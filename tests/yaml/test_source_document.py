@@ -31,7 +31,7 @@ async def test_it_asks_one_question_and_completes_with_the_answer(loaded: Load) 
     run = testing.InMemoryRun(loaded(DOCUMENT), {"record_id": "R-7"})
     await run.start()
 
-    (asked,) = run.interrupts
+    (asked,) = await run.interrupts()
     assert (run.status, asked.name, asked.kind) == ("awaiting-input", "human_gate", "question")
     assert asked.prompt == "Approve remediation for R-7?"
     assert asked.payload == {"requested_capability": "runs:respond"}
@@ -43,7 +43,11 @@ async def test_it_asks_one_question_and_completes_with_the_answer(loaded: Load) 
     await run.respond("human_gate", {"approved": True}, principal=clerk)
 
     assert run.status == "completed"
-    assert [event.type for event in run.events if event.type.startswith("interrupt.")] == [
+    assert [
+        event.type
+        async for event in run.events(follow=False)
+        if event.type.startswith("interrupt.")
+    ] == [
         "interrupt.opened",
         "interrupt.answered",
     ]

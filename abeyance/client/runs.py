@@ -1,46 +1,51 @@
-"""Starting runs, where there is a place and room for them."""
+"""The runs of a deployment: to start them, to list them, and what is done to many of them at once."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
 from pydantic import BaseModel
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from abeyance import wire
+from abeyance.client.capacity import Capacity, Policy
+from abeyance.client.conversations import Conversations
+from abeyance.client.evictions import Evictions
+from abeyance.client.launch import Launch
+from abeyance.client.line import RPC
+from abeyance.client.reading import Deployment
+from abeyance.client.recency import Active, Recency
+from abeyance.client.run import TemporalRun
 from abeyance.core.canonical import rfc3339
 from abeyance.core.conversation import Claim
+from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
 from abeyance.graphs.graph import Graph
-from abeyance.runs.capacity import Capacity, Policy
-from abeyance.runs.conversations import Conversations
-from abeyance.runs.evictions import Evictions
-from abeyance.runs.launch import Launch, Started
-from abeyance.runs.line import RPC
-from abeyance.runs.recency import Recency
+from abeyance.handle import RunFilter, Started
+from abeyance.runid import checked_run_id
 from abeyance.storage.converter import is_all_sealed
 from abeyance.temporal.retry import patiently
 
+_LOCAL: Final = Principal(subject="local")
+_GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})
+_REASON_CHARS: Final = 500
 
-class Starting(Conversations):
-    """Conversations, and starting the runs in them and others."""
 
-    @cached_property
-    def _recency(self) -> Recency:
-        return Recency(self._listing)
+class Runs:
+    """The runs of one deployment."""
 
-    @cached_property
-    def _evictions(self) -> Evictions:
-        return Evictions(self._line, self._recency)
-
-    @cached_property
-    def _capacity(self) -> Capacity:
-        return Capacity(self._recency, self._evictions.for_another)
+    def __init__(self, deployment: Deployment, conversations: Conversations) -> None:
+        self._deployment = deployment
+        self._line = deployment.line
+        self._conversations = conversations
+        self._recency = Recency(deployment.listing)
+        self._evictions = Evictions(deployment.line, self._recency)
+        self._capacity = Capacity(self._recency, self._evictions.for_another)
 
     async def start(
         self,
@@ -90,14 +95,14 @@ class Starting(Conversations):
             interrupt_after=interrupt_after,
             on_error=on_error,
         )
-        if is_all_sealed(self.temporal.data_converter):
+        if is_all_sealed(self._line.temporal.data_converter):
             launch = launch.stamped()
         if reuse and request is not None and await self._is_repeat(launch):
             return Started(run_id=launch.start.run_id, created=False)
         claim = _claim_of(launch, allow_concurrent=allow_concurrent)
         try:
             if claim is not None:
-                await self.claim_run(conversation_id or "", claim)
+                await self._conversations.claim_run(conversation_id or "", claim)
         except Refusal:
             # There may be no place for another run, and yet this one has its own.
             if not await self._is_again(run_id, reuse=reuse):
@@ -139,12 +144,12 @@ class Starting(Conversations):
         run_id = launch.start.run_id
 
         async def send() -> Started:
-            started = await self.temporal.start_workflow(
+            started = await self._line.temporal.start_workflow(
                 wire.WORKFLOW,
                 args=launch.arguments,
                 id=run_id,
-                task_queue=self.task_queue,
-                memo={**launch.memo, wire.MEMO_QUEUE: self.task_queue},
+                task_queue=self._line.task_queue,
+                memo={**launch.memo, wire.MEMO_QUEUE: self._line.task_queue},
                 search_attributes=launch.search_attributes,
                 static_summary=launch.summary,
                 id_reuse_policy=policy,
@@ -155,13 +160,13 @@ class Starting(Conversations):
             self._line.learn(run_id, first, execution=first, start=launch.memo_of_start)
             return Started(run_id=run_id, created=True)
 
-        return await patiently(run_id, send, seconds=self.patience)
+        return await patiently(run_id, send, seconds=self._line.patience)
 
     async def _give_back(self, launch: Launch, claim: Claim | None) -> None:
         self._capacity.forget(launch.start.run_id)
         if claim is not None:
             conversation_id = launch.start.conversation_id or ""
-            await self.release_claims(
+            await self._conversations.release(
                 wire.Release(conversation_id=conversation_id, tokens=[claim.token])
             )
 
@@ -210,6 +215,110 @@ class Starting(Conversations):
             run_id=run_id,
             run_status=(described.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"),
         )
+
+    async def active(self) -> list[Active]:
+        """The open runs of this task queue, the most recently active first, as visibility knows them:
+        a moment late, and to the minute.
+        """
+        return [*reversed(await self._recency.runs())]
+
+    async def unregister(self, run_id: str, *, reason: str | None = None) -> bool:
+        """Cancel a run and forget it; returns whether it was running. One that is not is no error."""
+        try:
+            await TemporalRun(self._deployment, run_id).cancel(reason, principal=_LOCAL)
+        except Refusal as refusal:
+            if refusal.code not in _GONE:
+                raise
+            return False
+        return True
+
+    async def delete_blobs(self, run_id: str) -> int:
+        """Delete what is kept outside of Temporal for a run, and return how many blobs there were.
+
+        What Temporal still keeps of the run cannot be read as a whole any more. One that it has
+        forgotten is no error. Raises `not_finished` for a run that goes on, which would stand still
+        without its blobs, `unknown_run` for the id of another deployment's run, whose blobs may be in the
+        same place, `invalid_run_id`, and Unavailable: then nothing is deleted.
+        """
+        try:
+            described = await self._line.described(checked_run_id(run_id))
+        except Refusal as refusal:
+            if refusal.code is not Code.UNKNOWN_RUN or await self._line.is_anothers(run_id):
+                raise
+        else:
+            if described.is_running:
+                raise Refusal(
+                    Code.NOT_FINISHED,
+                    f"The run {run_id!r} is {described.shown_status}: without its blobs it would stand "
+                    "still. Cancel it, or wait until it has ended.",
+                    run_id=run_id,
+                )
+        return await self._deployment.blobs.delete_run(run_id)
+
+    @asynccontextmanager
+    async def session(
+        self,
+        graph: Graph,
+        input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
+        **options: Any,
+    ) -> AsyncIterator[Started]:
+        """A run for as long as the body of an `async with` takes: started on entry, with the options
+        of `start`, and cancelled on exit if it has not ended.
+
+        What the body raises is raised; where the run cannot be cancelled then, a note says so.
+        """
+        started = await self.start(graph, input, **options)
+        try:
+            yield started
+        except BaseException as error:
+            reason = f"its session failed: {error!r}"[:_REASON_CHARS]
+            try:
+                await self.unregister(started.run_id, reason=reason)
+            except AbeyanceError as left:
+                error.add_note(f"the run {started.run_id!r} was not cancelled: {left}")
+            raise
+        await self.unregister(started.run_id, reason="its session is over")
+
+    async def evict(
+        self,
+        *,
+        inactive_for: float | None = None,
+        keep: int | None = None,
+        most: int | None = None,
+        actor: str = "local",
+    ) -> list[str]:
+        """Halt runs, with the reason `evicted`, and return their ids.
+
+        `inactive_for`: those to which nothing has happened for so many seconds, except those that wait
+        for an answer with a deadline of its own. `keep`: all but so many, the most recently active. With
+        both, those that either concerns; the least recently active first, and no more than `most`. A run
+        that cannot be reached stays until the next time.
+        """
+        evicted: list[str] = []
+        if inactive_for is not None:
+            evicted += await self._evictions.inactive(inactive_for, actor, most=most)
+        if keep is not None:
+            most = None if most is None else most - len(evicted)
+            gone = frozenset(evicted)
+            evicted += await self._evictions.beyond(keep, actor, gone=gone, most=most)
+        return evicted
+
+    async def list(
+        self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[wire.RunView], str | None]:
+        """Return runs, newest first, as far as Temporal tells without asking them (`degraded`), a moment
+        late, and the cursor of the next page, which is None after the last.
+
+        A page may be short of `limit` and yet not be the last. Raises `invalid_body` for a cursor of
+        another list.
+        """
+        return await self._deployment.listing.runs(
+            wanted or RunFilter(), cursor=cursor, limit=limit
+        )
+
+    async def count_of_others(self) -> int:
+        """How many runs of other deployments this client's credentials let it see in the namespace."""
+        return await self._deployment.listing.count_of_others()
 
 
 def _claim_of(launch: Launch, *, allow_concurrent: bool) -> Claim | None:

@@ -12,9 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from abeyance import wire
+from abeyance.client.listing import MOST_READ, OPEN_RUNS, Listing, Place, having, written
+from abeyance.handle import InboxFilter
 from abeyance.histories import bookmark
 from abeyance.histories.described import Described
-from abeyance.runs.listing import MOST_READ, OPEN_RUNS, Listing, Place, having, written
 
 Ask: TypeAlias = Callable[[str], Awaitable[list[wire.InterruptView]]]
 """Asks a run for its open interrupts."""
@@ -25,69 +26,6 @@ _FAR: Final = datetime.max.replace(tzinfo=UTC)
 _EDGES: Final = (timedelta(0), timedelta(days=1), timedelta(days=7))
 _WINDOWS: Final = len(_EDGES) + 2
 _STAR: Final = f"{wire.CAPABILITY} = '{wire.ANY_CAPABILITY}'"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxFilter:
-    """Which interrupts; what is empty or None does not matter. `before` is what a deadline comes
-    before; of `capabilities` one.
-    """
-
-    capabilities: frozenset[str] = frozenset()
-    graph: str | None = None
-    conversation_id: str | None = None
-    before: datetime | None = None
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """The filter as JSON, by which a list is told from another."""
-        return {
-            "capabilities": sorted(self.capabilities),
-            "graph": self.graph,
-            "conversation_id": self.conversation_id,
-            "before": self.before and self.before.isoformat(),
-        }
-
-    def fits(self, entry: wire.InterruptView) -> bool:
-        """Whether the interrupt of a run that fits is one of these."""
-        # What a question asks for that cannot be read here is not known, if its run asks for several.
-        told = {*self.capabilities, wire.ANY_CAPABILITY} if entry.degraded else self.capabilities
-        if self.capabilities and entry.requested_capability not in told:
-            return False
-        return self.before is None or (entry.deadline is not None and entry.deadline < self.before)
-
-    def fits_run(self, view: wire.RunView) -> bool:
-        """Whether the run may ask for these."""
-        return (
-            view.ended_at is None
-            and self.graph in (None, view.graph)
-            and self.conversation_id in (None, view.conversation_id)
-        )
-
-    def queries(self, now: datetime) -> Iterator[tuple[int, str]]:
-        """The windows that may hold such interrupts, by their numbers, and what finds their runs."""
-        conditions = [
-            OPEN_RUNS,
-            *having(wire.GRAPH, self.graph),
-            *having(wire.CONVERSATION, self.conversation_id),
-        ]
-        either = [having(wire.CAPABILITY, name) for name in sorted(self.capabilities)]
-        if either and all(either):
-            # A run that asks for more than fits shows a star.
-            told = [condition for one in either for condition in one]
-            conditions.append(f"({' OR '.join([*told, _STAR])})")
-        if self.before is not None:
-            conditions.append(f"{wire.DEADLINE} < '{written(self.before)}'")
-        edges = [written(now + edge) for edge in _EDGES]
-        for number in range(_WINDOWS if self.before is None else _WINDOWS - 1):
-            window = []
-            if number == _WINDOWS - 1:
-                window.append(f"{wire.DEADLINE} IS NULL")
-            elif number > 0:
-                window.append(f"{wire.DEADLINE} > '{edges[number - 1]}'")
-            if number < len(edges):
-                window.append(f"{wire.DEADLINE} <= '{edges[number]}'")
-            yield number, " AND ".join([*conditions, *window])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,27 +69,6 @@ class Inbox:
         self._listing = listing
         self._ask = ask
 
-    async def page(
-        self, wanted: InboxFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[wire.InterruptView], str | None]:
-        """At most `limit` open interrupts, sorted by deadline, and where to go on.
-
-        A page may be short of `limit` and yet not be the last. Raises `invalid_body` for a cursor that
-        is none of this list, and Unavailable.
-        """
-        asked = wanted.asked
-        mark = _Mark(now=datetime.now(UTC)) if cursor is None else _Mark.read(asked, cursor)
-        page = _Page(limit=limit)
-        for window, query in wanted.queries(mark.now):
-            if window < mark.window:
-                continue
-            if window > mark.window:
-                mark = _Mark(now=mark.now, window=window)
-            next_mark = await self._window(wanted, query, mark, page)
-            if next_mark is not None:
-                return page.sorted, next_mark.write(asked)
-        return page.sorted, None
-
     async def _window(
         self, wanted: InboxFilter, query: str, mark: _Mark, page: _Page
     ) -> _Mark | None:
@@ -186,13 +103,35 @@ class Inbox:
         self, wanted: InboxFilter, described: Described, page: _Page
     ) -> list[wire.InterruptView]:
         view = described.degraded_view()
-        if not wanted.fits_run(view):
+        if not _fits_run(wanted, view):
             return []
         entries = view.interrupts
         if (described.memo.get(wire.MEMO_SUMMARY) or {}).get("more"):
             page.asked += 1
             entries = await self._ask(view.run_id)
-        return sorted((_short(entry) for entry in entries if wanted.fits(entry)), key=_key)
+        return sorted((_short(entry) for entry in entries if _fits(wanted, entry)), key=_key)
+
+    async def list(
+        self, wanted: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> tuple[list[wire.InterruptView], str | None]:
+        """At most `limit` open interrupts, sorted by deadline, and where to go on.
+
+        A page may be short of `limit` and yet not be the last. Raises `invalid_body` for a cursor that
+        is none of this list, and Unavailable.
+        """
+        wanted = wanted or InboxFilter()
+        asked = _asked(wanted)
+        mark = _Mark(now=datetime.now(UTC)) if cursor is None else _Mark.read(asked, cursor)
+        page = _Page(limit=limit)
+        for window, query in _queries(wanted, mark.now):
+            if window < mark.window:
+                continue
+            if window > mark.window:
+                mark = _Mark(now=mark.now, window=window)
+            next_mark = await self._window(wanted, query, mark, page)
+            if next_mark is not None:
+                return page.sorted, next_mark.write(asked)
+        return page.sorted, None
 
 
 class _Page:
@@ -219,3 +158,57 @@ def _short(entry: wire.InterruptView) -> wire.InterruptView:
 
 def _key(entry: wire.InterruptView) -> tuple[datetime, str]:
     return entry.deadline or _FAR, entry.id
+
+
+def _asked(wanted: InboxFilter) -> dict[str, Any]:
+    """The filter as JSON, by which a list is told from another."""
+    return {
+        "capabilities": sorted(wanted.capabilities),
+        "graph": wanted.graph,
+        "conversation_id": wanted.conversation_id,
+        "before": wanted.before and wanted.before.isoformat(),
+    }
+
+
+def _fits(wanted: InboxFilter, entry: wire.InterruptView) -> bool:
+    """Whether the interrupt of a run that fits is one of these."""
+    # What a question asks for that cannot be read here is not known, if its run asks for several.
+    told = {*wanted.capabilities, wire.ANY_CAPABILITY} if entry.degraded else wanted.capabilities
+    if wanted.capabilities and entry.requested_capability not in told:
+        return False
+    return wanted.before is None or (entry.deadline is not None and entry.deadline < wanted.before)
+
+
+def _fits_run(wanted: InboxFilter, view: wire.RunView) -> bool:
+    """Whether the run may ask for these."""
+    return (
+        view.ended_at is None
+        and wanted.graph in (None, view.graph)
+        and wanted.conversation_id in (None, view.conversation_id)
+    )
+
+
+def _queries(wanted: InboxFilter, now: datetime) -> Iterator[tuple[int, str]]:
+    """The windows that may hold such interrupts, by their numbers, and what finds their runs."""
+    conditions = [
+        OPEN_RUNS,
+        *having(wire.GRAPH, wanted.graph),
+        *having(wire.CONVERSATION, wanted.conversation_id),
+    ]
+    either = [having(wire.CAPABILITY, name) for name in sorted(wanted.capabilities)]
+    if either and all(either):
+        # A run that asks for more than fits shows a star.
+        told = [condition for one in either for condition in one]
+        conditions.append(f"({' OR '.join([*told, _STAR])})")
+    if wanted.before is not None:
+        conditions.append(f"{wire.DEADLINE} < '{written(wanted.before)}'")
+    edges = [written(now + edge) for edge in _EDGES]
+    for number in range(_WINDOWS if wanted.before is None else _WINDOWS - 1):
+        window = []
+        if number == _WINDOWS - 1:
+            window.append(f"{wire.DEADLINE} IS NULL")
+        elif number > 0:
+            window.append(f"{wire.DEADLINE} > '{edges[number - 1]}'")
+        if number < len(edges):
+            window.append(f"{wire.DEADLINE} <= '{edges[number]}'")
+        yield number, " AND ".join([*conditions, *window])

@@ -14,10 +14,10 @@ from typing import Final
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
+from abeyance.client.line import Line, RunEnded
+from abeyance.client.recency import Active, Recency
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.parallel import each
-from abeyance.runs.line import Line, RunEnded
-from abeyance.runs.recency import Active, Recency
 from abeyance.temporal.turnstile import Turn
 
 _SPARED: Final = frozenset({Code.NATIVELY_PAUSED, Code.UNKNOWN_RUN})

@@ -25,6 +25,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
 from abeyance.errors import Unavailable
+from abeyance.handle import RunFilter
 from abeyance.histories import bookmark
 from abeyance.histories.described import Described, read
 from abeyance.temporal.retry import patiently
@@ -57,41 +58,32 @@ _ENDED_OTHERWISE: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
-    """Which runs; what is empty or None does not matter. Of `statuses` one, of `labels` all."""
+def _asked(wanted: RunFilter) -> dict[str, Any]:
+    """The filter as JSON, by which a list is told from another."""
+    return {**asdict(wanted), "statuses": sorted(wanted.statuses), "labels": sorted(wanted.labels)}
 
-    statuses: frozenset[str] = frozenset()
-    graph: str | None = None
-    conversation_id: str | None = None
-    labels: tuple[str, ...] = ()
 
-    @property
-    def asked(self) -> dict[str, Any]:
-        """The filter as JSON, by which a list is told from another."""
-        return {**asdict(self), "statuses": sorted(self.statuses), "labels": sorted(self.labels)}
+def query_of(wanted: RunFilter) -> str:
+    """What narrows the runs down."""
+    conditions = [RUNS]
+    if wanted.statuses:
+        either = sorted(map(_having_status, wanted.statuses))
+        conditions.append(f"({' OR '.join(either)})")
+    conditions += having(wire.GRAPH, wanted.graph)
+    conditions += having(wire.CONVERSATION, wanted.conversation_id)
+    for label in wanted.labels:
+        conditions += having(wire.LABELS, label)
+    return " AND ".join(conditions)
 
-    @property
-    def query(self) -> str:
-        """What narrows the runs down."""
-        conditions = [RUNS]
-        if self.statuses:
-            either = sorted(map(_having_status, self.statuses))
-            conditions.append(f"({' OR '.join(either)})")
-        conditions += having(wire.GRAPH, self.graph)
-        conditions += having(wire.CONVERSATION, self.conversation_id)
-        for label in self.labels:
-            conditions += having(wire.LABELS, label)
-        return " AND ".join(conditions)
 
-    def fits(self, view: wire.RunView) -> bool:
-        """Whether the run is one of these."""
-        return (
-            (not self.statuses or view.status in self.statuses)
-            and self.graph in (None, view.graph)
-            and self.conversation_id in (None, view.conversation_id)
-            and {f"{name}={value}" for name, value in view.labels.items()}.issuperset(self.labels)
-        )
+def _fits(wanted: RunFilter, view: wire.RunView) -> bool:
+    """Whether the run is one of these."""
+    return (
+        (not wanted.statuses or view.status in wanted.statuses)
+        and wanted.graph in (None, view.graph)
+        and wanted.conversation_id in (None, view.conversation_id)
+        and {f"{name}={value}" for name, value in view.labels.items()}.issuperset(wanted.labels)
+    )
 
 
 def having(attribute: str, value: str | None) -> list[str]:
@@ -160,12 +152,12 @@ class Listing:
         items: list[wire.RunView] = []
         read = 0
         while True:
-            rows, is_end = await self.rows(wanted.query, before, limit - len(items))
+            rows, is_end = await self.rows(query_of(wanted), before, limit - len(items))
             for number, row in enumerate(rows, 1):
                 before = Place.of(row)
                 read += 1
                 view = listed_view(await self.described(row))
-                if wanted.fits(view):
+                if _fits(wanted, view):
                     items.append(view)
                 if len(items) == limit or read == MOST_READ:
                     is_last = is_end and number == len(rows)
@@ -355,11 +347,11 @@ def _moment(place: Place) -> datetime:
 
 
 def _bookmark(wanted: RunFilter, place: Place) -> str:
-    return bookmark.write(wanted.asked, {"place": place.written})
+    return bookmark.write(_asked(wanted), {"place": place.written})
 
 
 def _place(wanted: RunFilter, cursor: str) -> Place | None:
     try:
-        return Place.read(bookmark.read(wanted.asked, cursor)["place"])
+        return Place.read(bookmark.read(_asked(wanted), cursor)["place"])
     except (LookupError, ValueError):
         raise bookmark.unusable(cursor) from None

@@ -15,10 +15,10 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import wire
+from abeyance.client.line import Line
 from abeyance.errors import Unreadable
 from abeyance.histories.described import ENDINGS, decoded
 from abeyance.histories.runlog import CLOSING
-from abeyance.runs.line import Line
 from abeyance.storage.converter import of_run
 
 _LOOK_EVERY: Final = 0.5

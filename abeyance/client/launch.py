@@ -29,14 +29,6 @@ _LARGEST_ATTRIBUTE: Final = 1_500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """A run that was started, or found running with the same graph and input."""
-
-    run_id: str
-    created: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A run that is about to start."""
 

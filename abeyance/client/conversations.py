@@ -9,24 +9,26 @@ a minute.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Literal, Unpack
 
 from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 
 from abeyance import wire
+from abeyance.client.line import RPC, is_lost, refusal_of
+from abeyance.client.reading import Deployment
+from abeyance.client.run import TemporalRun
 from abeyance.core.conversation import EXCLUSIVE, Claim, Conversation
+from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.handle import MessageFields, Steered, message_order
 from abeyance.histories.roster import roster
 from abeyance.parallel import each
 from abeyance.runid import conversation_workflow_id
-from abeyance.runs.line import RPC, is_lost, refusal_of
-from abeyance.runs.reading import Reading
 from abeyance.temporal.retry import Again, NotFound, patiently
 from abeyance.temporal.turnstile import Turn, Turnstile
 
@@ -37,40 +39,15 @@ _MOST_TOLD: Final = 20
 _GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steered:
-    """The run of a conversation that got a message, and the id of the message."""
+class Conversations:
+    """The conversations of one deployment."""
 
-    run_id: str
-    message_id: str
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._line = deployment.line
+        self._claiming = Turnstile()
 
-
-class Conversations(Reading, ABC):
-    """Reading, and the conversations of the deployment."""
-
-    @cached_property
-    def _claiming(self) -> Turnstile:
-        return Turnstile()
-
-    @abstractmethod
-    async def pause(self, run_id: str, order: wire.Pause | None = None) -> None:
-        """Start no new work."""
-
-    @abstractmethod
-    async def resume(self, run_id: str, order: wire.Resume | None = None) -> None:
-        """Go on after a pause."""
-
-    @abstractmethod
-    async def cancel(self, run_id: str, order: wire.Cancel | None = None) -> None:
-        """End the run in good order."""
-
-    @abstractmethod
-    async def steer(self, run_id: str, message: wire.SteerMessage) -> str:
-        """Put a message into the run's mailbox."""
-
-    async def conversation_runs(
-        self, conversation_id: str, *, session_type: str | None = None
-    ) -> list[str]:
+    async def runs(self, conversation_id: str, *, session_type: str | None = None) -> list[str]:
         """The ids of a conversation's active runs, oldest first, of one type of session or of all.
 
         Runs that were started a moment ago are among them. No worker has to be up.
@@ -83,30 +60,76 @@ class Conversations(Reading, ABC):
         alive = await self._alive(conversation_id, claims)
         return list(dict.fromkeys(claim.run_id for claim in alive))
 
-    async def conversation_interrupt(
-        self, conversation_id: str, order: wire.Cancel | None = None
+    async def interrupt(
+        self,
+        conversation_id: str,
+        reason: str | None = None,
+        *,
+        mode: Literal["graceful", "now"] = "graceful",
+        grace: Duration | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
     ) -> list[str]:
         """Cancel each active run of a conversation; returns their ids, of which there may be none."""
-        return await self._reach(conversation_id, lambda run_id: self.cancel(run_id, order))
+        return await self._reach(
+            conversation_id,
+            lambda run: run.cancel(reason, mode=mode, grace=grace, principal=principal, key=key),
+        )
 
-    async def conversation_pause(
-        self, conversation_id: str, order: wire.Pause | None = None
+    async def pause(
+        self,
+        conversation_id: str,
+        reason: str | None = None,
+        *,
+        mode: Literal["after-node", "now"] = "after-node",
+        timeout: Duration | None = None,
+        on_timeout: str = "resume",
+        principal: Principal | None = None,
+        key: str | None = None,
     ) -> list[str]:
         """Pause each active run of a conversation; returns their ids."""
-        return await self._reach(conversation_id, lambda run_id: self.pause(run_id, order))
+        return await self._reach(
+            conversation_id,
+            lambda run: run.pause(
+                reason,
+                mode=mode,
+                timeout=timeout,
+                on_timeout=on_timeout,
+                principal=principal,
+                key=key,
+            ),
+        )
 
-    async def conversation_resume(
-        self, conversation_id: str, order: wire.Resume | None = None
+    async def resume(
+        self,
+        conversation_id: str,
+        reason: str | None = None,
+        *,
+        principal: Principal | None = None,
+        key: str | None = None,
     ) -> list[str]:
         """Let each active run of a conversation go on; returns their ids."""
-        return await self._reach(conversation_id, lambda run_id: self.resume(run_id, order))
+        return await self._reach(
+            conversation_id, lambda run: run.resume(reason, principal=principal, key=key)
+        )
 
-    async def conversation_steer(self, conversation_id: str, message: wire.SteerMessage) -> Steered:
+    async def control(self, conversation_id: str, order: wire.Order) -> list[str]:
+        """Do what an order says to each active run of a conversation; returns their ids."""
+        return await self._reach(conversation_id, lambda run: run.control(order))
+
+    async def steer(
+        self, conversation_id: str, text: str = "", **fields: Unpack[MessageFields]
+    ) -> Steered:
         """Steer the one active run of a conversation that is an agent's.
 
-        Raises `no_active_run`, `ambiguous_run` listing them, and what `steer` raises.
+        Raises `no_active_run`, `ambiguous_run` listing them, and what `steer` of a run raises.
         """
-        runs = await self.conversation_runs(conversation_id, session_type=EXCLUSIVE)
+        message = message_order(text, fields, principal=fields.get("principal") or TEMPORAL)
+        return await self.signal_message(conversation_id, message)
+
+    async def signal_message(self, conversation_id: str, message: wire.SteerMessage) -> Steered:
+        """The same with a message as an order has it."""
+        runs = await self.runs(conversation_id, session_type=EXCLUSIVE)
         if not runs:
             raise _nobody(conversation_id)
         if len(runs) > 1:
@@ -119,7 +142,8 @@ class Conversations(Reading, ABC):
                 actual=len(runs),
             )
         try:
-            return Steered(run_id=runs[0], message_id=await self.steer(runs[0], message))
+            sent = await TemporalRun(self._deployment, runs[0]).signal_message(message)
+            return Steered(run_id=runs[0], message_id=sent)
         except Refusal as refusal:
             if refusal.code not in _GONE:
                 raise
@@ -140,34 +164,34 @@ class Conversations(Reading, ABC):
                 Conversation(conversation_id=conversation_id, claims=tuple(left)).check(claim)
         return await self._claim(conversation_id, claim)
 
-    async def release_claims(self, order: wire.Release) -> None:
+    async def release(self, order: wire.Release) -> None:
         """Give places back. A conversation that has ended holds none."""
-        handle = self.temporal.get_workflow_handle(self._workflow_of(order.conversation_id))
+        handle = self._line.temporal.get_workflow_handle(self._workflow_of(order.conversation_id))
 
         async def send() -> None:
             await handle.signal("release", order.tokens, rpc_timeout=RPC)
 
         try:
-            await patiently(order.conversation_id, send, seconds=self.patience)
+            await patiently(order.conversation_id, send, seconds=self._line.patience)
         except NotFound:
             return
 
     def _workflow_of(self, conversation_id: str) -> str:
-        return conversation_workflow_id(self.task_queue, conversation_id)
+        return conversation_workflow_id(self._line.task_queue, conversation_id)
 
     async def _reach(
-        self, conversation_id: str, work: Callable[[str], Awaitable[object]]
+        self, conversation_id: str, work: Callable[[TemporalRun], Awaitable[object]]
     ) -> list[str]:
         async def reached(run_id: str) -> bool:
             try:
-                await work(run_id)
+                await work(TemporalRun(self._deployment, run_id))
             except Refusal as refusal:
                 if refusal.code not in _GONE:
                     raise
                 return False
             return True
 
-        runs = await self.conversation_runs(conversation_id)
+        runs = await self.runs(conversation_id)
         done = await each(runs, reached)
         return [run_id for run_id, was_reached in zip(runs, done, strict=True) if was_reached]
 
@@ -181,12 +205,12 @@ class Conversations(Reading, ABC):
                 wire.CONVERSATION_WORKFLOW,
                 Conversation(conversation_id=conversation_id),
                 id=workflow_id,
-                task_queue=self.task_queue,
+                task_queue=self._line.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             )
             async with self._claiming.turn(workflow_id, Turn.SEND_MESSAGE):
                 try:
-                    await self.temporal.execute_update_with_start_workflow(
+                    await self._line.temporal.execute_update_with_start_workflow(
                         "claim",
                         claim,
                         start_workflow_operation=start,
@@ -200,7 +224,7 @@ class Conversations(Reading, ABC):
                         raise
                     raise refusal from error
 
-        await patiently(claim.run_id, send, seconds=self.patience)
+        await patiently(claim.run_id, send, seconds=self._line.patience)
 
     async def _claims(self, conversation_id: str) -> list[Claim]:
         try:
@@ -213,9 +237,9 @@ class Conversations(Reading, ABC):
             return await self._claims_in_history(conversation_id)
 
     async def _claims_in_history(self, conversation_id: str) -> list[Claim]:
-        read = partial(roster, self.temporal, self.task_queue, conversation_id, RPC)
+        read = partial(roster, self._line.temporal, self._line.task_queue, conversation_id, RPC)
         try:
-            return list(await patiently(conversation_id, read, seconds=self.patience))
+            return list(await patiently(conversation_id, read, seconds=self._line.patience))
         except NotFound:
             return []
 
@@ -229,7 +253,7 @@ class Conversations(Reading, ABC):
         states = await each(claims, lambda claim: self._state(conversation_id, claim))
         void = [c.token for c, state in zip(claims, states, strict=True) if state == "void"]
         if void:
-            await self.release_claims(wire.Release(conversation_id=conversation_id, tokens=void))
+            await self.release(wire.Release(conversation_id=conversation_id, tokens=void))
         wanted = {"active", "unstarted"} if waited else {"active"}
         return [claim for claim, state in zip(claims, states, strict=True) if state in wanted]
 

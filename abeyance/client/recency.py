@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
 from abeyance import wire
-from abeyance.runs.listing import OPEN_RUNS, RUNS, Listing, written
+from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

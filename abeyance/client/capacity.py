@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, TypeAlias
 
+from abeyance.client.recency import Recency
 from abeyance.errors import Code, Refusal
-from abeyance.runs.recency import Recency
 
 Policy: TypeAlias = Literal["evict-lru", "reject"]
 """What happens to a start when as many runs are active as may be."""

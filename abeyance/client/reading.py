@@ -1,123 +1,110 @@
-"""Reading runs over Temporal: as they are now, what they ask, how they ended, and waiting for them.
+"""Reading one run over Temporal: as it is, what it asks, what happens, how it ended; and waiting.
 
-Every call is bounded in time. Where no worker can be asked, what Temporal knows by itself is told, and
-said to be `degraded`.
+Every call is bounded in time. Where no worker can be asked, what Temporal knows by itself is shown, and
+marked `degraded`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Self
+from dataclasses import dataclass
+from typing import Final
 
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
 from abeyance.agents.transcriptitem import TranscriptItem
+from abeyance.client.line import Line
+from abeyance.client.listing import Listing, listed_view
+from abeyance.client.vigil import signs
 from abeyance.core.events import Message
 from abeyance.errors import Code, Refusal, Unavailable, Unreadable
 from abeyance.histories import transcripts
 from abeyance.histories.closed import record_in
 from abeyance.histories.described import PAUSED_NATIVELY, Described
+from abeyance.histories.feed import Feed
 from abeyance.histories.heads import heads
-from abeyance.runs.inbox import Inbox, InboxFilter
-from abeyance.runs.line import Line
-from abeyance.runs.listing import Listing, RunFilter, listed_view
-from abeyance.runs.vigil import signs
-from abeyance.settings import Settings, load_settings
-from abeyance.storage.blobs import Blobs, MemoryBlobs
-from abeyance.storage.location import ConfiguredBlobs
-from abeyance.temporal.connection import connect_temporal, pollers
+from abeyance.histories.transcripts import MOST
+from abeyance.storage.blobs import Blobs
+
+_PAGE: Final = 1_000
 
 
-class Reading:
-    """The runs of one deployment, as one reads them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What the parts of one client share.
 
-    They are those of a Temporal namespace that are on `task_queue`, where its workers listen; the others
-    are as if they were not there. `patience` is how many seconds an operation is tried before
-    it is `Unavailable`. `blobs` are where workers keep what agents have said; without them no
-    transcript is found.
+    The runs are those of a Temporal namespace that are on one task queue. `blobs` are where workers keep
+    what agents have said.
     """
 
-    def __init__(
-        self,
-        temporal: TemporalClient,
-        *,
-        task_queue: str = wire.TASK_QUEUE,
-        patience: float = 10.0,
-        blobs: Blobs | None = None,
-    ) -> None:
-        self.temporal = temporal
-        self.blobs = MemoryBlobs() if blobs is None else blobs
-        self.task_queue = task_queue
-        self.patience = patience
-        self._line = Line(temporal, task_queue, patience=patience)
-        self._listing = Listing(temporal, task_queue, patience=patience)
-        self._inbox = Inbox(self._listing, self.interrupts)
+    line: Line
+    listing: Listing
+    blobs: Blobs
+    feed: Feed
 
-    @classmethod
-    async def connect(
-        cls,
-        address: str | None = None,
-        *,
-        namespace: str | None = None,
-        task_queue: str = wire.TASK_QUEUE,
-        patience: float = 10.0,
-        settings: Settings | None = None,
-    ) -> Self:
-        """A client for the Temporal at `address` (host:port), else where the environment says.
 
-        What it has to know of storage and encryption is in `settings`, else in the environment.
-        """
-        temporal = await connect_temporal(address, namespace=namespace, settings=settings)
-        blobs = ConfiguredBlobs(settings or load_settings())
-        return cls(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
+class RunReader:
+    """One run, to be read."""
 
-    async def view(self, run_id: str) -> wire.RunView:
+    def __init__(self, deployment: Deployment, run_id: str) -> None:
+        self._deployment = deployment
+        self._line = deployment.line
+        self._run_id = run_id
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._run_id
+
+    async def view(self) -> wire.RunView:
         """The run as it is now. Where no worker can be asked, what Temporal knows (`degraded`).
 
         Raises the refusal `unknown_run`.
         """
-        described = await self._line.described(run_id)
+        described = await self._line.described(self.run_id)
         if not described.is_running:
             return await self._left(described)
         if described.status == PAUSED_NATIVELY:
             return described.degraded_view("paused through Temporal")
         try:
-            view = await self._line.query(run_id, "view", wire.RunView)
+            view = await self._line.query(self.run_id, "view", wire.RunView)
         except Unavailable:
             return described.degraded_view()
         return view.model_copy(update={"blocked": described.blocked})
 
-    async def guarded_by(self, run_id: str, *, anew: bool = False) -> tuple[str, ...]:
+    async def guarded_by(self, *, anew: bool = False) -> tuple[str, ...]:
         """The capabilities that the run's graph can ask for: to change its course takes them all.
 
         They never change, and are remembered unless they are wanted `anew`. Temporal knows them without a
         worker. Raises the refusal `unknown_run`, and Unavailable for a run that was started around this
         client and cannot be asked now.
         """
-        guards = (await self._line.known(run_id, anew=anew)).guarded_by
+        guards = (await self._line.known(self.run_id, anew=anew)).guarded_by
         if guards is not None:
             return guards
-        view = await self.view(run_id)
+        view = await self.view()
         if view.degraded:
-            raise Unavailable(f"nobody can tell now which capabilities guard the run {run_id!r}")
+            raise Unavailable(
+                f"nobody can tell now which capabilities guard the run {self.run_id!r}"
+            )
         return tuple(view.guarded_by)
 
-    async def graph_of(self, run_id: str) -> str | None:
+    async def graph_of(self) -> str | None:
         """The name of the run's graph; None if that cannot be read. Raises the refusal `unknown_run`."""
-        return (await self._line.known(run_id)).graph
+        return (await self._line.known(self.run_id)).graph
 
-    async def _seen(self, run_id: str) -> wire.RunView:
+    async def _seen(self) -> wire.RunView:
         """The view of a run that had not ended a moment ago: it is asked beside Temporal, to be quick."""
         view, described = await asyncio.gather(
-            self._line.query(run_id, "view", wire.RunView),
-            self._line.described(run_id),
+            self._line.query(self.run_id, "view", wire.RunView),
+            self._line.described(self.run_id),
             return_exceptions=True,
         )
         if isinstance(view, BaseException) or isinstance(described, BaseException):
-            return await self.view(run_id)
+            return await self.view()
         if not described.is_running:
             return await self._left(described)
         return view.model_copy(update={"blocked": described.blocked})
@@ -128,31 +115,12 @@ class Reading:
         except Unreadable as error:
             return listed_view(described, unreadable=str(error))
 
-    async def runs(
-        self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
-    ) -> tuple[list[wire.RunView], str | None]:
-        """Runs, newest first, as far as Temporal tells without asking them (`degraded`), a moment late.
-
-        Also returns the cursor of the next page, which is None after the last; a page may be short of
-        `limit` and yet not be the last. Raises `invalid_body` for a cursor of another list.
-        """
-        return await self._listing.runs(wanted or RunFilter(), cursor=cursor, limit=limit)
-
-    async def inbox(
-        self, wanted: InboxFilter | None = None, *, cursor: str | None = None, limit: int = 50
-    ) -> tuple[list[wire.InterruptView], str | None]:
-        """What running runs ask, by windows of deadlines, without schemas and payloads, a moment late.
-
-        The cursor is as that of `runs`.
-        """
-        return await self._inbox.page(wanted or InboxFilter(), cursor=cursor, limit=limit)
-
-    async def interrupts(self, run_id: str, *, status: str = "open") -> list[wire.InterruptView]:
+    async def interrupts(self, *, status: str = "open") -> list[wire.InterruptView]:
         """A run's interrupts of one status, or of `all`: the open ones first.
 
         Where much is open, the later ones are `abridged`; `interrupt` reads one of them whole.
         """
-        described = await self._line.described(run_id)
+        described = await self._line.described(self.run_id)
         if not described.is_running and status == "open":
             found = []
         elif not described.is_running:
@@ -161,58 +129,80 @@ class Reading:
             found = described.degraded_view().interrupts
         else:
             try:
-                found = await self._line.query(run_id, "interrupts", list[wire.InterruptView])
+                found = await self._line.query(self.run_id, "interrupts", list[wire.InterruptView])
             except Unavailable:
                 found = described.degraded_view().interrupts
         return [entry for entry in found if status in ("all", entry.status)]
 
-    async def interrupt(self, run_id: str, interrupt_id: str) -> wire.InterruptView | None:
+    async def interrupt(self, interrupt_id: str) -> wire.InterruptView | None:
         """One of a run's interrupts, open or settled; None if it has no such one."""
-        listed = await self.interrupts(run_id, status="all")
+        listed = await self.interrupts(status="all")
         found = next((entry for entry in listed if entry.id == interrupt_id), None)
         if found is None or not found.abridged:
             return found
         which = wire.WhichInterrupt(interrupt_id=interrupt_id)
         try:
-            return await self._line.query(run_id, "interrupt", wire.InterruptView, which)
+            return await self._line.query(self.run_id, "interrupt", wire.InterruptView, which)
         except Unavailable:
             return found
 
-    async def messages(self, run_id: str) -> list[Message]:
+    async def events(
+        self, *, after: str | None = None, follow: bool = True
+    ) -> AsyncGenerator[wire.Event, None]:
+        """Yield what has happened, in order, after the event with the id `after`.
+
+        With `follow` also what happens from then on, until the run has ended. Raises `unknown_run`,
+        `invalid_body` for what is no id of an event, `gone` for one that is no longer kept, and
+        Unavailable. No worker has to be up.
+        """
+        feed = self._deployment.feed
+        if follow:
+            async with aclosing(feed.follow(self.run_id, after)) as events:
+                async for event in events:
+                    yield event
+            return
+        while True:
+            page, after = await feed.page(self.run_id, after, _PAGE)
+            for event in page:
+                yield event
+            if after is None or not page:
+                return
+
+    async def messages(self) -> list[wire.MessageView]:
         """The unread messages, in the order of reading; none in an ended run, which reports them.
 
         Raises the refusals `unknown_run` and `natively_paused`, and Unavailable: messages are known to
         the run alone.
         """
-        described = await self._line.described(run_id)
+        described = await self._line.described(self.run_id)
         if not described.is_running:
             return []
         try:
-            return await self._line.query(run_id, "messages", list[Message])
+            unread = await self._line.query(self.run_id, "messages", list[Message])
         except Unavailable:
-            await self._line.refuse_natively_paused(run_id)
+            await self._line.refuse_natively_paused(self.run_id)
             raise
+        return [wire.MessageView.of(message) for message in unread]
 
-    async def queue_depth(self, run_id: str) -> int:
+    async def queue_depth(self) -> int:
         """How many messages are unread."""
-        return (await self.view(run_id)).queue_depth
+        return (await self.view()).queue_depth
 
-    async def has_queued_messages(self, run_id: str) -> bool:
+    async def has_queued_messages(self) -> bool:
         """Whether a message is unread."""
-        return await self.queue_depth(run_id) > 0
+        return await self.queue_depth() > 0
 
-    async def may_have_messages(self, run_id: str) -> bool:
+    async def may_have_messages(self) -> bool:
         """Whether the run has told Temporal that a message is unread: wakes no worker.
 
         What was accepted is told in the same moment. Raises the refusal `unknown_run`, and Unavailable.
         """
-        described = await self._line.described(run_id)
+        described = await self._line.described(self.run_id)
         summary = described.memo.get(wire.MEMO_SUMMARY) or {}
         return described.is_running and bool(summary.get("queue_depth"))
 
-    async def transcript(
+    async def transcript_page(
         self,
-        run_id: str,
         address: str | None = None,
         *,
         cursor: str | None = None,
@@ -225,7 +215,6 @@ class Reading:
         `limit`. Where no worker can be asked, the run's history tells where its transcripts are.
 
         Args:
-            run_id: The run.
             address: That of the agent, or of something in it; None in a run with one transcript.
             cursor: Where to go on; None is from the beginning.
             limit: How many items at most, up to 1000.
@@ -237,10 +226,10 @@ class Reading:
             Unavailable: Temporal, or what was said, cannot be reached.
             SettingsError: The extra `agents` is not installed.
         """
-        described = await self._line.described(run_id)
+        described = await self._line.described(self.run_id)
         return await transcripts.page(
-            self.blobs,
-            run_id,
+            self._deployment.blobs,
+            self.run_id,
             await self._transcripts(described),
             address=address,
             cursor=cursor,
@@ -248,58 +237,66 @@ class Reading:
             is_over=not described.is_running,
         )
 
+    async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
+        """Return what was said to an agent of the run, and by it, oldest first. Raises as
+        `transcript_page`.
+        """
+        found: list[TranscriptItem] = []
+        cursor: str | None = None
+        while True:
+            items, cursor = await self.transcript_page(address, cursor=cursor, limit=MOST)
+            found += items
+            if cursor is None or not items:
+                return found
+
     async def _transcripts(self, described: Described) -> dict[str, str]:
         """Where a run's transcripts are: as it says, as it said at its end, or as its history tells."""
-        run_id = described.run_id
         if not described.is_running:
             if (left := (await self._line.record(described)).transcripts) is not None:
                 return left
         elif described.status != PAUSED_NATIVELY:
             try:
-                return await self._line.query(run_id, "transcripts", dict[str, str])
+                return await self._line.query(self.run_id, "transcripts", dict[str, str])
             except Unavailable:
                 pass
-        return await heads(self.temporal, self.task_queue, run_id, patience=self.patience)
+        return await heads(
+            self._line.temporal, self._line.task_queue, self.run_id, patience=self._line.patience
+        )
 
-    async def result(self, run_id: str) -> wire.ClosingRecord:
+    async def result(self) -> wire.ClosingRecord:
         """What an ended run left behind. Raises `unknown_run`, or `not_finished` while it runs."""
-        described = await self._line.described(run_id)
+        described = await self._line.described(self.run_id)
         if described.is_running:
             status = described.shown_status
             raise Refusal(
                 Code.NOT_FINISHED,
-                f"The run {run_id!r} is {status} and has no result yet.",
+                f"The run {self.run_id!r} is {status} and has no result yet.",
                 run_status=status,
             )
         return await self._line.record(described)
 
     async def wait(
-        self, run_id: str, *, until: frozenset[str] = frozenset(), timeout: float = 30.0
+        self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0
     ) -> wire.RunView:
         """The view as soon as the run's status is one of `until`, or it has ended, or after
         `timeout` seconds, whichever is first.
         """
         try:
-            async with asyncio.timeout(timeout), aclosing(signs(self._line, run_id, until)) as read:
+            async with (
+                asyncio.timeout(timeout),
+                aclosing(signs(self._line, self.run_id, until)) as read,
+            ):
                 async for event in read:
-                    record = event and await self._record_in(run_id, event)
-                    view = record.view if record else await self._seen(run_id)
+                    record = event and await self._record_in(event)
+                    view = record.view if record else await self._seen()
                     if view.status in until or view.ended_at is not None:
                         return view
         except TimeoutError:
             pass
-        return await self.view(run_id)
+        return await self.view()
 
-    async def _record_in(self, run_id: str, event: HistoryEvent) -> wire.ClosingRecord | None:
+    async def _record_in(self, event: HistoryEvent) -> wire.ClosingRecord | None:
         try:
-            return await record_in(self.temporal, run_id, event)
+            return await record_in(self._line.temporal, self.run_id, event)
         except Unreadable:
             return None
-
-    async def count_of_others(self) -> int:
-        """How many runs of other deployments this client's credentials let it see in the namespace."""
-        return await self._listing.count_of_others()
-
-    async def pollers(self) -> int:
-        """How many workers ask for our work. Raises Unavailable, within two seconds."""
-        return await pollers(self.temporal, self.task_queue)

@@ -1,0 +1,82 @@
+"""The client of one deployment, over Temporal, and its parts."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from temporalio.client import Client as TemporalClient
+
+from abeyance import wire
+from abeyance.client.conversations import Conversations
+from abeyance.client.inbox import Inbox
+from abeyance.client.line import Line
+from abeyance.client.listing import Listing
+from abeyance.client.reading import Deployment
+from abeyance.client.run import TemporalRun
+from abeyance.client.runs import Runs
+from abeyance.graphs.graph import Graph
+from abeyance.histories.feed import Feed
+from abeyance.settings import Settings, load_settings
+from abeyance.storage.blobs import Blobs, MemoryBlobs
+from abeyance.storage.location import ConfiguredBlobs
+from abeyance.temporal.connection import connect_temporal, pollers
+
+
+class Client:
+    """The runs of one deployment: to start, to answer, to control, and to read.
+
+    They are those of a Temporal namespace that are on `task_queue`, where its workers listen; the others
+    are as if they were not there. `patience` is how many seconds an operation is tried before
+    it is `Unavailable`. `blobs` are where workers keep what agents have said; without them no
+    transcript is found.
+
+    Its parts are `runs` (start, list, session, evict), `inbox` (list) and `conversations`; `run` is one
+    run.
+    """
+
+    def __init__(
+        self,
+        temporal: TemporalClient,
+        *,
+        task_queue: str = wire.TASK_QUEUE,
+        patience: float = 10.0,
+        blobs: Blobs | None = None,
+    ) -> None:
+        self.temporal = temporal
+        self.task_queue = task_queue
+        listing = Listing(temporal, task_queue, patience=patience)
+        self._deployment = Deployment(
+            line=Line(temporal, task_queue, patience=patience),
+            listing=listing,
+            blobs=MemoryBlobs() if blobs is None else blobs,
+            feed=Feed(temporal, task_queue),
+        )
+        self.conversations = Conversations(self._deployment)
+        self.runs = Runs(self._deployment, self.conversations)
+        self.inbox = Inbox(listing, lambda run_id: self.run(run_id).interrupts())
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        task_queue: str = wire.TASK_QUEUE,
+        patience: float = 10.0,
+        settings: Settings | None = None,
+    ) -> Self:
+        """A client for the Temporal at `address` (host:port), else where the environment says.
+
+        What it has to know of storage and encryption is in `settings`, else in the environment.
+        """
+        temporal = await connect_temporal(address, namespace=namespace, settings=settings)
+        blobs = ConfiguredBlobs(settings or load_settings())
+        return cls(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
+
+    def run(self, run_id: str, graph: Graph | None = None) -> TemporalRun:
+        """The run of this id, which need not exist. `graph` is the run's, where its values are edited."""
+        return TemporalRun(self._deployment, run_id, graph)
+
+    async def pollers(self) -> int:
+        """How many workers ask for our work. Raises Unavailable, within two seconds."""
+        return await pollers(self.temporal, self.task_queue)

@@ -1,0 +1,379 @@
+"""`RunHandle` over Temporal.
+
+Every call is bounded in time, and every call that is repeated (by us or by its caller, with the same
+`key`) has the effect of one. What the run refuses comes back as a `Refusal` with its code; what cannot
+be reached, as `Unavailable`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import EllipsisType
+from typing import Any, Final, Literal, Unpack
+
+from temporalio.exceptions import ApplicationError
+
+from abeyance import arrivals, wire
+from abeyance.client.line import RunEnded
+from abeyance.client.reading import Deployment, RunReader
+from abeyance.core import keys, ledger, mailbox
+from abeyance.core.events import Control, Keyed, Message
+from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.state import Called
+from abeyance.duration import Duration
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.graphs.graph import Graph
+from abeyance.handle import (
+    MessageFields,
+    deadline_order,
+    message_order,
+    order_of,
+    respond_order,
+)
+from abeyance.histories.closed import edit_after_the_end, respond_after_the_end
+from abeyance.storage.converter import is_all_sealed
+from abeyance.temporal.turnstile import Turn
+from abeyance.values.statemodel import ValuesError
+
+_SIGNALS: Final[Mapping[type[wire.Order], Control]] = {
+    wire.Pause: "pause",
+    wire.Resume: "resume",
+    wire.Cancel: "cancel",
+}
+
+
+class TemporalRun(RunReader):
+    """One run over Temporal (`abeyance.RunHandle`).
+
+    Without a `principal` it is a caller without a name (`temporal`) and without capabilities. Methods
+    that take an order are for those who have one already, as the API has.
+    """
+
+    def __init__(self, deployment: Deployment, run_id: str, graph: Graph | None = None) -> None:
+        super().__init__(deployment, run_id)
+        self._graph = graph
+
+    async def respond(
+        self,
+        answers: Mapping[str, Any] | str | None = None,
+        response: Any = ...,
+        *,
+        principal: Principal | None = None,
+        note: str | None = None,
+        digests: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> list[ledger.Receipt]:
+        """Answer interrupts: several by their ids, all or nothing; one by its id; or the only open one.
+
+        An answer is JSON, or an instance of what the question names as its `response`. The same
+        answer again gets the first receipt, also after the run has ended. Raises the
+        refusals of the respond table; nothing of a refused call is applied.
+        """
+        order = respond_order(
+            answers, response, principal=principal or TEMPORAL, note=note, digests=digests, key=key
+        )
+        return await self.respond_to(order)
+
+    async def respond_to(self, order: wire.Respond) -> list[ledger.Receipt]:
+        """Answer as an order says."""
+        if is_all_sealed(self._line.temporal.data_converter):
+            order = await self._bound(order)
+        try:
+            receipts = await self._line.update(
+                self.run_id, "respond", order, wire.Receipts, Turn.RESPOND
+            )
+        except ApplicationError as error:
+            if error.type != wire.REPLAYED:
+                raise
+            receipts = wire.Receipts.model_validate(error.details[0])
+        except RunEnded as ended:
+            return respond_after_the_end(await self._line.record(ended.described), order)
+        return receipts.receipts
+
+    async def _bound(self, order: wire.Respond) -> wire.Respond:
+        """The order, good for the questions only that are asked now, as they are asked now."""
+        asked = {entry.id: entry.digest or "" for entry in await self.interrupts()}
+        answered = set(order.responses or filter(None, [order.interrupt_id]))
+        if not answered and len(asked) == 1:
+            answered = set(asked)
+        shown = {id_: order.digests.get(id_, asked[id_]) for id_ in answered if id_ in asked}
+        return order.stamped(wire.Stamp(order="respond", shown=shown))
+
+    async def pause(
+        self,
+        reason: str | None = None,
+        *,
+        mode: Literal["after-node", "now"] = "after-node",
+        timeout: Duration | None = None,
+        on_timeout: str = "resume",
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Start no new work, for `timeout` at most; then `on_timeout`: `resume`, `halt`, `goto:<node>`.
+
+        This, `resume`, `cancel` and `steer` return once Temporal has the signal. What the run refuses is
+        in its events. With the `key` of a call again they have no further effect. A key that came with
+        another call is an `idempotency_conflict`, which is raised if this client made that call. Raises
+        `unknown_run` and `not_running`.
+        """
+        who = principal or TEMPORAL
+        about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
+        by = {"actor": who.subject, "capabilities": who.capabilities, "key": key}
+        await self.control(order_of(wire.Pause, {**about, **by}))
+
+    async def resume(
+        self,
+        reason: str | None = None,
+        *,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Go on after a pause. Raises `unknown_run` and `not_running`."""
+        actor = (principal or TEMPORAL).subject
+        about = {"reason": reason, "actor": actor, "key": key}
+        await self.control(order_of(wire.Resume, about))
+
+    async def cancel(
+        self,
+        reason: str | None = None,
+        *,
+        mode: Literal["graceful", "now"] = "graceful",
+        grace: Duration | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """End the run in good order; `grace` is how long nodes may take to stop.
+
+        Raises `unknown_run` and `not_running`.
+        """
+        actor = (principal or TEMPORAL).subject
+        about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
+        await self.control(order_of(wire.Cancel, about))
+
+    async def control(self, order: wire.Order) -> None:
+        """Pause, resume or cancel as an order says. Raises as `pause`."""
+        event = arrivals.control(order, datetime.now(UTC))
+        try:
+            await self._line.signal(
+                self.run_id, _SIGNALS[type(order)], order, key=order.key, digest=keys.digest(event)
+            )
+        except RunEnded as ended:
+            if await self._earlier(ended, event) is None:
+                raise ended.described.not_running() from ended
+
+    async def _earlier(self, ended: RunEnded, event: Keyed) -> Called | None:
+        """The same call under its key, if the run took it before it ended."""
+        if event.key is None:
+            return None
+        return keys.earlier((await self._line.record(ended.described)).keys, event)
+
+    async def edit_values(
+        self,
+        patch: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Set fields of the values of a run that is paused or waits, if they are still at `version`;
+        without one, as they are now.
+
+        The patch is checked against the state of the graph that was given to `Client.run`. Raises
+        `invalid_input`, `not_stopped`, `stale`, `capability_required`, `unknown_run` and `not_running`;
+        and ValueError without a graph.
+        """
+        if self._graph is None:
+            raise ValueError("to edit values takes the run's graph: client.run(run_id, graph)")
+        try:
+            checked = self._graph.states.patch(patch)
+        except ValuesError as error:
+            described = await self._line.described(self.run_id)
+            if not described.is_running:
+                raise described.not_running() from error
+            raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
+        read = (await self.view()).version if version is None else version
+        about = {"patch": checked, "version": read, "principal": principal or TEMPORAL}
+        await self.edit(order_of(wire.EditValues, {**about, "key": key}))
+
+    async def edit_deadline(
+        self,
+        interrupt_id: str,
+        *,
+        deadline: datetime | EllipsisType | None = ...,
+        timeout: Duration | EllipsisType | None = ...,
+        on_timeout: str | None = None,
+        principal: Principal | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Move the deadline of an open interrupt, or change what happens then (`halt`, `goto:<node>`).
+
+        None as `deadline` or `timeout` removes it. Raises `unknown_interrupt`, `already_answered`,
+        `withdrawn`, `capability_required`, `unknown_node`, `invalid_body`, `unknown_run`. Of an ended run
+        the interrupt's own state decides.
+        """
+        order = deadline_order(
+            interrupt_id,
+            deadline=deadline,
+            timeout=timeout,
+            on_timeout=on_timeout,
+            principal=principal or TEMPORAL,
+            key=key,
+        )
+        await self.edit(order)
+
+    async def edit(self, order: wire.EditValues | wire.EditDeadline) -> None:
+        """Edit values or a deadline as an order says. Raises as `edit_values` or `edit_deadline`."""
+        now = datetime.now(UTC)
+        event: Keyed
+        match order:
+            case wire.EditValues():
+                name, event = "edit_values", arrivals.values_edited(order, now)
+            case wire.EditDeadline():
+                name, event = "edit_deadline", arrivals.deadline_edited(order, now)
+        try:
+            await self._line.update(self.run_id, name, order, None, Turn.RESPOND)
+        except ApplicationError as error:
+            if error.type != wire.REPLAYED:
+                raise
+        except RunEnded as ended:
+            record = await self._line.record(ended.described)
+            if keys.earlier(record.keys, event) is not None:
+                return
+            if isinstance(order, wire.EditDeadline):
+                raise edit_after_the_end(record, order) from ended
+            raise ended.described.not_running() from ended
+
+    async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> wire.MessageReceipt:
+        """Put a message into the mailbox, and return the receipt of the run itself.
+
+        The same message again (by its id) is a duplicate and changes nothing. Raises the refusals
+        `invalid_message`, `action_not_allowed`, `unknown_node` for its target, `message_conflict`,
+        `queue_full`, `not_running` and `unknown_run`.
+        """
+        return await self.send_message(_order(text, fields))
+
+    async def send_message(self, message: wire.SteerMessage) -> wire.MessageReceipt:
+        """Send a message as an order has it. Raises as `send`."""
+        try:
+            return await self._line.update(
+                self.run_id,
+                "send_message",
+                _named(message),
+                wire.MessageReceipt,
+                Turn.SEND_MESSAGE,
+            )
+        except ApplicationError as error:
+            if error.type != wire.REPLAYED:
+                raise
+            return wire.MessageReceipt.model_validate(error.details[0])
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+
+    async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
+        """Put a message into the mailbox by a signal, and return its id.
+
+        Raises `unknown_run` and `not_running`, and `message_conflict` if this client has sent another
+        message under the id.
+        """
+        return await self.signal_message(_order(text, fields))
+
+    async def signal_message(self, message: wire.SteerMessage) -> str:
+        """Steer with a message as an order has it. Raises as `steer`."""
+        message = _named(message)
+        event = arrivals.message_sent(message, datetime.now(UTC), "")
+        id_ = event.message.message_id
+        try:
+            await self._line.signal(
+                self.run_id,
+                "steer",
+                message,
+                key=f"message {id_}",
+                digest=mailbox.digest(event.message),
+            )
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+        except Refusal as refusal:
+            if refusal.code is not Code.IDEMPOTENCY_CONFLICT:
+                raise
+            raise mailbox.conflict(id_) from refusal
+        return id_
+
+    async def take_messages(self, order: wire.TakeMessages) -> list[Message]:
+        """What a visit takes; none if there is none for it. Not for people."""
+        try:
+            return await self._line.update(
+                self.run_id, "take_messages", order, list[Message], Turn.TAKE_MESSAGES
+            )
+        except ApplicationError as error:
+            if error.type != wire.EMPTY:
+                raise
+            return []
+        except RunEnded as ended:
+            raise ended.described.not_running() from ended
+
+    async def clear_messages(
+        self, *, principal: Principal | None = None, key: str | None = None
+    ) -> int:
+        """Discard the unread messages, which are reported, and return how many there were.
+
+        With the same `key` again, what came since stays.
+        """
+        actor = "local" if principal is None else principal.subject
+        order = wire.ClearMessages(actor=actor, key=key)
+        try:
+            cleared = await self._line.update(
+                self.run_id, "clear_messages", order, wire.Cleared, Turn.SEND_MESSAGE
+            )
+        except ApplicationError as error:
+            if error.type != wire.REPLAYED:
+                raise
+            cleared = wire.Cleared.model_validate(error.details[0])
+        except RunEnded as ended:
+            called = await self._earlier(ended, arrivals.messages_cleared(order, datetime.now(UTC)))
+            if called is None:
+                raise ended.described.not_running() from ended
+            return int(called.receipt)
+        return cleared.cleared
+
+    async def pause_and_send(
+        self, text: str = "", **fields: Unpack[MessageFields]
+    ) -> wire.MessageReceipt:
+        """Pause the run, and put a message into the mailbox, which is read when the run goes on.
+
+        A message that is refused pauses nothing. Raises as `send`. Where no worker is up both are sent as
+        signals.
+        """
+        actor = (fields.get("principal") or TEMPORAL).subject
+        return await self.pause_and_send_message(_order(text, fields), wire.Pause(actor=actor))
+
+    async def pause_and_send_message(
+        self, message: wire.SteerMessage, pause: wire.Pause | None = None
+    ) -> wire.MessageReceipt:
+        """The same with a message as an order has it. Raises also `unknown_node` and
+        `idempotency_conflict` of the pause.
+        """
+        pause = pause or wire.Pause()
+        message = _named(message)
+        try:
+            return await self.send_message(wire.SendMessage(**dict(message), pause=pause))
+        except Unavailable:
+            pass
+        except Refusal as refusal:
+            if refusal.code is not Code.NATIVELY_PAUSED:
+                raise
+        await self.control(pause)
+        sent = await self.signal_message(message)
+        return wire.MessageReceipt(message_id=sent, duplicate=False, queue_depth=None)
+
+
+def _order(text: str, fields: MessageFields) -> wire.SteerMessage:
+    return message_order(text, fields, principal=fields.get("principal") or TEMPORAL)
+
+
+def _named(message: wire.SteerMessage) -> wire.SteerMessage:
+    # Named here, so that sending it again is known to be sending the same.
+    if message.message_id is not None:
+        return message
+    return message.model_copy(update={"message_id": uuid.uuid4().hex})

@@ -1,0 +1,26 @@
+"""Runs over HTTP: the same protocol as over Temporal, for programs that have an API and a token.
+
+    async with HttpClient("https://runs.example.org", token) as client:
+        started = await client.runs.start("refund", {"order_id": "A-7"})
+        run = client.run(started.run_id)
+        await run.wait(until=frozenset({"awaiting-input"}))
+        await run.respond(response={"approved": True})
+
+It needs no Temporal, and imports nothing of it. The command line uses it.
+"""
+
+from abeyance.http.client import HttpClient as HttpClient
+from abeyance.http.client import HttpRun as HttpRun
+from abeyance.http.connection import ApiProblem as ApiProblem
+from abeyance.http.connection import ApiRefusal as ApiRefusal
+from abeyance.http.connection import ApiUnavailable as ApiUnavailable
+from abeyance.http.connection import Connection as Connection
+
+__all__ = [
+    "ApiProblem",
+    "ApiRefusal",
+    "ApiUnavailable",
+    "Connection",
+    "HttpClient",
+    "HttpRun",
+]

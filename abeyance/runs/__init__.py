@@ -1,1 +1,0 @@
-"""Runs from outside: started, listed, read, asked about, and controlled, over Temporal."""

@@ -1,0 +1,198 @@
+"""The same service, written against `RunHandle`, over Temporal, over HTTP and in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import pytest
+import pytest_asyncio
+from sample_graphs import gated
+from stack import Api, new_id
+from temporal_site import Site
+
+from abeyance import Principal, Refusal, RunHandle, Started, testing
+from abeyance.client import TemporalRun
+from abeyance.errors import Code
+from abeyance.http import HttpClient
+
+Begin: TypeAlias = Callable[[dict[str, Any]], Awaitable[RunHandle]]
+
+WAITING = frozenset({"awaiting-input"})
+
+
+@pytest_asyncio.fixture(params=["temporal", "http", "memory"])
+async def begin(request: pytest.FixtureRequest, site: Site, api: Api) -> AsyncIterator[Begin]:
+    """Starts a run that asks for an approval, and gives it as a handle."""
+
+    async def over_temporal(input: dict[str, Any]) -> RunHandle:
+        graph = site.graphs["gated"]
+        started = await site.client.runs.start(graph, input, run_id=new_id())
+        return site.client.run(started.run_id, graph)
+
+    async def over_http(input: dict[str, Any]) -> RunHandle:
+        started = await client.runs.start("gated", input, run_id=new_id())
+        assert started == Started(run_id=started.run_id, created=True)
+        return client.run(started.run_id)
+
+    async def in_memory(input: dict[str, Any]) -> RunHandle:
+        run = testing.InMemoryRun(gated(), input)
+        await run.start()
+        return run
+
+    ways = {"temporal": over_temporal, "http": over_http, "memory": in_memory}
+    async with HttpClient(api.url) as client:
+        yield ways[request.param]
+
+
+async def refused(call: Awaitable[object]) -> str:
+    with pytest.raises(Refusal) as caught:
+        await call
+    return caught.value.code
+
+
+async def test_a_run_is_read_answered_and_controlled(begin: Begin) -> None:
+    run = await begin({"amount": 3})
+    view = await run.wait(until=WAITING)
+    assert (view.run_id, view.status) == (run.run_id, "awaiting-input")
+    (asked,) = await run.interrupts()
+    assert (asked.prompt, await run.interrupt(asked.id)) == ("Pay 3?", asked)
+    assert await run.interrupt(f"{run.run_id}.0") is None
+    assert await refused(run.result()) == Code.NOT_FINISHED
+    assert await refused(run.respond(asked.id, {"approved": []})) == Code.INVALID_ANSWER
+    assert await refused(run.respond({f"{run.run_id}.0": 1})) == Code.UNKNOWN_INTERRUPT
+    assert await refused(run.respond()) == Code.INVALID_BODY
+
+    await run.pause("an audit", timeout="1h")
+    paused = (await run.wait(until=frozenset({"paused"}))).pause
+    assert paused is not None
+    assert paused.reason == "an audit"
+    await run.edit_values({"amount": 4}, version=view.version)
+    assert await refused(run.edit_values({"amount": 5}, version=view.version)) == Code.STALE
+    assert await refused(run.edit_values({"amount": "much"})) == Code.INVALID_INPUT
+    await run.resume()
+    assert (await run.wait(until=WAITING)).values["amount"] == 4
+    (asked,) = await run.interrupts()
+    await run.edit_deadline(asked.id, timeout=timedelta(hours=1), on_timeout="goto:late")
+    moved = await run.interrupt(asked.id)
+    assert moved is not None
+    assert (moved.deadline is None, moved.on_timeout) == (False, "goto:late")
+    await run.edit_deadline(asked.id, deadline=None)
+    assert await refused(run.edit_deadline(asked.id)) == Code.INVALID_BODY
+
+    answer = {"approved": True}
+    shown = {asked.id: str(asked.digest)}
+    (receipt,) = await run.respond({asked.id: answer}, digests=shown, key="k")
+    (again,) = await run.respond(asked.id, answer)
+    (repeated,) = await run.respond({asked.id: answer}, digests=shown, key="k")
+    assert (receipt.interrupt_id, receipt.replayed) == (asked.id, False)
+    assert (again.replayed, repeated.replayed) == (True, True)
+    assert await refused(run.clear_messages(key="k")) == Code.IDEMPOTENCY_CONFLICT
+    ended = await run.wait()
+    assert (ended.status, ended.values["log"]) == ("completed", ["before", f"after {answer}"])
+    record = await run.result()
+    assert (record.outcome, record.values, record.view) == ("completed", ended.values, ended)
+    (settled,) = await run.interrupts(status="answered")
+    assert (settled.id, await run.interrupts()) == (asked.id, [])
+    other = run.respond(asked.id, {"approved": False})
+    assert await refused(other) == Code.ALREADY_ANSWERED
+    for call in (run.pause(), run.resume(), run.cancel(), run.steer("late"), run.send("late")):
+        assert await refused(call) == Code.NOT_RUNNING
+
+
+async def test_messages_are_sent_with_and_without_a_receipt(begin: Begin) -> None:
+    run = await begin({})
+    await run.wait(until=WAITING)
+
+    assert await run.steer("be quick", message_id="m1") == "m1"
+    receipt = await run.send("be kind", message_id="m2", metadata={"page": 2}, ttl="1h")
+    assert (receipt.message_id, receipt.duplicate, receipt.queue_depth) == ("m2", False, 2)
+    same = {"metadata": {"page": 2}, "ttl": 3600}
+    assert (await run.send("be kind", message_id="m2", **same)).duplicate  # type: ignore[arg-type]
+    assert await refused(run.send("be cruel", message_id="m2")) == Code.MESSAGE_CONFLICT
+    assert await refused(run.send("hello", target="nowhere")) == Code.UNKNOWN_NODE
+    assert [message.text for message in await run.messages()] == ["be quick", "be kind"]
+
+    assert await run.clear_messages(key="once") == 2
+    await run.send("again")
+    assert await run.clear_messages(key="once") == 2
+    assert len(await run.messages()) == 1
+    assert (await run.pause_and_send("look")).queue_depth == 2
+    assert (await run.view()).paused
+
+
+async def test_what_happens_can_be_followed_while_it_happens(begin: Begin) -> None:
+    run = await begin({})
+    (first, *_) = [event async for event in run.events(follow=False)]
+    assert (first.type, first.run_id) == ("run.started", run.run_id)
+
+    async def followed() -> list[str]:
+        return [event.type async for event in run.events(after=first.id)]
+
+    following = asyncio.create_task(followed())
+    await run.wait(until=WAITING)
+    await run.pause(on_timeout="goto:nowhere", timeout=60)
+    await run.respond(response={"approved": True})
+
+    told = await following
+    assert [type_ for type_ in told if type_ in TOLD] == [
+        "interrupt.opened",
+        "run.awaiting_input",
+        "signal.refused",
+        "interrupt.answered",
+        "run.completed",
+    ]
+    assert told == [event.type async for event in run.events(after=first.id)]
+
+
+TOLD = {
+    "interrupt.opened",
+    "run.awaiting_input",
+    "run.paused",
+    "signal.refused",
+    "interrupt.answered",
+    "run.completed",
+}
+
+
+async def test_a_cancelled_run_ends_in_good_order(begin: Begin) -> None:
+    run = await begin({})
+    await run.wait(until=WAITING)
+    await run.cancel("enough", grace="1s")
+
+    ended = await run.wait()
+    assert (ended.status, ended.reason) == ("cancelled", "enough")
+    assert [entry.status for entry in await run.interrupts(status="all")] == ["cancelled"]
+    assert (await run.result()).outcome == "cancelled"
+
+
+async def test_who_reads_no_further_may_stop(begin: Begin) -> None:
+    run = await begin({})
+    async with aclosing(run.events()) as events:
+        async for event in events:
+            if event.type == "run.awaiting_input":
+                break
+    await run.cancel()
+    assert (await run.wait()).status == "cancelled"
+
+
+async def test_over_http_the_token_says_who_it_is(api: Api) -> None:
+    ada = Principal(subject="ada")
+    async with HttpClient(api.url) as client:
+        run = client.run("any")
+        for call in (
+            run.pause(principal=ada),
+            run.respond(response=1, principal=ada),
+            run.send("hello", principal=ada),
+        ):
+            with pytest.raises(ValueError, match="the token says who it is"):
+                await call
+
+
+async def test_values_are_edited_only_where_the_graph_is_known(site: Site) -> None:
+    run: TemporalRun = site.client.run("any")
+    with pytest.raises(ValueError, match="takes the run's graph"):
+        await run.edit_values({"amount": 1}, version=1)
