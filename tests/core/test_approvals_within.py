@@ -10,7 +10,7 @@ import pytest
 from core_drive import chain, graph, nested
 from core_gated import APPROVER, CLERK, FIELDS, Gated, approving, forked, refund, remark
 
-from abeyance.core.model import START, FunctionNode, GoTo, GraphSpec, Node, SubgraphNode
+from abeyance.core.spec import START, FunctionNode, GoTo, GraphSpec, Node, SubgraphNode
 
 # nested graphs
 

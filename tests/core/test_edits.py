@@ -8,9 +8,9 @@ import pytest
 from core_drive import ADA, Drive, asked, at, chain, gate, graph
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.model import START, Default, GoTo, Halt, OnTimeout
+from abeyance.core.json import Json
 from abeyance.core.policy import Principal
+from abeyance.core.spec import START, Default, GoTo, Halt, OnTimeout
 from abeyance.errors import Code, Refusal
 
 BOSS = Principal(subject="boss", capabilities=("runs:control", "pay"))
