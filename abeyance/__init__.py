@@ -5,8 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from abeyance.core.model import END, START
+from abeyance.authoring.context import Context, Goto, Send
+from abeyance.authoring.graph import Graph
+from abeyance.authoring.interrupts import CompositeInterrupt, Interrupt
 from abeyance.core.policy import Principal
+from abeyance.core.spec import END, START
 from abeyance.errors import (
     AbeyanceError,
     Fatal,
@@ -16,10 +19,7 @@ from abeyance.errors import (
     SettingsError,
     Unavailable,
 )
-from abeyance.graphs.graph import Graph
-from abeyance.nodes.context import Context, Goto, Send
-from abeyance.nodes.interrupts import CompositeInterrupt, Interrupt
-from abeyance.values.reducers import add, append, merge, union
+from abeyance.schemas.reducers import add, append, merge, union
 
 if TYPE_CHECKING:
     from abeyance import testing
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         BeforeToolCall,
     )
     from abeyance.agents.tool import Tool, ToolContext
-    from abeyance.agents.toolform import tool
-    from abeyance.agents.transcriptitem import TranscriptItem
+    from abeyance.agents.tool_decorator import tool
+    from abeyance.agents.transcript_view import TranscriptItem
     from abeyance.client import Client, TemporalRun
     from abeyance.core.ledger import Receipt
     from abeyance.core.state import Limits
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         MessageView,
         RunView,
     )
-    from abeyance.yaml.loading import load
+    from abeyance.yaml.loader import load
 
 __all__ = [
     "END",
@@ -127,10 +127,10 @@ _LATE = {
     "TemporalRun": "client",
     "Tool": "agents.tool",
     "ToolContext": "agents.tool",
-    "TranscriptItem": "agents.transcriptitem",
-    "load": "yaml.loading",
+    "TranscriptItem": "agents.transcript_view",
+    "load": "yaml.loader",
     "testing": "testing",
-    "tool": "agents.toolform",
+    "tool": "agents.tool_decorator",
 }
 
 

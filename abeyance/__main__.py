@@ -9,7 +9,7 @@ from pathlib import Path
 if not sys.flags.safe_path and sys.path[0] == str(Path.cwd()):
     del sys.path[0]
 
-from abeyance.cli import main
+from abeyance.cli.main import main
 
 if __name__ == "__main__":
     main()

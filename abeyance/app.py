@@ -9,10 +9,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+from abeyance.authoring.graph import Graph
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
-from abeyance.graphs.graph import Graph
-from abeyance.reference import NotFound, module_named
-from abeyance.yaml.loading import load
+from abeyance.util import ImportStringError, import_module_named
+from abeyance.yaml.loader import load
 
 _HINT: Final = (
     "write package.module:attribute, where the attribute is a Graph, a path of a YAML file or a list of "
@@ -100,8 +100,8 @@ def _named(app: str) -> Any:
     if not all(part.isidentifier() for part in module_name.split(".")) or not attribute:
         raise SettingsError(f"{app!r} does not name graphs: {_HINT}{_instead_of(app)}")
     try:
-        module = module_named(module_name)
-    except NotFound as error:
+        module = import_module_named(module_name)
+    except ImportStringError as error:
         raise SettingsError(f"{app!r}: {error}") from error
     if not hasattr(module, attribute):
         raise SettingsError(f"{app!r}: the module {module_name!r} has no attribute {attribute!r}")

@@ -20,13 +20,13 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack
 from pydantic import ValidationError
 
 from abeyance import wire
-from abeyance.agents.transcriptitem import TranscriptItem
+from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal
-from abeyance.values.answers import answers_as_json
-from abeyance.values.statemodel import pointed
+from abeyance.schemas.answers import answers_as_json
+from abeyance.schemas.state_model import at_pointer
 from abeyance.wire import ClosingRecord, Event, InterruptView, MessageReceipt, MessageView, RunView
 
 R = TypeVar("R", bound=wire.Request)
@@ -316,6 +316,6 @@ def order_of(
     try:
         return kind(**given)
     except ValidationError as error:
-        errors = pointed(error, given)
+        errors = at_pointer(error, given)
         listed = "; ".join(f"{each['pointer'] or 'it'}: {each['message']}" for each in errors)
         raise Refusal(Code.INVALID_BODY, f"{fault}: {listed}.", errors=errors) from error

@@ -12,25 +12,34 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from copy import deepcopy
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from types import EllipsisType
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Final, Literal, Unpack, assert_never
 
 from pydantic import BaseModel
 
-from abeyance import arrivals, views, wire
+from abeyance import commands, projections, wire
 from abeyance.agents import transcript
-from abeyance.agents.transcriptitem import TranscriptItem, shown
-from abeyance.core import events, keys, ledger, machine, recall
-from abeyance.core.canonical import Json
+from abeyance.agents.tool_errors import described
+from abeyance.agents.transcript_view import TranscriptItem, transcript_items
+from abeyance.authoring.context import Context
+from abeyance.authoring.graph import Graph
+from abeyance.authoring.journal import Journal
+from abeyance.core import agent_memory, effects, events, idempotency, ledger, machine
+from abeyance.core.effects import VisitInput
 from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
+from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
+from abeyance.core.outcome import Failed
 from abeyance.core.policy import EVERYTHING, Principal
 from abeyance.core.state import Limits, RunState
 from abeyance.duration import Duration, seconds
-from abeyance.errors import Code, Refusal
-from abeyance.graphs.graph import Graph
+from abeyance.errors import Blocked, Code, FailureCode, Refusal
 from abeyance.handle import (
     MessageFields,
     deadline_order,
@@ -38,9 +47,13 @@ from abeyance.handle import (
     order_of,
     respond_order,
 )
-from abeyance.histories.transcripts import chosen
-from abeyance.rehearsal import BEGINNING, MOST_STEPS, Rehearsal
-from abeyance.values.statemodel import ValuesError
+from abeyance.history import event_translation
+from abeyance.history.transcripts import choose_address
+from abeyance.projections import run_view
+from abeyance.runtime.node_runner import graph_for, run_visit
+from abeyance.schemas import answers as limits_
+from abeyance.schemas.state_model import ValuesError
+from abeyance.storage.blobs import MemoryBlobs
 from abeyance.wire import (
     TERMINAL_EVENTS,
     ClosingRecord,
@@ -50,6 +63,184 @@ from abeyance.wire import (
     MessageView,
     RunView,
 )
+
+EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+MAX_STEPS: Final = 100_000
+_LONGEST_BACKOFF: Final = 60.0
+
+
+class Rehearsal:
+    """A run that goes on until nothing can happen in it without an answer or the passing of time."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
+        *,
+        run_id: str = "test",
+        limits: Limits | None = None,
+        now: datetime = EPOCH,
+        interrupt_before: str | Sequence[str] = (),
+        interrupt_after: str | Sequence[str] = (),
+        on_error: str | None = None,
+    ) -> None:
+        self._events: list[wire.Event] = []
+        self._moved = asyncio.Event()
+        self._graph = graph
+        self._now = now
+        self._wanted: deque[effects.Effect] = deque()
+        self._sent = 0
+        self._blobs = MemoryBlobs()
+        self._state = machine.new_run(
+            run_id=run_id,
+            spec=graph.build_for(
+                interrupt_before=interrupt_before,
+                interrupt_after=interrupt_after,
+                on_error=on_error,
+            ),
+            limits=limits_.checked_limits(limits or Limits()),
+            values=graph.states.initial(input or {}),
+            now=now,
+        )
+        self._start = wire.StartRun(run_id=run_id, graph_version=graph.build().version)
+
+    def take(self, visit: str, number: int) -> events.Message | None:
+        """The n-th message that a running visit takes, counted from 0; None if there is none."""
+        self._apply(events.MessagesTaken(now=self._now, visit=visit, upto=number + 1))
+        taken = self._state.visits[visit].taken
+        return taken[number] if len(taken) > number else None
+
+    async def _feed(self, event: events.Event) -> None:
+        self._apply(event)
+        for _ in range(MAX_STEPS):
+            if self._wanted:
+                await self._perform(self._wanted.popleft())
+            elif (moment := self._state.next_deadline()) is not None and moment <= self._now:
+                # It has passed while code ran, or before it was asked.
+                self._apply(events.Ticked(now=self._now))
+            else:
+                return
+        message = f"the run did {MAX_STEPS} things without coming to rest: a loop without a way out"
+        raise RuntimeError(message)
+
+    def _apply(self, event: events.Event) -> None:
+        self._state, wanted = machine.advance(self._state, event)
+        self._wanted.extend(wanted)
+
+    async def _perform(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.RunNode(input=visit_input):
+                # Code that changes what it is given must not change the run.
+                await self._visit(deepcopy(visit_input))
+            case effects.Publish():
+                self._tell(effect.type, effect.address, effect.actor, effect.data)
+            case effects.Yield():
+                self._apply(events.TaskBegan(now=self._now))
+            case effects.Finish():
+                self._tell_end()
+            case effects.StopNode():
+                # Visits run one after another here, so none is under way when something else happens.
+                pass
+            case _:
+                assert_never(effect)
+
+    async def _visit(self, visit_input: VisitInput) -> None:
+        if visit_input.kind == "visit":
+            self._tell(
+                event_translation.visit_started(visit_input.address).type, visit_input.address
+            )
+        steps: dict[str, Json] = dict(visit_input.journal or {})
+
+        async def write(finished: Mapping[str, Json]) -> None:
+            steps.update(finished)
+
+        for attempt in range(1, visit_input.retries + 2):
+            book = Journal(steps, None if visit_input.local else write, lambda: self._now)
+            context = Context(
+                input=visit_input,
+                notebook=book,
+                mail=_MemoryMail(self, visit_input.address),
+                attempt=attempt,
+                logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
+                is_cancelled=lambda: False,
+                beat=lambda: None,
+                blobs=self._blobs,
+            )
+            try:
+                graph = graph_for(visit_input, {self._graph.name: self._graph})
+                outcome = await run_visit(graph, context)
+            except Blocked:
+                raise
+            except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
+                outcome = Failed(
+                    code=FailureCode.NODE_FAILED,
+                    message=described(error),
+                    journal=steps or None,
+                    patch=book.partial,
+                )
+                if attempt <= visit_input.retries:
+                    self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
+                    continue
+            break
+        if visit_input.kind == "visit":
+            for told in event_translation.visit_reported(
+                visit_input.address, {"outcome": asdict(outcome)}
+            ):
+                self._tell(told.type, told.address, data=told.data)
+        self._apply(events.VisitEnded(now=self._now, visit=visit_input.address, outcome=outcome))
+
+    def _tell_beginning(self) -> None:
+        told = {
+            "graph": self._state.spec.name,
+            "graph_version": self._graph.build().version,
+            "conversation_id": None,
+            "session_type": "agent",
+        }
+        self._tell("run.started", None, "tester", told)
+
+    def _tell_end(self) -> None:
+        view = run_view(self._state, self._start)
+        told: dict[str, Json] = {"reason": view.reason}
+        if view.error is not None:
+            told |= {"code": view.error.code, "message": view.error.message}
+        address = None if view.error is None else view.error.address
+        self._tell(f"run.{view.status}", address, view.cancelled_by, told)
+
+    def _tell(
+        self,
+        type_: str,
+        address: str | None,
+        actor: str | None = None,
+        data: Mapping[str, Json] | None = None,
+    ) -> None:
+        self._events.append(
+            wire.Event(
+                id=f"{len(self._events):09}",
+                time=self._now,
+                type=type_,
+                run_id=self._state.run_id,
+                address=address,
+                actor=actor,
+                data=dict(data or {}),
+            )
+        )
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+
+class _MemoryMail:
+    """The mail of a visit in memory, where nothing else happens while it runs."""
+
+    def __init__(self, trial: Rehearsal, visit: str) -> None:
+        self._trial = trial
+        self._visit = visit
+
+    async def take(self, number: int) -> events.Message | None:
+        return self._trial.take(self._visit, number)
+
+    async def wait_if_paused(self, timeout: float | None) -> bool:  # noqa: ARG002 nobody waits
+        return True
+
 
 __all__ = ["InMemoryRun", "run"]
 
@@ -115,17 +306,20 @@ class InMemoryRun(Rehearsal):
 
     async def view(self) -> RunView:
         """Return the run as it is now."""
-        return views.run_view(self._state, self._start)
+        return projections.run_view(self._state, self._start)
 
     async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
         """Return the interrupts of one status, or of `all`: the open ones first, as they were opened."""
-        found = [*views.open_interrupts(self._state), *views.settled_interrupts(self._state)]
+        found = [
+            *projections.open_interrupts(self._state),
+            *projections.settled_interrupts(self._state),
+        ]
         return [entry for entry in found if status in ("all", entry.status)]
 
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
         """Return one interrupt, by its id or, while it is open, its name; None if there is none."""
         try:
-            return views.interrupt(self._state, self._id_of(interrupt_id))
+            return projections.interrupt(self._state, self._id_of(interrupt_id))
         except KeyError:
             return None
 
@@ -175,7 +369,7 @@ class InMemoryRun(Rehearsal):
                 f"The run {self.run_id!r} is {self.status} and has no result yet.",
                 run_status=self.status,
             )
-        record = views.closing_record(self._state, self._start)
+        record = projections.closing_record(self._state, self._start)
         return record.model_copy(update={"view": await self.view()})
 
     async def respond(
@@ -201,12 +395,12 @@ class InMemoryRun(Rehearsal):
         order = respond_order(
             answers, response, principal=principal or _ANYBODY, note=note, digests=shown_, key=key
         )
-        event = arrivals.responded(order, self._state.ledger, self._now, known=self._state.keys)
-        if (called := keys.earlier(self._state.keys, event)) is not None:
-            return keys.receipts_again(called)
+        event = commands.responded(order, self._state.ledger, self._now, known=self._state.keys)
+        if (called := idempotency.earlier(self._state.keys, event)) is not None:
+            return idempotency.receipts_again(called)
         ledger.refuse_strays(event)
         machine.check(self._state, event)
-        receipts = keys.receipts(self._state.ledger, event)
+        receipts = idempotency.receipts(self._state.ledger, event)
         if not all(receipt.replayed for receipt in receipts):
             await self._feed(event)
         return receipts
@@ -229,7 +423,7 @@ class InMemoryRun(Rehearsal):
         about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
         by = {"actor": who.subject, "capabilities": tuple(who.capabilities), "key": key}
         await self._signal(
-            "pause", arrivals.paused(order_of(wire.Pause, {**about, **by}), self._now)
+            "pause", commands.paused(order_of(wire.Pause, {**about, **by}), self._now)
         )
 
     async def resume(
@@ -241,7 +435,7 @@ class InMemoryRun(Rehearsal):
     ) -> None:
         """Go on after a pause."""
         about = {"reason": reason, "actor": (principal or _ANYBODY).subject, "key": key}
-        await self._signal("resume", arrivals.resumed(order_of(wire.Resume, about), self._now))
+        await self._signal("resume", commands.resumed(order_of(wire.Resume, about), self._now))
 
     async def cancel(
         self,
@@ -256,10 +450,10 @@ class InMemoryRun(Rehearsal):
         actor = (principal or _ANYBODY).subject
         about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
         order = order_of(wire.Cancel, about)
-        await self._signal("cancel", arrivals.cancel_requested(order, self._now))
+        await self._signal("cancel", commands.cancel_requested(order, self._now))
 
     async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
-        if keys.earlier(self._state.keys, event) is not None:
+        if idempotency.earlier(self._state.keys, event) is not None:
             return
         self._refuse_ended()
         try:
@@ -311,7 +505,7 @@ class InMemoryRun(Rehearsal):
     def _message(self, text: str, fields: MessageFields, *, signalled: bool = False) -> MessageSent:
         self._sent += 1
         order = message_order(text, fields, principal=fields.get("principal") or _ANYBODY)
-        return arrivals.message_sent(order, self._now, f"m{self._sent}", signalled=signalled)
+        return commands.message_sent(order, self._now, f"m{self._sent}", signalled=signalled)
 
     async def messages(self) -> list[MessageView]:
         """Return the unread messages, in the order of reading."""
@@ -323,8 +517,8 @@ class InMemoryRun(Rehearsal):
         """Discard the unread messages, which are reported, and return how many there were."""
         actor = (principal or _ANYBODY).subject
         order = order_of(wire.ClearMessages, {"actor": actor, "key": key})
-        event = arrivals.messages_cleared(order, self._now)
-        if (called := keys.earlier(self._state.keys, event)) is not None:
+        event = commands.messages_cleared(order, self._now)
+        if (called := idempotency.earlier(self._state.keys, event)) is not None:
             return int(called.receipt)
         count = len(self._state.mailbox.queue)
         await self._feed(event)
@@ -348,7 +542,7 @@ class InMemoryRun(Rehearsal):
         read = self._state.root.version if version is None else version
         about = {"patch": checked, "version": read, "principal": principal or _ANYBODY}
         order = order_of(wire.EditValues, {**about, "key": key})
-        await self._feed(arrivals.values_edited(order, self._now))
+        await self._feed(commands.values_edited(order, self._now))
 
     async def edit_deadline(
         self,
@@ -372,7 +566,7 @@ class InMemoryRun(Rehearsal):
             principal=principal or _ANYBODY,
             key=key,
         )
-        await self._feed(arrivals.deadline_edited(order, self._now))
+        await self._feed(commands.deadline_edited(order, self._now))
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
         """Return what was said to an agent, and by it, oldest first.
@@ -380,9 +574,9 @@ class InMemoryRun(Rehearsal):
         Without an address it is the only agent that there is. Raises the Refusal that the API would
         answer with.
         """
-        heads = recall.transcripts(self._state)
-        agent = chosen(self._state.run_id, heads, address)
-        return shown(await transcript.read(self._blobs, heads[agent]))
+        heads = agent_memory.transcripts(self._state)
+        agent = choose_address(self._state.run_id, heads, address)
+        return transcript_items(await transcript.read(self._blobs, heads[agent]))
 
     def _id_of(self, interrupt: str) -> str:
         opened = self._state.ledger.open.values()
@@ -406,7 +600,7 @@ async def run(
     limits: Limits | None = None,
     skip_time: bool = True,
     run_id: str = "test",
-    now: datetime = BEGINNING,
+    now: datetime = EPOCH,
     interrupt_before: str | Sequence[str] = (),
     interrupt_after: str | Sequence[str] = (),
     on_error: str | None = None,
@@ -429,7 +623,7 @@ async def run(
         on_error=on_error,
     )
     await trial.start()
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         if trial.state.finished:
             break
         if not await _answer_one(trial, answers or {}, principal):
@@ -451,7 +645,7 @@ async def _answer_one(
             continue
         answer = answers[key]
         if callable(answer):
-            answer = answer(views.interrupt(trial.state, entry.id))
+            answer = answer(projections.interrupt(trial.state, entry.id))
             if inspect.isawaitable(answer):
                 answer = await answer
         await trial.respond(entry.id, answer, principal=principal)

@@ -7,59 +7,492 @@ yesterday can still be replayed by one of tomorrow.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
+import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
     Field,
+    JsonValue,
+    PrivateAttr,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
 
-from abeyance.controls import Cancel as Cancel
-from abeyance.controls import CancelBody as CancelBody
-from abeyance.controls import Control as Control
-from abeyance.controls import ControlBody as ControlBody
-from abeyance.controls import Evict as Evict
-from abeyance.controls import Order as Order
-from abeyance.controls import Pause as Pause
-from abeyance.controls import PauseBody as PauseBody
-from abeyance.controls import Resume as Resume
-from abeyance.core.ledger import Receipt
+from abeyance.core.events import Message, Priority
+from abeyance.core.ledger import Parent, Receipt
+from abeyance.core.mailbox import Rejected, Undelivered
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
-from abeyance.core.state import Limits
+from abeyance.core.state import Called, Limits
 from abeyance.duration import OptionalSeconds
-from abeyance.mail import Cleared as Cleared
-from abeyance.mail import ClearMessages as ClearMessages
-from abeyance.mail import MediaPart as MediaPart
-from abeyance.mail import MessageBody as MessageBody
-from abeyance.mail import MessageReceipt as MessageReceipt
-from abeyance.mail import MessageView as MessageView
-from abeyance.mail import Part as Part
-from abeyance.mail import SendMessage as SendMessage
-from abeyance.mail import SteerMessage as SteerMessage
-from abeyance.mail import TakeMessages as TakeMessages
-from abeyance.mail import TextPart as TextPart
-from abeyance.shapes import DEEPEST as DEEPEST
-from abeyance.shapes import Keyed as Keyed
-from abeyance.shapes import Moment as Moment
-from abeyance.shapes import Record as Record
-from abeyance.shapes import Request as Request
-from abeyance.shapes import Stamp as Stamp
-from abeyance.shapes import Stamped as Stamped
-from abeyance.shapes import Value as Value
-from abeyance.shapes import refuse_too_deep as refuse_too_deep
-from abeyance.shown import TERMINAL_EVENTS as TERMINAL_EVENTS
-from abeyance.shown import AgentView as AgentView
-from abeyance.shown import ClosingRecord as ClosingRecord
-from abeyance.shown import ErrorView as ErrorView
-from abeyance.shown import Event as Event
-from abeyance.shown import InterruptView as InterruptView
-from abeyance.shown import Metrics as Metrics
-from abeyance.shown import PauseView as PauseView
-from abeyance.shown import RunView as RunView
+
+MAX_DEPTH = 100
+"""How many levels lists and mappings may be nested in a value. Whoever reads JSON gives up at 200, and
+a run that cannot be read is stuck for ever: so there has to be room for what a value is put into."""
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_LATEST = 2200
+"""The year from which on no timer can be set: Temporal's server counts at most 292 years."""
+
+
+def refuse_too_deep(value: JsonValue) -> JsonValue:
+    """The value itself. Raises ValueError if it is nested deeper than `DEEPEST`."""
+    nesting = (dict, list, tuple)
+    level = [value] if isinstance(value, nesting) else []
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return value
+        inside = (outer.values() if isinstance(outer, dict) else outer for outer in level)
+        level = [item for item in chain.from_iterable(inside) if isinstance(item, nesting)]
+    if not level:
+        return value
+    message = f"lists and mappings are nested in it deeper than {MAX_DEPTH} levels"
+    raise ValueError(message)
+
+
+Value: TypeAlias = Annotated[JsonValue, AfterValidator(refuse_too_deep)]
+"""A JSON value that somebody sends."""
+
+
+def _moment(given: Any) -> Any:
+    # A number, be it in a text, would be read as seconds since 1970.
+    if isinstance(given, datetime) or (isinstance(given, str) and _DAY.match(given)):
+        return given
+    message = "a time is text such as 2026-03-02T09:00:00Z"
+    raise ValueError(message)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    if moment.year >= _LATEST:
+        message = (
+            f"{moment.isoformat()} is after the year {_LATEST - 1}: what never ends needs no time"
+        )
+        raise ValueError(message)
+    return moment.astimezone(UTC) if moment.year > 1 else moment
+
+
+Moment: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_moment), AfterValidator(_in_utc)]
+"""A time that somebody sends: RFC 3339, with its offset from UTC."""
+
+
+class Record(BaseModel):
+    """Something that our own code wrote and reads again."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Stamp(Record):
+    """What an order is good for, where only what is sealed is taken. It is sealed with the order.
+
+    `order` is the name of the signal or update, `execution` the first of the run's executions in
+    Temporal, `nonce` a number that is used once, and grows with time. `shown` are the digests of the
+    questions that an answer is meant for, by their ids.
+    """
+
+    order: str
+    execution: str = ""
+    nonce: str = ""
+    shown: dict[str, str] = Field(default_factory=dict)
+
+
+class Stamped(BaseModel):
+    """What travels with a stamp, which is no part of what it says."""
+
+    _stamp: Stamp | None = PrivateAttr(default=None)
+
+    @property
+    def stamp(self) -> Stamp | None:
+        """The stamp; None if it has none, or came unsealed."""
+        return self._stamp
+
+    def stamped(self, stamp: Stamp) -> Self:
+        """The same with a stamp."""
+        made = self.model_copy()
+        made._stamp = stamp  # noqa: SLF001
+        return made
+
+
+class Request(Stamped):
+    """A request by a person or a program: nothing unknown in it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Keyed(Request):
+    """A request that counts once under its `key`: the same again gets the first receipt."""
+
+    key: str | None = Field(
+        default=None, min_length=1, max_length=256, exclude_if=lambda key: key is None
+    )
+
+
+UNSEEN: Final = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for the tab and the end of a line
+    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u2800"
+    "\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"  # what takes no room, or shows nothing
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what turns the direction of writing
+    "\u2028\u2029"  # ends of lines that not everybody takes for one
+    "\ud800-\udfff"  # halves of characters
+    "]"
+)
+"""The characters by which a text is read as another one than it is. The inbox has the same table."""
+
+
+def visible(text: str) -> str:
+    """The text with what cannot be seen in it shown as code points, such as `<U+202E>`."""
+    return UNSEEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", text.replace("\r\n", "\n"))
+
+
+def escaped(text: str) -> str:
+    """JSON with the same written as escapes: it means what it meant before."""
+    return UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+class InterruptView(Record):
+    """An interrupt as people and programs see it.
+
+    `abridged`: so much is open beside it that its reason, payload and schema are left out, and the prompt
+    is cut; read by its id it is whole. `degraded`: what is kept of it cannot be read here, so its prompt
+    says why, and its deadline is the nearest of the run's.
+    """
+
+    id: str
+    run_id: str
+    graph: str
+    name: str
+    kind: str
+    address: str
+    prompt: str
+    reason: Any = None
+    payload: Any = None
+    response_schema: Any = None
+    requested_capability: str | None = None
+    created_at: datetime
+    deadline: datetime | None = None
+    on_timeout: Any = None
+    status: str
+    parent: str | None = None
+    parents: list[Parent] = Field(default_factory=list)
+    is_root_cause: bool = True
+    digest: str | None = None
+    answered_by: str | None = None
+    answered_at: datetime | None = None
+    answer_sha256: str | None = None
+    answer: Any = None
+    settled_at: datetime | None = None
+    settled_reason: str | None = None
+    abridged: bool = False
+    degraded: bool = False
+
+
+class Metrics(Record):
+    """What is counted over a run's life."""
+
+    messages_queued: int
+    messages_delivered: int
+    pause_count: int
+    resume_count: int
+    cancel_count: int
+    max_queue_depth: int
+    last_activity_at: datetime
+    visits: int
+
+
+class ErrorView(Record):
+    """What failed, and where."""
+
+    code: str
+    message: str
+    address: str | None = None
+
+
+class PauseView(Record):
+    """Why, by whom and for how long a run is paused."""
+
+    since: datetime
+    actor: str
+    reason: str | None
+    mode: str
+    deadline: datetime | None
+    on_timeout: str
+
+
+class AgentView(Record):
+    """An agent at work: how many turns its model has taken, and what they took (`input_tokens`, ...)."""
+
+    address: str
+    turns: int
+    usage: dict[str, int] = Field(default_factory=dict)
+
+
+class RunView(Record):
+    """A run as people and programs see it.
+
+    `guarded_by` are the capabilities that its graph can ask for; to change its course takes them all.
+    """
+
+    run_id: str
+    graph: str
+    graph_version: str
+    status: str
+    outcome: str | None = None
+    reason: str | None = None
+    paused: bool = False
+    pause: PauseView | None = None
+    conversation_id: str | None = None
+    session_type: str = "agent"
+    labels: dict[str, str] = Field(default_factory=dict)
+    started_by: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None = None
+    running: list[str] = Field(default_factory=list)
+    agents: list[AgentView] = Field(default_factory=list)
+    interrupts: list[InterruptView] = Field(default_factory=list)
+    queue_depth: int = 0
+    max_queue_size: int = 0
+    todos: list[Any] = Field(default_factory=list)
+    metrics: Metrics | None = None
+    values: dict[str, Any] = Field(default_factory=dict)
+    version: int = 0
+    result: dict[str, Any] | None = None
+    undelivered: list[Undelivered] = Field(default_factory=list)
+    rejected: list[Rejected] = Field(default_factory=list)
+    blocked: list[dict[str, Any]] = Field(default_factory=list)
+    guarded_by: list[str] = Field(default_factory=list)
+    error: ErrorView | None = None
+    beside: list[ErrorView] = Field(default_factory=list)
+    cancelled_by: str | None = None
+    degraded: bool = False
+
+
+class ClosingRecord(Record):
+    """What a run leaves behind: enough to read it, and to answer for it, without a worker.
+
+    `transcripts` says where those of its agents are kept, by the agents' addresses; None
+    where that was not written down. `keys` are the last calls that came under a key.
+    """
+
+    outcome: str
+    reason: str | None = None
+    values: dict[str, Any] = Field(default_factory=dict)
+    undelivered: list[Undelivered] = Field(default_factory=list)
+    view: RunView
+    interrupts: list[InterruptView] = Field(default_factory=list)
+    transcripts: dict[str, str] | None = None
+    keys: dict[str, Called] = Field(default_factory=dict)
+
+
+class Event(Record):
+    """Something that happened in a run, as its feed tells it; never values, never an answer.
+
+    `id` is the cursor right after it: opaque, and larger as text than those of earlier events.
+    """
+
+    id: str
+    time: datetime
+    type: str
+    run_id: str
+    address: str | None = None
+    actor: str | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+TERMINAL_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled", "run.halted"})
+"""The types of the last event of a run."""
+
+
+class ControlBody(Request):
+    """What a caller may say with a control operation. `reason` is recorded with it."""
+
+    reason: str | None = Field(default=None, max_length=2_000)
+
+
+class PauseBody(ControlBody):
+    """`timeout` as any duration; `on_timeout` is `resume`, `halt` or `goto:<node>`."""
+
+    mode: Literal["after-node", "now"] = "after-node"
+    timeout: OptionalSeconds = Field(default=None, gt=0)
+    on_timeout: str = Field(default="resume", pattern=r"^(resume|halt|goto:.+)$")
+
+
+class CancelBody(ControlBody):
+    """`grace` as any duration; None takes the run's own."""
+
+    mode: Literal["graceful", "now"] = "graceful"
+    grace: OptionalSeconds = Field(default=None, ge=0)
+
+
+class Control(ControlBody, Keyed):
+    """A control operation as the run gets it: also by whom, as its sender claims."""
+
+    actor: str = Field(default="temporal", max_length=256)
+
+
+class Pause(PauseBody, Control):
+    """Start no new work. `capabilities` are the actor's, for an end that leads to another node."""
+
+    capabilities: tuple[str, ...] = ()
+
+
+class Resume(Control):
+    """Go on."""
+
+
+class Cancel(CancelBody, Control):
+    """End in good order."""
+
+
+Order: TypeAlias = Pause | Resume | Cancel
+"""What a run may get under a key as a signal."""
+
+
+class Evict(Request):
+    """Halt the run, with `inactive_since` only if it was not active after that."""
+
+    inactive_since: Moment | None = None
+    actor: str = Field(default="temporal", max_length=256)
+
+
+def _base64(text: str) -> str:
+    try:
+        base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        message = f"the data is not base64: {error}"
+        raise ValueError(message) from error
+    return text
+
+
+Base64: TypeAlias = Annotated[str, AfterValidator(_base64)]
+"""Bytes, as text."""
+
+
+class TextPart(Request):
+    """A part of a message that is text."""
+
+    type: Literal["text"]
+    text: str = Field(min_length=1)
+
+
+class MediaPart(Request):
+    """A part of a message that is a picture, a sound or a document: its `data` in base64, or a `url`.
+
+    A `url` is passed on as it is, and never fetched by us; it has to be https, on a host that the
+    service allows.
+    """
+
+    type: Literal["media"]
+    media_type: str = Field(pattern=r"^[\w.+-]{1,100}/[\w.+-]{1,100}$")
+    data: Base64 | None = None
+    url: str | None = Field(default=None, max_length=2_000)
+
+    @model_validator(mode="after")
+    def _has_one(self) -> MediaPart:
+        if (self.data is None) == (self.url is None):
+            raise ValueError("give either `data` or `url`")
+        return self
+
+
+Part: TypeAlias = Annotated[TextPart | MediaPart, Field(discriminator="type")]
+
+
+class MessageBody(Request):
+    """A message for a run. Without a `message_id` one is made.
+
+    `action` makes it a directive (continue, rerun, go_back, skip, pause, defer, update_state), or is a
+    word of the author's own; `params` belong to it. `target` is the address or the name of the node
+    that it is for. `ttl` is how long it may stay unread, as any duration.
+    """
+
+    message_id: str | None = Field(default=None, min_length=1, max_length=256)
+    text: str = ""
+    parts: tuple[Part, ...] = Field(default=(), max_length=20)
+    metadata: dict[str, Value] = Field(default_factory=dict)
+    action: str | None = Field(default=None, min_length=1, max_length=100)
+    params: dict[str, Value] = Field(default_factory=dict)
+    target: str | None = Field(default=None, min_length=1, max_length=2_000)
+    priority: Priority = "normal"
+    ttl: OptionalSeconds = Field(default=None, gt=0)
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+class SteerMessage(MessageBody):
+    """A message as the run gets it: also from whom, who may pass which gates."""
+
+    sender: str = Field(default="temporal", max_length=256)
+    capabilities: tuple[str, ...] = ()
+
+
+class SendMessage(SteerMessage):
+    """A message that gets a receipt. If the run accepts it, `pause` pauses the run before that."""
+
+    pause: Pause | None = Field(default=None, exclude_if=_is_none)
+
+
+class MessageReceipt(Record):
+    """That a message was accepted. `queue_depth` None: no worker could be asked."""
+
+    message_id: str
+    duplicate: bool
+    queue_depth: int | None
+
+
+class MessageView(Record):
+    """An unread message, as people see it."""
+
+    message_id: str
+    text: str
+    sender: str
+    metadata: dict[str, Any]
+    parts: list[dict[str, Any]]
+    action: str | None
+    params: dict[str, Any]
+    target: str | None
+    priority: Priority
+    sent_at: datetime | None
+    expires_at: datetime | None
+
+    @classmethod
+    def of(cls, message: Message) -> MessageView:
+        """The view of a message. What its sender may do is not shown."""
+        return cls(**{name: getattr(message, name) for name in cls.model_fields})
+
+
+class TakeMessages(Request):
+    """A visit asks for its messages from the n-th on (`start`), at most up to the `upto`-th."""
+
+    visit: str
+    start: int = Field(default=0, ge=0)
+    upto: int = Field(default=1, ge=1, le=100_000)
+
+
+class ClearMessages(Keyed):
+    """Throw the unread messages away; they are reported."""
+
+    actor: str = Field(default="temporal", max_length=256)
+
+
+class Cleared(Record):
+    """How many messages were thrown away."""
+
+    cleared: int
+
 
 WORKFLOW = "AgentRun"
 CONVERSATION_WORKFLOW = "Conversation"

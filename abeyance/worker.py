@@ -15,28 +15,27 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from abeyance import traces
-from abeyance.activities.conversation import ConversationActivities
-from abeyance.activities.eviction import EvictionActivities
-from abeyance.activities.given import giving
+from abeyance import tracing
+from abeyance.activities.heartbeat import THROTTLE_SECONDS
+from abeyance.activities.maintenance import ConversationActivities, EvictionActivities
 from abeyance.activities.node import NodeActivities
-from abeyance.activities.pulse import THROTTLE_SECONDS
+from abeyance.activities.payloads import lenient
 from abeyance.app import load_graphs
+from abeyance.authoring.graph import Graph
+from abeyance.cli.errors import leave
 from abeyance.client import Client
-from abeyance.commands.exit import leave
+from abeyance.dev.signals import stopped_by_signals
 from abeyance.errors import AbeyanceError, GraphError, SettingsError
-from abeyance.graphs.graph import Graph
 from abeyance.mcp.server import close_servers
-from abeyance.processes.signals import stopped_by_signals
 from abeyance.settings import Settings, load_settings
+from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.storage.blobs import Blobs
-from abeyance.storage.location import ConfiguredBlobs
-from abeyance.telemetry import log_to_stderr
 from abeyance.temporal.connection import connect_temporal
-from abeyance.temporal.lookahead import InOrder
+from abeyance.temporal.in_order_runner import InOrderWorkflowRunner
+from abeyance.tracing import log_to_stderr
+from abeyance.workflows.cleanup import Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
-from abeyance.workflows.janitor import Janitor
-from abeyance.workflows.metered import Unmetered
+from abeyance.workflows.metrics import Unmetered
 from abeyance.workflows.run import AgentRun
 
 _LAST_SECONDS: Final = 5.0
@@ -47,17 +46,17 @@ _THREADS: Final = 64
 """How many plain functions of nodes run at once in one worker."""
 _SHARED: Final = (
     # What is decoded outside the sandbox and matched inside has to be of the same classes in both.
-    "abeyance.controls",
+    "abeyance.wire",
     "abeyance.core",
     "abeyance.duration",
     "abeyance.errors",
-    "abeyance.graphs",
-    "abeyance.mail",
-    "abeyance.nodes",
-    "abeyance.shapes",
-    "abeyance.shown",
-    "abeyance.values",
-    "abeyance.views",
+    "abeyance.authoring",
+    "abeyance.wire",
+    "abeyance.runtime",
+    "abeyance.wire",
+    "abeyance.wire",
+    "abeyance.schemas",
+    "abeyance.projections",
     "abeyance.wire",
     "annotated_types",
     "jsonschema_rs",
@@ -92,7 +91,7 @@ def make_worker(
     )
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_SHARED)
     return Worker(
-        giving(temporal),
+        lenient(temporal),
         task_queue=settings.task_queue,
         workflows=[AgentRun, ConversationWorkflow, Janitor],
         activities=[
@@ -101,7 +100,7 @@ def make_worker(
             EvictionActivities(client).evict,
         ],
         interceptors=[] if settings.enable_metrics else [Unmetered()],
-        workflow_runner=InOrder(
+        workflow_runner=InOrderWorkflowRunner(
             SandboxedWorkflowRunner(restrictions=restrictions)
             if strict_sandbox
             else UnsandboxedWorkflowRunner()
@@ -122,7 +121,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     a function in a thread, or a visit that has something to write down for a Temporal that is away.
     """
     graphs = load_graphs(settings.app)
-    traces.begin("abeyance-worker")
+    tracing.begin("abeyance-worker")
     temporal = await connect_temporal(metrics_address=settings.metrics_address, settings=settings)
     asyncio.get_running_loop().set_default_executor(
         ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="node")

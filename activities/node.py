@@ -19,23 +19,21 @@ from temporalio.common import MetricMeter, RawValue
 from temporalio.exceptions import ApplicationError
 
 from abeyance import wire
-from abeyance.activities.checkpoint import Checkpoints
-from abeyance.activities.given import Given
-from abeyance.activities.post import Post
-from abeyance.activities.pulse import Pulse
-from abeyance.activities.record import Superseded, encoded, unread
-from abeyance.agents.callerror import described
+from abeyance.activities.heartbeat import Checkpoints, Heartbeater, Superseded, encode, unreadable
+from abeyance.activities.payloads import DecodedPayloads
+from abeyance.activities.run_channel import RunChannel
+from abeyance.agents.tool_errors import described
+from abeyance.authoring.context import Context
+from abeyance.authoring.graph import Graph
+from abeyance.authoring.journal import Journal
 from abeyance.client import Client
-from abeyance.core.canonical import Json, size
 from abeyance.core.effects import VisitInput
+from abeyance.core.json import Json, size
 from abeyance.core.outcome import Failed, Stopped, VisitOutcome
 from abeyance.errors import Blocked, FailureCode
-from abeyance.graphs.graph import Graph
-from abeyance.nodes.context import Context
-from abeyance.nodes.notebook import Notebook
+from abeyance.runtime.node_runner import graph_for, run_visit
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import is_all_sealed
-from abeyance.visit import graph_for, run_visit
 
 _LARGEST_TOLD: Final = 1_000
 """In bytes. Temporal cuts a failure that is larger than a few thousand."""
@@ -75,17 +73,17 @@ class NodeActivities:
     @activity.defn(dynamic=True)
     async def run(self, arguments: Sequence[RawValue]) -> wire.VisitReport:
         """Run one attempt at a visit. Returns how it ended; raises so that Temporal tries again."""
-        given, before = cast("Given", arguments[0]), _written_before(activity.info())
+        given, before = cast("DecodedPayloads", arguments[0]), _written_before(activity.info())
         fault = given.fault or before.fault
         if fault is not None:
-            raise await unread(before, fault)
+            raise await unreadable(before, fault)
         visit_input: VisitInput = activity.payload_converter().from_payload(
             given.values[0].payload, VisitInput
         )
-        post = Post(self._client, visit_input, self._default_timeout)
+        post = RunChannel(self._client, visit_input, self._default_timeout)
         meter = activity.metric_meter() if self._enable_metrics else MetricMeter.noop
         visit = wire.Journal.owner(visit_input.execution, visit_input.address)
-        pulse = Pulse(before, activity.info(), Checkpoints(meter), visit)
+        pulse = Heartbeater(before, activity.info(), Checkpoints(meter), visit)
         attempt = Attempt(visit_input, self._graphs, post, pulse, self._blobs)
         async with pulse.beating():
             outcome = await attempt.run()
@@ -105,8 +103,8 @@ class Attempt:
         self,
         visit_input: VisitInput,
         graphs: Mapping[str, Graph],
-        post: Post,
-        pulse: Pulse,
+        post: RunChannel,
+        pulse: Heartbeater,
         blobs: Blobs,
     ) -> None:
         self._input = visit_input
@@ -116,7 +114,7 @@ class Attempt:
         self._info = activity.info()
         self._pulse = pulse
         kept = {**(visit_input.journal or {}), **self._pulse.journal.steps}
-        self._notebook = Notebook(
+        self._notebook = Journal(
             kept, None if self._info.is_local else self._keep, lambda: datetime.now(UTC)
         )
 
@@ -269,8 +267,8 @@ class Attempt:
         )
 
 
-def _written_before(info: activity.Info) -> Given:
-    return info.heartbeat_details[0] if info.heartbeat_details else Given()
+def _written_before(info: activity.Info) -> DecodedPayloads:
+    return info.heartbeat_details[0] if info.heartbeat_details else DecodedPayloads()
 
 
 async def _kept(report: wire.VisitReport) -> None:
@@ -282,7 +280,7 @@ async def _kept(report: wire.VisitReport) -> None:
     (payload,) = converter.payload_converter.to_payloads([report])
     # Encrypted it is a little larger.
     if 2 * payload.ByteSize() >= storage.payload_size_threshold:
-        await encoded(report)
+        await encode(report)
 
 
 def _why_it_is_stopped() -> str:

@@ -17,40 +17,38 @@ from typing import Final
 
 from fastapi import FastAPI
 
-from abeyance import traces
-from abeyance.api import (
+from abeyance import tracing
+from abeyance.api import inbox, openapi, problems
+from abeyance.api.auth import Tokens
+from abeyance.api.connections import Server
+from abeyance.api.dependencies import Backend, TemporalConnection
+from abeyance.api.jwt import JwtVerifier
+from abeyance.api.metrics import measure
+from abeyance.api.origin_guard import OriginGuard
+from abeyance.api.path_params import DESCRIBED
+from abeyance.api.routers import (
     admin,
     batch,
     codec,
     control,
     conversations,
-    document,
     edits,
     events,
     health,
-    inbox,
     interrupts,
     lists,
     messages,
-    problems,
     runs,
     transcripts,
 )
-from abeyance.api import graphs as served
-from abeyance.api.auth import Tokens
-from abeyance.api.backend import Backend, Link
-from abeyance.api.connections import Server
-from abeyance.api.guard import Guard
-from abeyance.api.issuer import Issuer
-from abeyance.api.metered import measure
-from abeyance.api.parameters import DESCRIBED
+from abeyance.api.routers import graphs as served
 from abeyance.app import load_graphs
+from abeyance.authoring.graph import Graph
 from abeyance.client import Client
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.graphs.graph import Graph
-from abeyance.loopback import is_loopback
 from abeyance.settings import Settings
-from abeyance.storage.location import check_reach
+from abeyance.storage.backends import check_reach
+from abeyance.util import is_loopback
 
 _CONTRACT: Final = "0.1"
 """The version of what is promised to callers; it changes when the promise does."""
@@ -71,8 +69,8 @@ def create_app(
     backend = Backend(
         settings=settings,
         graphs=graphs,
-        tokens=Tokens.read(settings.tokens_file, Issuer.read(settings)),
-        link=Link(client),
+        tokens=Tokens.read(settings.tokens_file, JwtVerifier.read(settings)),
+        link=TemporalConnection(client),
     )
 
     @asynccontextmanager
@@ -95,7 +93,7 @@ def create_app(
     # After it, so before it: what the guard turns away is no operation.
     has_codec = bool(settings.keyring) or settings.storage is not None
     app.add_middleware(
-        Guard,
+        OriginGuard,
         hosts=settings.allowed_hosts,
         tokens=backend.tokens,
         max_body_size=settings.max_body_size,
@@ -111,7 +109,7 @@ def create_app(
     if has_codec:
         app.include_router(codec.router)
     problems.install(app)
-    document.install(app)
+    openapi.install(app)
     return app
 
 
@@ -123,7 +121,7 @@ async def serve(settings: Settings, host: str, port: int) -> None:
     """
     graphs = load_graphs(settings.app)
     check_reach(settings)
-    traces.begin("abeyance-api")
+    tracing.begin("abeyance-api")
     if not settings.has_authentication and not is_loopback(host):
         raise SettingsError(
             f"without authentication the API listens on loopback only, and {host!r} is not: listen on "

@@ -19,12 +19,12 @@ from fastapi import Depends, Request
 from fastapi.params import Depends as Dependency
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from abeyance.api.issuer import LEEWAY_SECONDS, Issuer, unfit
+from abeyance.api.jwt import LEEWAY_SECONDS, JwtVerifier, unfit
 from abeyance.api.problems import invalid
 from abeyance.core import authority
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
 from abeyance.errors import Code, Refusal, SettingsError
-from abeyance.values.statemodel import pointed
+from abeyance.schemas.state_model import at_pointer
 
 LOCAL: Final = "local"
 """The subject of a request that names none, where there is no authentication."""
@@ -64,12 +64,12 @@ class Tokens:
     Where both are None there is no authentication.
     """
 
-    def __init__(self, grants: tuple[Grant, ...] | None, issuer: Issuer | None = None) -> None:
+    def __init__(self, grants: tuple[Grant, ...] | None, issuer: JwtVerifier | None = None) -> None:
         self._grants = grants
         self._issuer = issuer
 
     @classmethod
-    def read(cls, path: Path | None, issuer: Issuer | None = None) -> Tokens:
+    def read(cls, path: Path | None, issuer: JwtVerifier | None = None) -> Tokens:
         """The tokens of a file. Raises SettingsError saying what is wrong with it, and where."""
         if path is None:
             return cls(None, issuer)
@@ -81,7 +81,7 @@ class Tokens:
         except ValidationError as error:
             faults = "; ".join(
                 f"{fault['pointer'] or '(the file)'}: {fault['message']}"
-                for fault in pointed(error)
+                for fault in at_pointer(error)
             )
             raise SettingsError(
                 f"{told} is not a list of "
@@ -143,7 +143,7 @@ class Tokens:
         )
 
 
-def _vouched_for(claims: Mapping[str, Any], issuer: Issuer) -> Principal:
+def _vouched_for(claims: Mapping[str, Any], issuer: JwtVerifier) -> Principal:
     """The principal of a token that was checked, and that this issuer has signed."""
     subject, claim = claims["sub"], issuer.claim
     if (fault := _subject_fault(subject)) is not None:

@@ -19,7 +19,7 @@ from starlette.routing import Match
 from abeyance.core.authority import READ
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
-from abeyance.values.statemodel import pointer
+from abeyance.schemas.state_model import pointer
 
 MEDIA_TYPE: Final = "application/problem+json"
 

@@ -20,8 +20,8 @@ from typing import Final
 from contender import Contender, version_of
 from measured import Measured, Samples
 
-from abeyance.processes import devserver
-from abeyance.processes.leash import STDIN, leashed
+from abeyance.dev import server as devserver
+from abeyance.dev.parent_death import STDIN, leashed
 
 _HERE: Final = Path(__file__).parent
 _WORKLOADS: Final = sorted(path.parent.name for path in _HERE.glob("*/workload.py"))

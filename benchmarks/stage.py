@@ -18,9 +18,9 @@ from typing import Final
 
 import httpx
 
-from abeyance.processes import devserver
-from abeyance.processes.claim import closed_to_browsers, free_ports
-from abeyance.processes.leash import STDIN, leashed
+from abeyance.dev import server as devserver
+from abeyance.dev.parent_death import STDIN, leashed
+from abeyance.dev.ports import closed_to_browsers, free_ports
 
 _HERE: Final = Path(__file__).parent
 _READY_SECONDS: Final = 30.0

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from abeyance import views, wire
-from abeyance.core.canonical import canonical
+from abeyance import projections, wire
+from abeyance.core.json import canonical
 from abeyance.core.ledger import Interrupt
-from abeyance.core.model import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
+from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import Phase, RunState
-from abeyance.shown import visible
-from abeyance.workflows.form import form
-from abeyance.workflows.surface import cut, nearest_first
+from abeyance.wire import visible
+from abeyance.workflows.visibility import cut, form, nearest_first
 
 _QUESTIONS = 10
 _RUNNING = 20
@@ -33,7 +32,7 @@ def details(state: RunState, start: wire.StartRun) -> str:
     parts = [_standing(state)]
     agents = [
         f"{code(agent.address)} after {agent.turns} turn{'' if agent.turns == 1 else 's'}"
-        for agent in views.agents(state)
+        for agent in projections.agents(state)
     ]
     if agents:
         more = f" and {len(agents) - _AGENTS} more" if len(agents) > _AGENTS else ""

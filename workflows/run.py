@@ -19,27 +19,34 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance import arrivals, views, wire
+    from abeyance import commands, projections, wire
     from abeyance.core import (
+        agent_memory,
         effects,
         events,
-        keys,
+        idempotency,
         ledger,
         lifecycle,
         machine,
         messages,
-        recall,
         snapshot,
     )
-    from abeyance.core.model import GraphSpec
+    from abeyance.core.spec import GraphSpec
     from abeyance.core.state import RunState
     from abeyance.errors import Refusal
-    from abeyance.workflows import closing, handover, orders, signals, surface, visits
-    from abeyance.workflows.alarm import Alarm
-    from abeyance.workflows.history import History
-    from abeyance.workflows.leaving import leave_conversation
-    from abeyance.workflows.metered import Metered
-    from abeyance.workflows.notice import Notice
+    from abeyance.workflows import (
+        activity_calls,
+        continue_as_new,
+        orders,
+        results,
+        signals,
+        visibility,
+    )
+    from abeyance.workflows.continue_as_new import History
+    from abeyance.workflows.conversation import leave_conversation
+    from abeyance.workflows.metrics import MeteredRun
+    from abeyance.workflows.timers import DeadlineTimer
+    from abeyance.workflows.visibility import VisibilityWriter
 
 _SHORTEST_TIMER: Final = timedelta(milliseconds=1)
 
@@ -61,21 +68,21 @@ class AgentRun:
         self._start = start
         self._orders = orders.Orders(start)
         self._signals = signals.Signals(self._orders)
-        self._running: dict[str, visits.VisitHandle] = {}
+        self._running: dict[str, activity_calls.VisitHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
         self._is_dirty = True
         self._crash: BaseException | None = None
-        self._alarm = Alarm(self._start_timer)
+        self._alarm = DeadlineTimer(self._start_timer)
         # Whether only results of local activities have come since the last look.
         self._is_local = False
         self._tasks_begun = 0
         self._history = History()
-        self._metered = Metered(start, spec.name, is_carried=carried is not None)
+        self._metered = MeteredRun(start, spec.name, is_carried=carried is not None)
         event: events.Event
         if carried is None:
             # A refusal ends the run; as it is it would fail this task for ever.
-            with closing.refusals_told():
+            with results.refusals_as_application_errors():
                 self._state = machine.new_run(
                     run_id=start.run_id,
                     spec=spec,
@@ -84,11 +91,11 @@ class AgentRun:
                     now=now,
                     salt=start.salt,
                 )
-            self._notice = Notice(None, now)
+            self._notice = VisibilityWriter(None, now)
             event = events.Started(now=now)
         else:
             self._state = snapshot.joined(carried, spec, values)
-            self._notice = Notice(self._state, now)
+            self._notice = VisibilityWriter(self._state, now)
             event = events.Restored(now=now)
         self._advance(event)
 
@@ -117,7 +124,7 @@ class AgentRun:
             self._notice.write(self._state, facts, self._start)
             self._metered.published(self._state, facts)
             if machine.may_rotate(self._state) and workflow.all_handlers_finished():
-                handover.hand_over(self._state, self._start, self._orders.used)
+                continue_as_new.hand_over(self._state, self._start, self._orders.used)
                 # It is too large for that: it goes on here, and this is tried again later.
                 self._advance(events.Restored(now=workflow.now()))
         await workflow.wait_condition(workflow.all_handlers_finished)
@@ -125,7 +132,7 @@ class AgentRun:
         if self._is_dirty:
             # What came while the conversation was told.
             self._notice.write(self._state, self._facts, self._start)
-        return closing.record_of(self._state, self._start)
+        return results.record_of(self._state, self._start)
 
     @workflow.signal(description="Start no new work. No argument is needed.")
     def pause(self, order: RawValue = signals.NOTHING) -> None:
@@ -146,34 +153,34 @@ class AgentRun:
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
-        with closing.refusals_told():
+        with results.refusals_as_application_errors():
             event = self._responded(order, is_checked=True)
-            receipts = keys.receipts(self._state.ledger, event)
+            receipts = idempotency.receipts(self._state.ledger, event)
         self._feed_update(event, order.stamp)
         return wire.Receipts(receipts=receipts)
 
     @respond.validator
     def _check_respond(self, order: wire.Respond) -> None:
-        with closing.refusals_told():
+        with results.refusals_as_application_errors():
             self._orders.check_sealed("respond", order.stamp)
             event = self._responded(order)
-            called = keys.earlier(self._state.keys, event)
+            called = idempotency.earlier(self._state.keys, event)
             if called is not None:
-                again = keys.receipts_again(called)
+                again = idempotency.receipts_again(called)
             else:
                 asked = {entry.id: entry.digest for entry in self._state.ledger.open.values()}
                 orders.check_shown(order.stamp, event.answers, asked)
                 ledger.refuse_strays(event)
                 machine.check(self._state, event)
-                again = [*ledger.judge(self._state.ledger, event).values()]
+                again = [*ledger.check_answers(self._state.ledger, event).values()]
         if len(again) == len(event.answers):
             # Rejecting is how a validator can answer at once and leave nothing in the history.
-            raise closing.replayed(wire.Receipts(receipts=again))
+            raise results.replayed(wire.Receipts(receipts=again))
         self._check_sealed("respond", order)
 
     def _responded(self, order: wire.Respond, *, is_checked: bool = False) -> events.Responded:
         state = self._state
-        return arrivals.responded(
+        return commands.responded(
             order, state.ledger, workflow.now(), known=state.keys, is_checked=is_checked
         )
 
@@ -181,30 +188,30 @@ class AgentRun:
         description='Leave a message, get a receipt: {"message_id": ..., "text": ...}.'
     )
     async def send_message(self, message: wire.SendMessage) -> wire.MessageReceipt:
-        event = arrivals.message_sent(message, workflow.now(), str(workflow.uuid4()))
-        with closing.refusals_told():
+        event = commands.message_sent(message, workflow.now(), str(workflow.uuid4()))
+        with results.refusals_as_application_errors():
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
-                self._feed(arrivals.paused(message.pause, event.now))
+                self._feed(commands.paused(message.pause, event.now))
         self._feed_update(event, message.stamp)
         return self._message_receipt(event.message.message_id, duplicate=is_known)
 
     @send_message.validator
     def _check_send_message(self, message: wire.SendMessage) -> None:
-        event = arrivals.message_sent(message, workflow.now(), "-")
+        event = commands.message_sent(message, workflow.now(), "-")
         pauses = False
-        with closing.refusals_told():
+        with results.refusals_as_application_errors():
             self._orders.check_sealed("send_message", message.stamp)
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
-                pause = arrivals.paused(message.pause, event.now)
+                pause = commands.paused(message.pause, event.now)
                 machine.check(self._state, pause)
-                pauses = keys.earlier(self._state.keys, pause) is None
+                pauses = idempotency.earlier(self._state.keys, pause) is None
         if is_known and not pauses:
             receipt = self._message_receipt(event.message.message_id, duplicate=True)
-            raise closing.replayed(receipt)
+            raise results.replayed(receipt)
         self._check_sealed("send_message", message)
 
     def _message_receipt(self, message_id: str, *, duplicate: bool) -> wire.MessageReceipt:
@@ -215,23 +222,23 @@ class AgentRun:
     async def clear_messages(self, order: wire.ClearMessages | None = None) -> wire.Cleared:
         count = len(self._state.mailbox.queue)
         order = order or wire.ClearMessages()
-        self._feed_update(arrivals.messages_cleared(order, workflow.now()), order.stamp)
+        self._feed_update(commands.messages_cleared(order, workflow.now()), order.stamp)
         return wire.Cleared(cleared=count)
 
     @clear_messages.validator
     def _check_clear_messages(self, order: wire.ClearMessages | None = None) -> None:
         order = order or wire.ClearMessages()
-        event = arrivals.messages_cleared(order, workflow.now())
-        with closing.refusals_told():
+        event = commands.messages_cleared(order, workflow.now())
+        with results.refusals_as_application_errors():
             self._orders.check_sealed("clear_messages", order.stamp)
-            called = keys.earlier(self._state.keys, event)
+            called = idempotency.earlier(self._state.keys, event)
         if called is not None:
-            raise closing.replayed(wire.Cleared(cleared=called.receipt))
+            raise results.replayed(wire.Cleared(cleared=called.receipt))
         self._check_sealed("clear_messages", order)
 
     @workflow.update(description="Not for people: a visit takes the messages that are for it.")
     async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
-        self._feed_update(arrivals.messages_taken(order, workflow.now()), order.stamp)
+        self._feed_update(commands.messages_taken(order, workflow.now()), order.stamp)
         visit = self._state.visits.get(order.visit)
         return [] if visit is None else list(visit.taken[order.start : order.upto])
 
@@ -252,13 +259,13 @@ class AgentRun:
     )
     async def evict(self, order: wire.Evict | None = None) -> None:
         order = order or wire.Evict()
-        self._feed_update(arrivals.evicted(order, workflow.now()), order.stamp)
+        self._feed_update(commands.evicted(order, workflow.now()), order.stamp)
 
     @evict.validator
     def _check_evict(self, order: wire.Evict | None = None) -> None:
         self._check_sealed("evict", order)
         if not lifecycle.may_evict(
-            self._state, arrivals.evicted(order or wire.Evict(), workflow.now())
+            self._state, commands.evicted(order or wire.Evict(), workflow.now())
         ):
             raise ApplicationError(
                 "the run stays: it was active, waits until a deadline, or ends already",
@@ -270,31 +277,34 @@ class AgentRun:
         description='Set fields while the run waits: {"patch": {...}, "version": ...}.'
     )
     async def edit_values(self, order: wire.EditValues) -> None:
-        self._feed_update(arrivals.values_edited(order, workflow.now()), order.stamp)
+        self._feed_update(commands.values_edited(order, workflow.now()), order.stamp)
 
     @edit_values.validator
     def _check_edit_values(self, order: wire.EditValues) -> None:
-        self._check_edit("edit_values", order, arrivals.values_edited(order, workflow.now()))
+        self._check_edit("edit_values", order, commands.values_edited(order, workflow.now()))
 
     @workflow.update(description='Move a deadline: {"interrupt_id": ..., "timeout": "PT2H"}.')
     async def edit_deadline(self, order: wire.EditDeadline) -> None:
-        self._feed_update(arrivals.deadline_edited(order, workflow.now()), order.stamp)
+        self._feed_update(commands.deadline_edited(order, workflow.now()), order.stamp)
 
     @edit_deadline.validator
     def _check_edit_deadline(self, order: wire.EditDeadline) -> None:
-        self._check_edit("edit_deadline", order, arrivals.deadline_edited(order, workflow.now()))
+        self._check_edit("edit_deadline", order, commands.deadline_edited(order, workflow.now()))
 
     @workflow.query(description="The whole view of the run.")
     def view(self) -> wire.RunView:
-        return views.run_view(self._state, self._start)
+        return projections.run_view(self._state, self._start)
 
     @workflow.query(description="Open interrupts, then the settled ones that are remembered.")
     def interrupts(self) -> list[wire.InterruptView]:
-        return [*views.open_interrupts(self._state), *views.settled_interrupts(self._state)]
+        return [
+            *projections.open_interrupts(self._state),
+            *projections.settled_interrupts(self._state),
+        ]
 
     @workflow.query(description="One interrupt, with all that is known of it.")
     def interrupt(self, which: wire.WhichInterrupt) -> wire.InterruptView:
-        return views.interrupt(self._state, which.interrupt_id)
+        return projections.interrupt(self._state, which.interrupt_id)
 
     @workflow.query(description="Unread messages, in the order of reading.")
     def messages(self) -> list[events.Message]:
@@ -302,7 +312,7 @@ class AgentRun:
 
     @workflow.query(description="Where the transcripts of agents are kept, by their addresses.")
     def transcripts(self) -> dict[str, str]:
-        return recall.transcripts(self._state)
+        return agent_memory.transcripts(self._state)
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         self._is_local &= is_local
@@ -319,23 +329,23 @@ class AgentRun:
 
     def _feed_update(self, event: events.Event, stamp: wire.Stamp | None) -> None:
         update = workflow.current_update_info()
-        with closing.refusals_told():
+        with results.refusals_as_application_errors():
             self._orders.use("" if update is None else update.name, stamp)
             self._feed(event)
         self._history.updates += 1
 
     def _check_sealed(self, name: str, order: wire.Request | None) -> None:
-        with closing.refusals_told():
+        with results.refusals_as_application_errors():
             self._orders.check(name, None if order is None else order.stamp)
 
     def _check_edit(self, name: str, order: wire.Request, event: events.Event) -> None:
-        with closing.refusals_told():
+        with results.refusals_as_application_errors():
             self._orders.check_sealed(name, order.stamp)
-            called = keys.earlier(self._state.keys, event)
+            called = idempotency.earlier(self._state.keys, event)
         if called is not None:
-            raise closing.replayed(wire.Record())
+            raise results.replayed(wire.Record())
         self._check_sealed(name, order)
-        with closing.refusals_told():
+        with results.refusals_as_application_errors():
             machine.check(self._state, event)
 
     def _feed_signal(self, name: events.Control, brought: RawValue) -> None:
@@ -361,7 +371,7 @@ class AgentRun:
     def _perform(self, effect: effects.Effect, now: datetime) -> None:
         match effect:
             case effects.RunNode(input=visit_input):
-                handle = visits.start(effect)
+                handle = activity_calls.start(effect)
                 if visit_input.kind == "visit":
                     self._running[visit_input.address] = handle
                 self._spawn(self._follow(visit_input, handle, now))
@@ -390,13 +400,13 @@ class AgentRun:
             self._crash = error
 
     async def _follow(
-        self, visit_input: effects.VisitInput, handle: visits.VisitHandle, ordered: datetime
+        self, visit_input: effects.VisitInput, handle: activity_calls.VisitHandle, ordered: datetime
     ) -> None:
-        report = await visits.report_of(handle, visit_input, self._orders)
+        report = await activity_calls.report_of(handle, visit_input, self._orders)
         visit = visit_input.address
         self._running.pop(visit, None)
         latest = self._state.updated_at
-        now = visits.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
+        now = activity_calls.ended_at(report, now=workflow.now(), ordered=ordered, latest=latest)
         ended = events.VisitEnded(now=now, visit=visit, outcome=report.outcome)
         self._feed(ended, is_local=visit_input.local)
 
@@ -410,4 +420,6 @@ class AgentRun:
     def _set_alarm(self) -> None:
         moment = None if self._state.finished else self._state.next_deadline()
         tasks, is_local, self._is_local = self._tasks_begun, self._is_local, True
-        self._alarm.set(moment, surface.timer_summary(self._state), tasks=tasks, is_local=is_local)
+        self._alarm.set(
+            moment, visibility.timer_summary(self._state), tasks=tasks, is_local=is_local
+        )

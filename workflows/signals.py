@@ -18,7 +18,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from abeyance import arrivals, wire
+from abeyance import commands, wire
 from abeyance.core import events
 from abeyance.core.events import Control
 from abeyance.errors import Code, Refusal
@@ -57,7 +57,7 @@ class Signals:
 
     def event_of(self, name: Control, brought: RawValue) -> events.Event:
         """The event that a control signal means. Raises the Refusal of what cannot be read."""
-        return arrivals.control(self._order(name, brought, _KINDS[name]), workflow.now())
+        return commands.control(self._order(name, brought, _KINDS[name]), workflow.now())
 
     def message(self, brought: RawValue) -> events.MessageSent:
         """The message that a signal brings, whatever it is: what is none is told as rejected."""
@@ -74,7 +74,7 @@ class Signals:
             given = _value(brought, object)
         except Refusal:
             given = brought.payload.data.decode(errors="replace")
-        return arrivals.message_signalled(given, now, str(workflow.uuid4()))
+        return commands.message_signalled(given, now, str(workflow.uuid4()))
 
     def value(self, brought: RawValue, kind: type[T], *, name: str = "") -> T | None:
         """What a signal brings, None if nothing. Raises the Refusal of what is not taken, or cannot be

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from abeyance.agents.approvals import Approve, OnApprovalTimeout
 from abeyance.agents.hooks import hook_faults
-from abeyance.agents.mcptools import ServerTools
-from abeyance.agents.modelcall import ToolSpec
+from abeyance.agents.model_request import ToolSpec
 from abeyance.agents.output import FINAL_RESULT, OutputType
 from abeyance.agents.tool import Tool
-from abeyance.agents.toolform import tool
-from abeyance.core.canonical import Json
+from abeyance.agents.tool_decorator import tool
+from abeyance.authoring.callables import refuses
+from abeyance.authoring.declarations import DeclarationErrors
+from abeyance.core.json import Json
 from abeyance.duration import Duration, seconds
 from abeyance.mcp.server import McpServer
-from abeyance.nodes.code import refuses
-from abeyance.nodes.intake import Intake
-from abeyance.values.statemodel import StateModel
+from abeyance.mcp.toolset import McpToolset
+from abeyance.schemas.state_model import StateModel
 
 if TYPE_CHECKING:
-    from abeyance.agents.modelcall import ModelLike
+    from abeyance.agents.model_request import ModelLike
 
 MODEL_NODE: Final = "model"
 """The node of a model's turns. No tool may be named so."""
@@ -102,13 +102,13 @@ class Agent:
         self.tools = {each.name: each for each in found if isinstance(each, Tool)}
         self.agents = {each.name: each for each in found if isinstance(each, AgentTool)}
         self.servers = {
-            _node_of(each): ServerTools(each) for each in found if isinstance(each, McpServer)
+            _node_of(each): McpToolset(each) for each in found if isinstance(each, McpServer)
         }
         self._names = [
             _node_of(each) if isinstance(each, McpServer) else each.name for each in found
         ]
         self._given = (tool_execution, memory)
-        self._intake = Intake(StateModel(None))
+        self._intake = DeclarationErrors(StateModel(None))
         self.asks = self._intake.capabilities(asks, f"the agent {name!r}")
 
     @property

@@ -14,16 +14,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from abeyance.agents.callerror import ArgumentsError, cut
+from abeyance.agents.tool_errors import ArgumentsError, cut
+from abeyance.authoring.callables import call
+from abeyance.authoring.declarations import DeclarationErrors, question_of
 from abeyance.core import template
-from abeyance.core.canonical import Json, canonical, sha256, size
-from abeyance.core.model import Question
+from abeyance.core.json import Json, canonical, sha256, size
 from abeyance.core.outcome import Asked
+from abeyance.core.spec import Question
 from abeyance.duration import Duration
-from abeyance.nodes.code import call
-from abeyance.nodes.intake import Intake
-from abeyance.nodes.question import question_of
-from abeyance.values.statemodel import StateModel
+from abeyance.schemas.state_model import StateModel
 
 if TYPE_CHECKING:
     from abeyance.agents.tool import Tool
@@ -197,7 +196,7 @@ def outcome_of(tool: Tool, answer: Json) -> Outcome:
 
 def declared_question(
     told: str,
-    intake: Intake,
+    intake: DeclarationErrors,
     schema: Json,
     *,
     requested_capability: str | None,

@@ -20,9 +20,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic_core import to_json
 
-from abeyance.agents.modelcall import ToolSpec
-from abeyance.agents.modelfailure import ModelRefused
-from abeyance.core.canonical import Json, why_not_json
+from abeyance.agents.model_errors import ModelRefused
+from abeyance.agents.model_request import ToolSpec
+from abeyance.core.json import Json, why_not_json
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from abeyance.core.canonical import Json, canonical, size, why_not_json
+from pydantic import BaseModel, Field
+
+from abeyance.core.events import Message
+from abeyance.core.json import Json, canonical, size, why_not_json
+from abeyance.schemas.reducers import merge
 from abeyance.wire import refuse_too_deep
 
 _LARGEST: Final = 50_000
@@ -98,3 +102,29 @@ def _demand_small(values: Mapping[str, Json]) -> None:
             "every call: keep large data elsewhere, and a reference to it in the state"
         )
         raise ValueError(message)
+
+
+MEMORY_FIELDS = ("transcript", "agent_state")
+"""What the next visit of an agent with a memory begins with."""
+
+
+class AgentValues(BaseModel):
+    """`input` is what the visit was entered with, until the first turn has read it.
+
+    `transcript` refers to the conversation so far. `turns` counts the turns of the model, `corrections`
+    those in a row that were to mend an output. `usage` is the sum of what the model reported.
+    `agent_state` is what hooks and tools remember. `known` are results of the last turn's calls that
+    needed nothing to be run, `waiting` the calls that follow one by one, and `heard` messages that came
+    while these were made. `output` is the result.
+    """
+
+    input: Any = None
+    transcript: str | None = None
+    turns: int = 0
+    corrections: int = 0
+    usage: dict[str, int] = Field(default_factory=dict)
+    agent_state: Annotated[dict[str, Any], merge] = Field(default_factory=dict)
+    known: dict[str, Any] = Field(default_factory=dict)
+    waiting: list[Any] = Field(default_factory=list)
+    heard: list[Message] = Field(default_factory=list)
+    output: Any = None

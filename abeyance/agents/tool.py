@@ -12,17 +12,17 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from abeyance.agents.approvals import Approve
-from abeyance.agents.callerror import CallError, ResultError, ToolFailed, described
 from abeyance.agents.state import AgentState
-from abeyance.agents.toolargs import Arguments
-from abeyance.core.canonical import Json, size
-from abeyance.core.model import Question
+from abeyance.agents.tool_errors import CallError, ResultError, ToolFailed, described
+from abeyance.agents.tool_schema import Arguments
+from abeyance.authoring.callables import call
+from abeyance.authoring.context import Context
+from abeyance.authoring.interrupts import suspended_by
+from abeyance.core.json import Json, size
+from abeyance.core.spec import Question
 from abeyance.errors import Fatal
-from abeyance.nodes.code import call
-from abeyance.nodes.context import Context
-from abeyance.nodes.interrupts import suspended_by
-from abeyance.values.jsonable import as_json
-from abeyance.values.statemodel import ValuesError
+from abeyance.schemas.json_types import to_json
+from abeyance.schemas.state_model import ValuesError
 from abeyance.wire import refuse_too_deep
 
 OnUnknown: TypeAlias = Literal["ask", "retry", "fail"]
@@ -119,7 +119,7 @@ class Tool:
     def told(self, result: Any) -> Json:
         """A result as the model is told it. Raises ResultError if it is no JSON, or too large."""
         try:
-            found = refuse_too_deep(as_json(result))
+            found = refuse_too_deep(to_json(result))
         except (ValueError, RecursionError) as error:
             raise ResultError(
                 f"{self.name!r} has run, but its result, a {type(result).__name__}, is no JSON: {error}"

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
 
 FOLD: Final = 8
-MOST_TURNS: Final = 64
-MOST_BYTES: Final = 1_000_000
+MAX_TURNS: Final = 64
+MAX_BYTES: Final = 1_000_000
 _FORMAT: Final = 1
 _REMEMBERED_BYTES: Final = 64_000_000
 
@@ -135,7 +135,7 @@ async def append(
     link = _Link(previous=head, turns=1, row=1, lines=tuple(_lines(messages)))
     while link.previous is not None:
         before = await _link(blobs, link.previous)
-        if before.turns != link.turns or link.turns == MOST_TURNS:
+        if before.turns != link.turns or link.turns == MAX_TURNS:
             break
         folded = await _folded(blobs, before, link) if before.row >= FOLD - 1 else None
         if folded is None:
@@ -210,7 +210,7 @@ async def _folded(blobs: Blobs, before: _Link, last: _Link) -> _Link | None:
     links = [last, before]
     while len(links) < FOLD and links[-1].previous is not None:
         links.append(await _link(blobs, links[-1].previous))
-    if sum(link.size for link in links) > MOST_BYTES:
+    if sum(link.size for link in links) > MAX_BYTES:
         return None
     return _Link(
         previous=links[-1].previous,

@@ -13,33 +13,31 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from abeyance.agents import callresults, transcript
-from abeyance.agents.aftermath import Aftermath
+from abeyance.agents import tool_results, transcript
 from abeyance.agents.agent import MODEL_NODE, Agent
-from abeyance.agents.gate import Called, Gate, bounded
-from abeyance.agents.hookrun import HooksOutcome, run_hooks
+from abeyance.agents.hook_runner import HooksOutcome, run_hooks
 from abeyance.agents.hooks import AfterModelCall, BeforeModelCall, BeforeNode, HookEvent
-from abeyance.agents.injected import NOTE, user_part
-from abeyance.agents.input import Told
-from abeyance.agents.modelcall import name_of, request
-from abeyance.agents.modelfailure import ModelDown, ModelRefused, ModelUnusable
+from abeyance.agents.model_errors import ModelDown, ModelRefused, ModelUnusable
+from abeyance.agents.model_request import name_of, request
 from abeyance.agents.output import Calls, Correction, Output
-from abeyance.agents.state import AgentState
-from abeyance.agents.values import AgentValues
+from abeyance.agents.prompts import NOTE, Input, user_part
+from abeyance.agents.state import AgentState, AgentValues
+from abeyance.agents.tool_dispatch import DispatchedCall, ToolDispatch, bounded
+from abeyance.agents.tool_gate import AfterHooks
+from abeyance.authoring.context import Context
+from abeyance.authoring.interrupts import Suspended
 from abeyance.core.address import Address
-from abeyance.core.canonical import Json
 from abeyance.core.events import Message
-from abeyance.core.model import END
+from abeyance.core.json import Json
 from abeyance.core.outcome import Finished
+from abeyance.core.spec import END
 from abeyance.errors import AgentFailed, Blocked, FailureCode, SettingsError, Unavailable
-from abeyance.nodes.context import Context
-from abeyance.nodes.interrupts import Suspended
 from abeyance.storage.blobs import Blobs
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
-Prompt: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Told]]
+Prompt: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Input]]
 """What the model is told first, made of what a visit of the agent was entered with."""
 
 _GO_ON: Final = "Go on."
@@ -76,13 +74,13 @@ class Turn:
 
     async def _take(self, state: AgentValues, ctx: Context, inbox: Sequence[Message]) -> Finished:
         blobs = blobs_of(ctx)
-        aftermath = Aftermath(self._agent, ctx, blobs, AgentState(state.agent_state))
+        aftermath = AfterHooks(self._agent, ctx, blobs, AgentState(state.agent_state))
         if state.input is not None and (cancelled := await self._before_node(state, ctx)):
             return cancelled
         known = await aftermath.of_gathered(state)
-        waiting = [Called(**each) for each in state.waiting]
+        waiting = [DispatchedCall(**each) for each in state.waiting]
         if waiting:
-            gate = Gate(self._agent, aftermath.memory)
+            gate = ToolDispatch(self._agent, aftermath.memory)
             following = await self._follow(waiting, known, gate, ctx)
             if following.sends is not None:
                 heard = [*state.heard, *inbox]
@@ -171,7 +169,7 @@ class Turn:
     ) -> list[ModelMessage]:
         from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 
-        parts = await callresults.parts(blobs_of(ctx), before, known)
+        parts = await tool_results.parts(blobs_of(ctx), before, known)
         guidance = [] if ctx.guidance is None else [ctx.guidance]
         if state.input is not None:
             parts.append(UserPromptPart(await self._prompt(state.input)))
@@ -279,16 +277,18 @@ class Turn:
             case Calls(calls=calls, known=early):
                 called, beyond = bounded([_called(each) for each in calls])
                 known = beyond | {
-                    each.tool_call_id: callresults.error(str(each.content)) for each in early
+                    each.tool_call_id: tool_results.error(str(each.content)) for each in early
                 }
-                following = await self._follow(called, known, Gate(self._agent, memory), ctx)
+                following = await self._follow(
+                    called, known, ToolDispatch(self._agent, memory), ctx
+                )
                 return replace(following, patch={**patch, **following.patch}, turn=about)
 
     async def _follow(
         self,
-        called: Sequence[Called],
+        called: Sequence[DispatchedCall],
         known: Mapping[str, dict[str, Json]],
-        gate: Gate,
+        gate: ToolDispatch,
         ctx: Context,
     ) -> Finished:
         """Send calls to their tools: all together, or, of a sequence, the first that is to be run."""
@@ -301,7 +301,7 @@ class Turn:
             rest = rest[size:]
             sends = admitted.sends
             for call_id, result in admitted.known.items():
-                found[call_id] = await callresults.kept(blobs_of(ctx), ctx.run_id, result)
+                found[call_id] = await tool_results.kept(blobs_of(ctx), ctx.run_id, result)
         patch: dict[str, Json] = {
             "known": found,
             "waiting": [
@@ -321,8 +321,8 @@ def blobs_of(ctx: Context) -> Blobs:
     return ctx.blobs
 
 
-def _called(call: ToolCallPart) -> Called:
-    return Called(tool=call.tool_name, call_id=call.tool_call_id, arguments=call.args or {})
+def _called(call: ToolCallPart) -> DispatchedCall:
+    return DispatchedCall(tool=call.tool_name, call_id=call.tool_call_id, arguments=call.args or {})
 
 
 def _sum(before: Mapping[str, int], response: ModelResponse) -> dict[str, int]:

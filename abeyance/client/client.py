@@ -7,18 +7,18 @@ from typing import Self
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
+from abeyance.authoring.graph import Graph
 from abeyance.client.conversations import Conversations
 from abeyance.client.inbox import Inbox
-from abeyance.client.line import Line
 from abeyance.client.listing import Listing
-from abeyance.client.reading import Deployment
+from abeyance.client.reader import Deployment
+from abeyance.client.rpc import WorkflowRpc
 from abeyance.client.run import TemporalRun
 from abeyance.client.runs import Runs
-from abeyance.graphs.graph import Graph
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 from abeyance.settings import Settings, load_settings
+from abeyance.storage.backends import ConfiguredBlobs
 from abeyance.storage.blobs import Blobs, MemoryBlobs
-from abeyance.storage.location import ConfiguredBlobs
 from abeyance.temporal.connection import connect_temporal, pollers
 
 
@@ -46,7 +46,7 @@ class Client:
         self.task_queue = task_queue
         listing = Listing(temporal, task_queue, patience=patience)
         self._deployment = Deployment(
-            line=Line(temporal, task_queue, patience=patience),
+            line=WorkflowRpc(temporal, task_queue, patience=patience),
             listing=listing,
             blobs=MemoryBlobs() if blobs is None else blobs,
             feed=Feed(temporal, task_queue),

@@ -18,19 +18,18 @@ from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedEr
 from temporalio.common import WorkflowIDConflictPolicy
 
 from abeyance import wire
-from abeyance.client.line import RPC, is_lost, refusal_of
-from abeyance.client.reading import Deployment
+from abeyance.client.reader import Deployment
+from abeyance.client.rpc import RPC, is_lost, refusal_of
 from abeyance.client.run import TemporalRun
 from abeyance.core.conversation import EXCLUSIVE, Claim, Conversation
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.handle import MessageFields, Steered, message_order
-from abeyance.histories.roster import roster
-from abeyance.parallel import each
-from abeyance.runid import conversation_workflow_id
-from abeyance.temporal.retry import Again, NotFound, patiently
-from abeyance.temporal.turnstile import Turn, Turnstile
+from abeyance.history.conversations import roster
+from abeyance.temporal.retry import NotFound, RetryableError, retry_until
+from abeyance.temporal.update_limiter import Turn, UpdateLimiter
+from abeyance.util import conversation_workflow_id, gather_limited
 
 _UNSTARTED: Final = timedelta(seconds=60)
 """How long a claim stands whose run cannot be found. Longer than a start is tried."""
@@ -45,7 +44,7 @@ class Conversations:
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
         self._line = deployment.line
-        self._claiming = Turnstile()
+        self._claiming = UpdateLimiter()
 
     async def runs(self, conversation_id: str, *, session_type: str | None = None) -> list[str]:
         """The ids of a conversation's active runs, oldest first, of one type of session or of all.
@@ -172,7 +171,7 @@ class Conversations:
             await handle.signal("release", order.tokens, rpc_timeout=RPC)
 
         try:
-            await patiently(order.conversation_id, send, seconds=self._line.patience)
+            await retry_until(order.conversation_id, send, seconds=self._line.patience)
         except NotFound:
             return
 
@@ -192,7 +191,7 @@ class Conversations:
             return True
 
         runs = await self.runs(conversation_id)
-        done = await each(runs, reached)
+        done = await gather_limited(runs, reached)
         return [run_id for run_id, was_reached in zip(runs, done, strict=True) if was_reached]
 
     async def _claim(self, conversation_id: str, claim: Claim) -> None:
@@ -219,12 +218,12 @@ class Conversations:
                     )
                 except WorkflowUpdateFailedError as error:
                     if is_lost(error):
-                        raise Again(str(error.cause)) from error
+                        raise RetryableError(str(error.cause)) from error
                     if (refusal := refusal_of(error)) is None:
                         raise
                     raise refusal from error
 
-        await patiently(claim.run_id, send, seconds=self._line.patience)
+        await retry_until(claim.run_id, send, seconds=self._line.patience)
 
     async def _claims(self, conversation_id: str) -> list[Claim]:
         try:
@@ -239,7 +238,7 @@ class Conversations:
     async def _claims_in_history(self, conversation_id: str) -> list[Claim]:
         read = partial(roster, self._line.temporal, self._line.task_queue, conversation_id, RPC)
         try:
-            return list(await patiently(conversation_id, read, seconds=self._line.patience))
+            return list(await retry_until(conversation_id, read, seconds=self._line.patience))
         except NotFound:
             return []
 
@@ -250,7 +249,7 @@ class Conversations:
 
         With `waited` those whose runs may be about to start are among them.
         """
-        states = await each(claims, lambda claim: self._state(conversation_id, claim))
+        states = await gather_limited(claims, lambda claim: self._state(conversation_id, claim))
         void = [c.token for c, state in zip(claims, states, strict=True) if state == "void"]
         if void:
             await self.release(wire.Release(conversation_id=conversation_id, tokens=void))

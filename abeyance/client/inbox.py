@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from abeyance import wire
-from abeyance.client.listing import MOST_READ, OPEN_RUNS, Listing, Place, having, written
+from abeyance.client.listing import MAX_READ, OPEN_RUNS, Listing, Place, having, written
 from abeyance.handle import InboxFilter
-from abeyance.histories import bookmark
-from abeyance.histories.described import Described
+from abeyance.history import cursors
+from abeyance.history.description import RunDescription
 
 Ask: TypeAlias = Callable[[str], Awaitable[list[wire.InterruptView]]]
 """Asks a run for its open interrupts."""
@@ -39,7 +39,7 @@ class _Mark:
 
     @classmethod
     def read(cls, asked: Mapping[str, Any], cursor: str) -> _Mark:
-        place = bookmark.read(asked, cursor)
+        place = cursors.read(asked, cursor)
         try:
             after = place["after"]
             latest = datetime.fromisoformat(place["now"]).astimezone(UTC) + _EDGES[-1]
@@ -50,7 +50,7 @@ class _Mark:
                 after=after and (datetime.fromisoformat(after[0]).astimezone(UTC), str(after[1])),
             )
         except (ArithmeticError, LookupError, TypeError, ValueError):
-            raise bookmark.unusable(cursor) from None
+            raise cursors.unusable(cursor) from None
 
     def write(self, asked: Mapping[str, Any]) -> str:
         place = {
@@ -59,7 +59,7 @@ class _Mark:
             "place": self.place and self.place.written,
             "after": self.after and [self.after[0].isoformat(), self.after[1]],
         }
-        return bookmark.write(asked, place)
+        return cursors.write(asked, place)
 
 
 class Inbox:
@@ -100,7 +100,7 @@ class Inbox:
                 return mark
 
     async def _entries(
-        self, wanted: InboxFilter, described: Described, page: _Page
+        self, wanted: InboxFilter, described: RunDescription, page: _Page
     ) -> list[wire.InterruptView]:
         view = described.degraded_view()
         if not _fits_run(wanted, view):
@@ -143,7 +143,7 @@ class _Page:
 
     @property
     def is_full(self) -> bool:
-        return len(self.items) >= self.limit or self.read >= MOST_READ or self.asked >= _MOST_ASKED
+        return len(self.items) >= self.limit or self.read >= MAX_READ or self.asked >= _MOST_ASKED
 
     @property
     def sorted(self) -> list[wire.InterruptView]:

@@ -26,11 +26,11 @@ from temporalio.client import Client as TemporalClient
 from abeyance import wire
 from abeyance.errors import Unavailable
 from abeyance.handle import RunFilter
-from abeyance.histories import bookmark
-from abeyance.histories.described import Described, read
-from abeyance.temporal.retry import patiently
+from abeyance.history import cursors
+from abeyance.history.description import RunDescription, read
+from abeyance.temporal.retry import retry_until
 
-MOST_READ: Final = 1_000
+MAX_READ: Final = 1_000
 """How many runs are looked at for one page; then the page ends, however much is on it."""
 
 _RPC: Final = timedelta(seconds=5)
@@ -159,13 +159,13 @@ class Listing:
                 view = listed_view(await self.described(row))
                 if _fits(wanted, view):
                     items.append(view)
-                if len(items) == limit or read == MOST_READ:
+                if len(items) == limit or read == MAX_READ:
                     is_last = is_end and number == len(rows)
                     return items, None if is_last else _bookmark(wanted, before)
             if is_end:
                 return items, None
 
-    async def described(self, row: WorkflowExecutionInfo) -> Described:
+    async def described(self, row: WorkflowExecutionInfo) -> RunDescription:
         """A row, to be read like any run that is known from outside."""
         raw = DescribeWorkflowExecutionResponse(workflow_execution_info=row)
         return await read(self._temporal, raw, beside=_NOT_LISTED)
@@ -279,7 +279,7 @@ class Listing:
 
     async def _patiently(self, ask: Any) -> Any:
         try:
-            return await patiently("", ask, seconds=self._patience)
+            return await retry_until("", ask, seconds=self._patience)
         except Unavailable as error:
             raise Unavailable(
                 f"Temporal did not list any runs within {self._patience:g} s; try again",
@@ -311,7 +311,7 @@ def _well_before(
     return [row for row in rows if Place.of(row).start > edge]
 
 
-def listed_view(described: Described, *, unreadable: str | None = None) -> wire.RunView:
+def listed_view(described: RunDescription, *, unreadable: str | None = None) -> wire.RunView:
     """A run as a list shows it; `unreadable` is why no more is known of it."""
     view = described.degraded_view(unreadable=unreadable)
     if described.is_running:
@@ -347,11 +347,11 @@ def _moment(place: Place) -> datetime:
 
 
 def _bookmark(wanted: RunFilter, place: Place) -> str:
-    return bookmark.write(_asked(wanted), {"place": place.written})
+    return cursors.write(_asked(wanted), {"place": place.written})
 
 
 def _place(wanted: RunFilter, cursor: str) -> Place | None:
     try:
-        return Place.read(bookmark.read(_asked(wanted), cursor)["place"])
+        return Place.read(cursors.read(_asked(wanted), cursor)["place"])
     except (LookupError, ValueError):
-        raise bookmark.unusable(cursor) from None
+        raise cursors.unusable(cursor) from None

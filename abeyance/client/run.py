@@ -15,16 +15,16 @@ from typing import Any, Final, Literal, Unpack
 
 from temporalio.exceptions import ApplicationError
 
-from abeyance import arrivals, wire
-from abeyance.client.line import RunEnded
-from abeyance.client.reading import Deployment, RunReader
-from abeyance.core import keys, ledger, mailbox
+from abeyance import commands, wire
+from abeyance.authoring.graph import Graph
+from abeyance.client.reader import Deployment, RunReader
+from abeyance.client.rpc import RunEnded
+from abeyance.core import idempotency, ledger, mailbox
 from abeyance.core.events import Control, Keyed, Message
 from abeyance.core.policy import TEMPORAL, Principal
 from abeyance.core.state import Called
 from abeyance.duration import Duration
 from abeyance.errors import Code, Refusal, Unavailable
-from abeyance.graphs.graph import Graph
 from abeyance.handle import (
     MessageFields,
     deadline_order,
@@ -32,10 +32,10 @@ from abeyance.handle import (
     order_of,
     respond_order,
 )
-from abeyance.histories.closed import edit_after_the_end, respond_after_the_end
+from abeyance.history.closing_record import edit_after_the_end, respond_after_the_end
+from abeyance.schemas.state_model import ValuesError
 from abeyance.storage.converter import is_all_sealed
-from abeyance.temporal.turnstile import Turn
-from abeyance.values.statemodel import ValuesError
+from abeyance.temporal.update_limiter import Turn
 
 _SIGNALS: Final[Mapping[type[wire.Order], Control]] = {
     wire.Pause: "pause",
@@ -154,10 +154,14 @@ class TemporalRun(RunReader):
 
     async def control(self, order: wire.Order) -> None:
         """Pause, resume or cancel as an order says. Raises as `pause`."""
-        event = arrivals.control(order, datetime.now(UTC))
+        event = commands.control(order, datetime.now(UTC))
         try:
             await self._line.signal(
-                self.run_id, _SIGNALS[type(order)], order, key=order.key, digest=keys.digest(event)
+                self.run_id,
+                _SIGNALS[type(order)],
+                order,
+                key=order.key,
+                digest=idempotency.digest(event),
             )
         except RunEnded as ended:
             if await self._earlier(ended, event) is None:
@@ -167,7 +171,7 @@ class TemporalRun(RunReader):
         """The same call under its key, if the run took it before it ended."""
         if event.key is None:
             return None
-        return keys.earlier((await self._line.record(ended.described)).keys, event)
+        return idempotency.earlier((await self._line.record(ended.described)).keys, event)
 
     async def edit_values(
         self,
@@ -229,9 +233,9 @@ class TemporalRun(RunReader):
         event: Keyed
         match order:
             case wire.EditValues():
-                name, event = "edit_values", arrivals.values_edited(order, now)
+                name, event = "edit_values", commands.values_edited(order, now)
             case wire.EditDeadline():
-                name, event = "edit_deadline", arrivals.deadline_edited(order, now)
+                name, event = "edit_deadline", commands.deadline_edited(order, now)
         try:
             await self._line.update(self.run_id, name, order, None, Turn.RESPOND)
         except ApplicationError as error:
@@ -239,7 +243,7 @@ class TemporalRun(RunReader):
                 raise
         except RunEnded as ended:
             record = await self._line.record(ended.described)
-            if keys.earlier(record.keys, event) is not None:
+            if idempotency.earlier(record.keys, event) is not None:
                 return
             if isinstance(order, wire.EditDeadline):
                 raise edit_after_the_end(record, order) from ended
@@ -282,7 +286,7 @@ class TemporalRun(RunReader):
     async def signal_message(self, message: wire.SteerMessage) -> str:
         """Steer with a message as an order has it. Raises as `steer`."""
         message = _named(message)
-        event = arrivals.message_sent(message, datetime.now(UTC), "")
+        event = commands.message_sent(message, datetime.now(UTC), "")
         id_ = event.message.message_id
         try:
             await self._line.signal(
@@ -331,7 +335,7 @@ class TemporalRun(RunReader):
                 raise
             cleared = wire.Cleared.model_validate(error.details[0])
         except RunEnded as ended:
-            called = await self._earlier(ended, arrivals.messages_cleared(order, datetime.now(UTC)))
+            called = await self._earlier(ended, commands.messages_cleared(order, datetime.now(UTC)))
             if called is None:
                 raise ended.described.not_running() from ended
             return int(called.receipt)

@@ -12,24 +12,22 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from abeyance import wire
-from abeyance.client.capacity import Capacity, Policy
+from abeyance.authoring.graph import Graph
 from abeyance.client.conversations import Conversations
-from abeyance.client.evictions import Evictions
-from abeyance.client.launch import Launch
-from abeyance.client.line import RPC
-from abeyance.client.reading import Deployment
-from abeyance.client.recency import Active, Recency
+from abeyance.client.eviction import Active, Capacity, Evictions, Policy, Recency
+from abeyance.client.reader import Deployment
+from abeyance.client.rpc import RPC
 from abeyance.client.run import TemporalRun
-from abeyance.core.canonical import rfc3339
+from abeyance.client.start import StartPlan
 from abeyance.core.conversation import Claim
+from abeyance.core.json import rfc3339
 from abeyance.core.policy import Principal
 from abeyance.core.state import Limits
 from abeyance.errors import AbeyanceError, Code, Refusal
-from abeyance.graphs.graph import Graph
 from abeyance.handle import RunFilter, Started
-from abeyance.runid import checked_run_id
 from abeyance.storage.converter import is_all_sealed
-from abeyance.temporal.retry import patiently
+from abeyance.temporal.retry import retry_until
+from abeyance.util import checked_run_id
 
 _LOCAL: Final = Principal(subject="local")
 _GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})
@@ -79,7 +77,7 @@ class Runs:
         refusals `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`,
         `run_exists`, `idempotency_conflict`, `conversation_busy` and `too_many_runs`.
         """
-        launch = Launch.of(
+        launch = StartPlan.of(
             graph,
             input or {},
             run_id=run_id,
@@ -125,7 +123,7 @@ class Runs:
                 raise
             return await self._already_started(launch)
 
-    async def _send(self, launch: Launch, *, reuse: bool) -> Started:
+    async def _send(self, launch: StartPlan, *, reuse: bool) -> Started:
         try:
             return await self._sent(launch, WorkflowIDReusePolicy.REJECT_DUPLICATE)
         except WorkflowAlreadyStartedError:
@@ -140,7 +138,7 @@ class Runs:
         except Refusal:
             return False
 
-    async def _sent(self, launch: Launch, policy: WorkflowIDReusePolicy) -> Started:
+    async def _sent(self, launch: StartPlan, policy: WorkflowIDReusePolicy) -> Started:
         run_id = launch.start.run_id
 
         async def send() -> Started:
@@ -160,9 +158,9 @@ class Runs:
             self._line.learn(run_id, first, execution=first, start=launch.memo_of_start)
             return Started(run_id=run_id, created=True)
 
-        return await patiently(run_id, send, seconds=self._line.patience)
+        return await retry_until(run_id, send, seconds=self._line.patience)
 
-    async def _give_back(self, launch: Launch, claim: Claim | None) -> None:
+    async def _give_back(self, launch: StartPlan, claim: Claim | None) -> None:
         self._capacity.forget(launch.start.run_id)
         if claim is not None:
             conversation_id = launch.start.conversation_id or ""
@@ -180,7 +178,7 @@ class Runs:
             return False
         return True
 
-    async def _is_repeat(self, launch: Launch) -> bool:
+    async def _is_repeat(self, launch: StartPlan) -> bool:
         """Whether this very call has started the run that has the id."""
         try:
             described = await self._line.described(launch.start.run_id)
@@ -188,7 +186,7 @@ class Runs:
             return False
         return launch.repeats(described)
 
-    async def _already_started(self, launch: Launch) -> Started:
+    async def _already_started(self, launch: StartPlan) -> Started:
         run_id = launch.start.run_id
         try:
             described = await self._line.described(run_id)
@@ -321,7 +319,7 @@ class Runs:
         return await self._deployment.listing.count_of_others()
 
 
-def _claim_of(launch: Launch, *, allow_concurrent: bool) -> Claim | None:
+def _claim_of(launch: StartPlan, *, allow_concurrent: bool) -> Claim | None:
     if launch.start.conversation_id is None:
         return None
     return Claim(

@@ -30,9 +30,9 @@ from typing import Final, TypeAlias, assert_never
 from abeyance.clips import source
 from abeyance.clips.engine import ClipsError, ClipsMissing, Engine, library
 from abeyance.clips.source import Part, TextError
-from abeyance.core.canonical import Json
-from abeyance.core.model import Assert, Clips, Matches, Retract, Rule
+from abeyance.core.json import Json
 from abeyance.core.rules import hold
+from abeyance.core.spec import Assert, Clips, Matches, Retract, Rule
 
 MOST_FIRINGS: Final = 1_000
 """How often the rules may fire in one evaluation."""

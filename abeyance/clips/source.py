@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from abeyance.core.canonical import Json, canonical
+from abeyance.core.json import Json, canonical
 
 NODE: Final = "node-id"
 """The fact that says after a visit of which node the rules are looked at."""

@@ -17,11 +17,21 @@ from typing import Final, TypeAlias
 
 from abeyance.core import items, template
 from abeyance.core.address import Address
-from abeyance.core.canonical import Json, sha256
-from abeyance.core.draft import Draft
+from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Interrupt
-from abeyance.core.model import GraphSpec, Question
-from abeyance.core.state import Approval, Fan, Member, Met, RunState, Scope, Step, Token, Visit
+from abeyance.core.spec import GraphSpec, Question
+from abeyance.core.state import (
+    Approval,
+    FanOut,
+    FanOutBranch,
+    Met,
+    RunState,
+    Scope,
+    Step,
+    Token,
+    Visit,
+)
+from abeyance.core.working_state import WorkingState
 
 _ABSENT: Final = "absent"
 _Covered: TypeAlias = tuple[Approval, ...]
@@ -117,7 +127,7 @@ def handed_out(
 
 
 def gathered(
-    fan: Fan,
+    fan: FanOut,
     scope: str,
     address: str,
     seen: Mapping[int, Mapping[str, Json]],
@@ -148,7 +158,7 @@ def gathered(
     return tuple(found.values())
 
 
-def out_of_items(visit: Visit, members: tuple[Member, ...]) -> _Covered:
+def out_of_items(visit: Visit, members: tuple[FanOutBranch, ...]) -> _Covered:
     """What covers what a visit leads to that is only within these `members`, not in all of its own."""
     depth = len(members)
     return tuple(
@@ -164,7 +174,7 @@ def _outside(
     gate: str,
     scope: str,
     *,
-    members: tuple[Member, ...],
+    members: tuple[FanOutBranch, ...],
     shown: Mapping[str, str],
 ) -> Approval:
     """An approval that leaves what it was given in, which is asked again as a whole: from the visit on
@@ -191,7 +201,7 @@ def _renamed(path: str, field: str) -> str:
     return ".".join([field, *path.split(".")[1:]])
 
 
-def hear(draft: Draft, visit: Visit, capability: str | None) -> None:
+def hear(draft: WorkingState, visit: Visit, capability: str | None) -> None:
     """People have told a visit something under a capability. Whatever is around it has heard that too."""
     for each in (visit, *_around(draft.state, visit)):
         if capability not in each.heard:
@@ -211,9 +221,9 @@ def _joined(heard: tuple[str | None, ...], more: Iterable[str | None]) -> tuple[
 
 
 def changed(
-    draft: Draft,
+    draft: WorkingState,
     scope: str,
-    members: tuple[Member, ...],
+    members: tuple[FanOutBranch, ...],
     before: Mapping[str, Json],
     *,
     own: tuple[Approval, ...],
@@ -265,13 +275,13 @@ def changed(
     return tuple(seen(approval, is_own=True) for approval in own)
 
 
-def _is_around(state: RunState, scope: str, members: tuple[Member, ...], visit: str) -> bool:
+def _is_around(state: RunState, scope: str, members: tuple[FanOutBranch, ...], visit: str) -> bool:
     # Of a graph that is being left the visit goes first.
     inner = state.visits.get(visit)
     return inner is not None and inner.scope == scope and _are_in(members, inner.members)
 
 
-def edited(draft: Draft, scope: str) -> None:
+def edited(draft: WorkingState, scope: str) -> None:
     """A person has edited values of a scope. What a gate showed that names no field nobody can tell, so
     it is asked again, if what it allowed has not begun.
     """
@@ -300,7 +310,7 @@ def void(state: RunState, visit: Visit) -> Approval | None:
     return None
 
 
-def begin(draft: Draft, visit: Visit) -> None:
+def begin(draft: WorkingState, visit: Visit) -> None:
     """The code of a visit runs, which is what its approvals allowed, and those of the visits around it.
 
     Of what it has asked itself it sees the values as they are now, and asks again if they are not what
@@ -320,13 +330,13 @@ def begin(draft: Draft, visit: Visit) -> None:
     )
 
 
-def keep(draft: Draft, visit: Visit) -> None:
+def keep(draft: WorkingState, visit: Visit) -> None:
     """Remember what was answered in an item, or in a nested graph, for what follows that."""
     keep_in(draft, visit.scope, visit.members, visit.approvals)
 
 
 def keep_in(
-    draft: Draft, scope: str, members: tuple[Member, ...], covered: Iterable[Approval]
+    draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...], covered: Iterable[Approval]
 ) -> None:
     """Remember it for the item of these members, else for the nested graph."""
     own = [each for each in covered if each.scope == scope and each.members == members]
@@ -412,7 +422,7 @@ def met_since(state: RunState, approval: Approval) -> list[Met]:
     return [replace(each, token=as_now(each.token)) for each in met.values()]
 
 
-def forget(draft: Draft, approval: Approval) -> None:
+def forget(draft: WorkingState, approval: Approval) -> None:
     """What a gate was answered before it is asked again says nothing any more."""
 
     def rest(covered: _Covered) -> _Covered:
@@ -421,7 +431,9 @@ def forget(draft: Draft, approval: Approval) -> None:
     _put_all(draft, approval.scope, (), rest)
 
 
-def _put_all(draft: Draft, scope: str, members: tuple[Member, ...], change: _Change) -> None:
+def _put_all(
+    draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...], change: _Change
+) -> None:
     """Change the approvals of every branch that reads values of a scope, or of an item in it."""
     for visit in list(draft.state.visits.values()):
         if visit.scope == scope and visit.approvals and _are_in(members, visit.members):
@@ -431,7 +443,7 @@ def _put_all(draft: Draft, scope: str, members: tuple[Member, ...], change: _Cha
         if fan.approvals and _are_in(members, fan.outer):
             draft.fan(scope, address).approvals = change(fan.approvals)
         for index, item in enumerate(fan.items):
-            member = Member(fan=address, index=index)
+            member = FanOutBranch(fan=address, index=index)
             if item.approvals and _are_in(members, (*fan.outer, member)):
                 draft.item(scope, member).approvals = change(item.approvals)
     if not members:
@@ -445,11 +457,11 @@ def _put_all(draft: Draft, scope: str, members: tuple[Member, ...], change: _Cha
         around.approvals = change(around.approvals)
 
 
-def _are_in(members: tuple[Member, ...], those: tuple[Member, ...]) -> bool:
+def _are_in(members: tuple[FanOutBranch, ...], those: tuple[FanOutBranch, ...]) -> bool:
     return those[: len(members)] == members
 
 
-def _has_approvals(fan: Fan) -> bool:
+def _has_approvals(fan: FanOut) -> bool:
     return bool(fan.approvals) or any(item.approvals for item in fan.items)
 
 

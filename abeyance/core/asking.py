@@ -11,20 +11,20 @@ from collections import Counter
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import authority, flow, interrupts, ledger
-from abeyance.core.canonical import Json, why_not_json
-from abeyance.core.draft import Draft
+from abeyance.core import authority, interrupts, ledger, routing
+from abeyance.core.json import Json, why_not_json
 from abeyance.core.ledger import Parent
-from abeyance.core.model import Default, GoTo, GraphSpec
 from abeyance.core.outcome import Asked, Call, Interrupted, key_of
 from abeyance.core.policy import TIMEOUT
+from abeyance.core.spec import Default, GoTo, GraphSpec
 from abeyance.core.state import Failure, Phase, RunState, Visit
+from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 _APPROVALS: Final = key_of("approval", "")
 
 
-def interrupted(draft: Draft, visit: Visit, outcome: Interrupted) -> None:
+def interrupted(draft: WorkingState, visit: Visit, outcome: Interrupted) -> None:
     """A visit's code asks people."""
     if draft.state.ending is not None and not visit.is_finally:
         draft.drop_visit(visit.address)
@@ -33,7 +33,7 @@ def interrupted(draft: Draft, visit: Visit, outcome: Interrupted) -> None:
     graph = draft.graph(visit.scope)
     outcome = replace(outcome, asked=_with_capabilities(graph, visit, outcome.asked))
     if (failure := _fault(draft.state, visit, outcome)) is not None:
-        flow.fail(draft, visit, failure, fatal=_is_the_authors(failure))
+        routing.fail(draft, visit, failure, fatal=_is_the_authors(failure))
         return
     # What was answered, and shows something else by now, is asked again.
     again = {each.key for each in outcome.asked if _shows_another(visit, each)}
@@ -68,13 +68,13 @@ def interrupted(draft: Draft, visit: Visit, outcome: Interrupted) -> None:
         visit.phase = Phase.READY
 
 
-def before(draft: Draft, visit: Visit, call: Call) -> None:
+def before(draft: WorkingState, visit: Visit, call: Call) -> None:
     """Ask what has to be answered before the code of a tool call runs for the first time."""
     visit.call = replace(call, asked=())
     graph = draft.graph(visit.scope)
     asked = _with_capabilities(graph, visit, call.asked)
     if (failure := _fault(draft.state, visit, Interrupted(asked=asked))) is not None:
-        flow.fail(draft, visit, failure, fatal=_is_the_authors(failure))
+        routing.fail(draft, visit, failure, fatal=_is_the_authors(failure))
         return
     visit.phase, visit.started_at = Phase.WAITING, draft.now
     for each in asked:

@@ -16,11 +16,11 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
 from abeyance.core.events import Message
+from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt
-from abeyance.core.model import GoTo, GraphSpec
 from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.spec import GoTo, GraphSpec
 from abeyance.core.state import RunState
 from abeyance.errors import Code, Refusal
 

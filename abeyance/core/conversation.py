@@ -16,7 +16,7 @@ from typing import Final
 
 from abeyance.errors import Code, Refusal
 
-MOST_CLAIMS: Final = 1_000
+MAX_CLAIMS: Final = 1_000
 """How many claims one conversation holds at most."""
 EXCLUSIVE: Final = "agent"
 """The type of session of which a conversation has one active run, unless somebody asks for more."""
@@ -61,13 +61,13 @@ class Conversation:
                 run_id=agents[0],
                 runs=agents[:_MOST_TOLD],
             )
-        if len(self.claims) >= MOST_CLAIMS:
+        if len(self.claims) >= MAX_CLAIMS:
             raise Refusal(
                 Code.TOO_MANY_RUNS,
                 f"The conversation {self.conversation_id!r} has {len(self.claims)} active runs, and "
                 "it can have no more. Wait for some to end, or use another conversation.",
                 conversation_id=self.conversation_id,
-                limit=MOST_CLAIMS,
+                limit=MAX_CLAIMS,
                 actual=len(self.claims),
             )
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from abeyance.core import flow, interrupts, lifecycle, messages, recall
-from abeyance.core.draft import Draft
+from abeyance.core import agent_memory, interrupts, lifecycle, messages, routing
 from abeyance.core.effects import StopNode
 from abeyance.core.ledger import Interrupt
-from abeyance.core.model import Default, GoTo, Halt, ResumeRun
 from abeyance.core.policy import TIMEOUT
+from abeyance.core.spec import Default, GoTo, Halt, ResumeRun
 from abeyance.core.state import Ending, Pause, Phase
+from abeyance.core.working_state import WorkingState
 
 
-def apply_due(draft: Draft) -> None:
+def apply_due(draft: WorkingState) -> None:
     """Carry out everything that is due by now, the earliest first."""
     messages.expire(draft)
     while (due := _first_due(draft)) is not None:
@@ -35,12 +35,12 @@ def apply_due(draft: Draft) -> None:
                 assert_never(due)
 
 
-def _first_due(draft: Draft) -> Interrupt | Pause | Ending | None:
+def _first_due(draft: WorkingState) -> Interrupt | Pause | Ending | None:
     first = draft.state.first_deadline()
     return None if first is None or first[0] > draft.now else first[1]
 
 
-def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
+def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
     match interrupt.on_timeout:
         case Halt():
             interrupts.expire(draft, interrupt)
@@ -51,17 +51,17 @@ def _interrupt_is_due(draft: Draft, interrupt: Interrupt) -> None:
             reason = f"the deadline of {interrupt.name!r} left this visit"
             if visit.call is not None:
                 # It has no other way than out of its call, and that has a result all the same.
-                flow.end_call(draft, visit, {"unanswered": interrupt.name}, reason, by=TIMEOUT)
+                routing.end_call(draft, visit, {"unanswered": interrupt.name}, reason, by=TIMEOUT)
                 return
-            flow.leave_unit(draft, visit, reason, by=TIMEOUT)
-            flow.go_instead(draft, visit, node)
+            routing.leave_unit(draft, visit, reason, by=TIMEOUT)
+            routing.go_instead(draft, visit, node)
         case Default(answer=answer):
             interrupts.answer(draft, interrupt, answer, TIMEOUT)
         case _:
             assert_never(interrupt.on_timeout)
 
 
-def _pause_is_due(draft: Draft, pause: Pause) -> None:
+def _pause_is_due(draft: WorkingState, pause: Pause) -> None:
     match pause.on_timeout:
         case ResumeRun():
             lifecycle.resume(draft, TIMEOUT, "the pause's deadline passed")
@@ -70,18 +70,18 @@ def _pause_is_due(draft: Draft, pause: Pause) -> None:
         case GoTo(node=node):
             _withdraw_everything(draft)
             lifecycle.resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
-            flow.go(draft, draft.state.root.address, node)
+            routing.go(draft, draft.state.root.address, node)
         case _:
             assert_never(pause.on_timeout)
 
 
-def _grace_is_over(draft: Draft, under_way: Ending) -> None:
+def _grace_is_over(draft: WorkingState, under_way: Ending) -> None:
     """Whatever still runs is left to itself."""
     draft.state.ending = replace(under_way, grace_until=None)
     lifecycle.stop_running(draft, abandon=True)
 
 
-def _withdraw_everything(draft: Draft) -> None:
+def _withdraw_everything(draft: WorkingState) -> None:
     interrupts.withdraw(
         draft,
         draft.state.ledger.open.values(),
@@ -94,6 +94,6 @@ def _withdraw_everything(draft: Draft) -> None:
     root.tokens, root.fans = {}, {}
     for scope in reversed(list(draft.state.scopes.values())):
         if scope.visit is not None:
-            recall.keep(draft, draft.state.visits[scope.visit], scope)
+            agent_memory.keep(draft, draft.state.visits[scope.visit], scope)
             draft.drop_scope(scope.address)
     draft.visits.clear()

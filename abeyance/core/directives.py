@@ -15,17 +15,17 @@ from abeyance.core import (
     approvals,
     authority,
     events,
-    flow,
     interrupts,
     items,
     messages,
     patch,
-    trail,
+    routing,
+    undo,
 )
-from abeyance.core.draft import Draft
 from abeyance.core.events import Message
-from abeyance.core.model import GraphSpec, InterruptNode
+from abeyance.core.spec import GraphSpec, InterruptNode
 from abeyance.core.state import Phase, RunState, Step, Todo, Visit
+from abeyance.core.working_state import WorkingState
 from abeyance.errors import Refusal
 
 
@@ -37,7 +37,7 @@ class _Impossible(Exception):
         super().__init__(text)
 
 
-def carry_out(draft: Draft) -> bool:
+def carry_out(draft: WorkingState) -> bool:
     """Carry out the first directive that is at its boundary. True if there was one."""
     state = draft.state
     if state.ending is not None or state.rotation is not None:
@@ -122,7 +122,7 @@ def _is_at_boundary(visit: Visit) -> bool:
     return is_untouched or visit.phase is Phase.WAITING
 
 
-def _obey(draft: Draft, message: Message, visit: Visit | None) -> None:
+def _obey(draft: WorkingState, message: Message, visit: Visit | None) -> None:
     match message.action:
         case "continue":
             pass
@@ -140,7 +140,7 @@ def _obey(draft: Draft, message: Message, visit: Visit | None) -> None:
             _go_back(draft, message, visit, _steps(message))
 
 
-def _defer(draft: Draft, message: Message) -> None:
+def _defer(draft: WorkingState, message: Message) -> None:
     todo = Todo(
         message_id=message.message_id,
         text=message.text,
@@ -152,12 +152,12 @@ def _defer(draft: Draft, message: Message) -> None:
     state.todos = (*state.todos, todo)[-state.limits.max_queue_size :]
 
 
-def _pause(draft: Draft, message: Message) -> None:
+def _pause(draft: WorkingState, message: Message) -> None:
     # The same event as the operation: see `machine`.
     draft.follow(events.Paused(now=draft.now, actor=message.sender, reason=message.text or None))
 
 
-def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
+def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
     changes = message.params.get("patch")
     if not isinstance(changes, Mapping) or not changes:
         raise _Impossible(
@@ -178,7 +178,7 @@ def _update(draft: Draft, message: Message, visit: Visit | None) -> None:
     draft.tell("run.values_edited", scope, message.sender, fields=sorted(changes))
 
 
-def _skip(draft: Draft, visit: Visit) -> None:
+def _skip(draft: WorkingState, visit: Visit) -> None:
     node = draft.state.node_of(visit)
     if isinstance(node, InterruptNode) or visit.phase is Phase.WAITING:
         raise _Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
@@ -191,11 +191,11 @@ def _skip(draft: Draft, visit: Visit) -> None:
     visit.stage, visit.returned, visit.starts = "body", {}, 0
 
 
-def _go_back(draft: Draft, message: Message, visit: Visit | None, steps: int) -> None:
+def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: int) -> None:
     """Run the visit that finished last again, or one that was so many `steps` before it."""
     address = _scope(draft.state, message, visit)
     known = draft.state.scopes[address].trail
-    if (visit is not None and visit.members) or not trail.is_linear(draft.state, address):
+    if (visit is not None and visit.members) or not undo.is_linear(draft.state, address):
         raise _Impossible(
             "not_linear",
             f"{address} has several branches, a fan-out or an open join, so it is not clear what came "
@@ -217,7 +217,7 @@ def _go_back(draft: Draft, message: Message, visit: Visit | None, steps: int) ->
         _abandon(draft, message, visit)
     again: Visit | Step | None = last
     if undone:
-        again = trail.back(draft, address, undone)
+        again = undo.back(draft, address, undone)
     assert again is not None  # noqa: S101 without a last visit one at least is undone
     draft.tell(
         "run.went_back",
@@ -228,7 +228,7 @@ def _go_back(draft: Draft, message: Message, visit: Visit | None, steps: int) ->
         effects="what the visits did outside the run is not undone",
     )
     covered = approvals.of_others(again)
-    flow.enter(draft, address, again.node, guidance=message.text or None, covered=covered)
+    routing.enter(draft, address, again.node, guidance=message.text or None, covered=covered)
 
 
 def _to_the_gate(
@@ -253,23 +253,24 @@ def _to_the_gate(
     return undone
 
 
-def _abandon(draft: Draft, message: Message, visit: Visit) -> None:
+def _abandon(draft: WorkingState, message: Message, visit: Visit) -> None:
     """Leave a visit that has not begun, or waits, as if it had never been entered."""
     gates = interrupts.of_visit(draft, visit.address)
     reason = f"the run went back ({message.action})"
     interrupts.withdraw(draft, gates, reason, by=message.sender, status="superseded")
     if visit.undo is not None:
         values = dict(draft.state.scopes[visit.scope].values)
-        trail.take_back(values, visit.undo)
+        undo.apply_undo(values, visit.undo)
         items.put_values(draft, visit.scope, values)
-    flow.drop_unit(draft, visit, reason, by=message.sender)
+    routing.drop_unit(draft, visit, reason, by=message.sender)
 
 
 def _steps(message: Message) -> int:
     steps = message.params.get("steps", 1)
-    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 < steps <= trail.MOST:
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 < steps <= undo.MAX_ENTRIES:
         raise _Impossible(
-            "invalid_params", f"go_back takes params {{steps: 1 to {trail.MOST}}}, not {steps!r}"
+            "invalid_params",
+            f"go_back takes params {{steps: 1 to {undo.MAX_ENTRIES}}}, not {steps!r}",
         )
     return steps
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from abeyance.core import events, interrupts, items
-from abeyance.core.canonical import rfc3339, why_not_json
-from abeyance.core.draft import Draft
+from abeyance.core.json import rfc3339, why_not_json
 from abeyance.core.ledger import Interrupt, Ledger
-from abeyance.core.model import Default, GoTo
+from abeyance.core.spec import Default, GoTo
 from abeyance.core.state import Phase, RunState, Status
+from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 
@@ -56,7 +56,7 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
         )
 
 
-def edit_values(draft: Draft, event: events.ValuesEdited) -> None:
+def edit_values(draft: WorkingState, event: events.ValuesEdited) -> None:
     """Set fields of the values: as they are given, whatever their reducers."""
     root = draft.state.root
     items.put_values(draft, root.address, {**root.values, **event.patch})
@@ -93,7 +93,7 @@ def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
         raise _invalid("on_timeout says what happens at a deadline, and there would be none.")
 
 
-def edit_deadline(draft: Draft, event: events.DeadlineEdited) -> None:
+def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
     """Move the deadline of an open interrupt, or change what happens then."""
     interrupt = draft.state.ledger.open[event.interrupt_id]
     edited = draft.open[interrupt.id] = replace(

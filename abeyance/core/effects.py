@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from abeyance.core.canonical import Json
 from abeyance.core.events import Message
-from abeyance.core.model import Rule
+from abeyance.core.json import Json
 from abeyance.core.outcome import Call
+from abeyance.core.spec import Rule
 
 StopReason: TypeAlias = Literal["pause", "rotation", "ending"]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
-from abeyance.core.canonical import Json
-from abeyance.core.model import OnPauseTimeout, OnTimeout, ResumeRun
+from abeyance.core.json import Json
 from abeyance.core.outcome import VisitOutcome
 from abeyance.core.policy import Principal
+from abeyance.core.spec import OnPauseTimeout, OnTimeout, ResumeRun
 
 PauseMode: TypeAlias = Literal["after-node", "now"]
 Control: TypeAlias = Literal["pause", "resume", "cancel"]

@@ -10,22 +10,24 @@ when the last has ended. Fan-outs may stand in each other.
 
 from __future__ import annotations
 
-from abeyance.core import approvals, flow, items, patch
-from abeyance.core.canonical import Json
-from abeyance.core.draft import Draft
-from abeyance.core.model import Edge, FunctionNode
+from abeyance.core import approvals, items, patch, routing
+from abeyance.core.json import Json
 from abeyance.core.outcome import Send
-from abeyance.core.state import Approval, Failure, Fan, Item, Member, Visit
+from abeyance.core.spec import Edge, FunctionNode
+from abeyance.core.state import Approval, Failure, FanOut, FanOutBranch, Item, Visit
+from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 
-def send(draft: Draft, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool = False) -> None:
+def send(
+    draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool = False
+) -> None:
     """Begin a fan-out, in place of what would follow the visit that sends. One that goes on with the last
     (`uncounted`) is no round of a loop.
     """
     graph = draft.graph(visit.scope)
     node = graph.nodes[visit.node]
-    fan = Fan(
+    fan = FanOut(
         outer=visit.members,
         joins=items.gathering(graph, node.to if isinstance(node, FunctionNode) else ()),
         items=[Item(item=each.item) for each in sends],
@@ -34,11 +36,11 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool
     scope = draft.scope(visit.scope)
     scope.fans = {**scope.fans, visit.address: fan}
     for name in () if uncounted else dict.fromkeys(each.node for each in sends):
-        if not flow.count(draft, visit.scope, name, visit.members, visit.address):
+        if not routing.count(draft, visit.scope, name, visit.members, visit.address):
             return
     for index, each in enumerate(sends):
-        member = Member(fan=visit.address, index=index)
-        flow.enter(
+        member = FanOutBranch(fan=visit.address, index=index)
+        routing.enter(
             draft,
             visit.scope,
             each.node,
@@ -48,19 +50,18 @@ def send(draft: Draft, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool
         )
 
 
-def abandon(draft: Draft, scope: str, member: Member, reason: str) -> None:
+def abandon(draft: WorkingState, scope: str, member: FanOutBranch, reason: str) -> None:
     """Leave a fan-out with everything that is under way in it."""
-    for visit in list(draft.state.visits.values()):
-        inside = visit.scope == scope and any(each.fan == member.fan for each in visit.members)
-        if inside and visit.address in draft.state.visits:
-            flow.leave_unit(draft, visit, reason)
+    visits = [visit for visit in draft.state.visits.values() if visit.scope == scope]
+    for visit in [v for v in visits if any(each.fan == member.fan for each in v.members)]:
+        routing.leave_unit(draft, visit, reason)
     kept = draft.state.scopes[scope].fans
     inner = {key for key, fan in kept.items() if any(each.fan == member.fan for each in fan.outer)}
     fans = {key: fan for key, fan in kept.items() if key != member.fan and key not in inner}
     draft.scope(scope).fans = fans
 
 
-def retrace(draft: Draft, approval: Approval, reason: str) -> None:
+def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
     """Leave all that the answer of a gate has led to, as if it had not been given."""
     scope = draft.state.scopes[approval.scope]
     covered = [
@@ -75,18 +76,17 @@ def retrace(draft: Draft, approval: Approval, reason: str) -> None:
     ]
     met = approvals.met_since(draft.state, approval)
     for visit in covered:
-        if visit.address in draft.state.visits:
-            flow.leave_unit(draft, visit, reason)
+        routing.leave_unit(draft, visit, reason)
     for key in fans:
-        abandon(draft, scope.address, Member(fan=key, index=0), reason)
+        abandon(draft, scope.address, FanOutBranch(fan=key, index=0), reason)
     for member in approval.members[-1:]:
         # Where it goes from here is open again.
         draft.item(scope.address, member).reached = ()
-    flow.take_tokens_back(draft, scope.address, approval.gate, met)
+    routing.take_tokens_back(draft, scope.address, approval.gate, met)
     approvals.forget(draft, approval)
 
 
-def reach(draft: Draft, visit: Visit, edge: Edge) -> None:
+def reach(draft: WorkingState, visit: Visit, edge: Edge) -> None:
     """A visit of an item has come to a join."""
     if visit.scope not in draft.state.scopes:
         return
@@ -96,7 +96,7 @@ def reach(draft: Draft, visit: Visit, edge: Edge) -> None:
         item.reached = (*item.reached, edge.key)
 
 
-def gather(draft: Draft) -> bool:
+def gather(draft: WorkingState) -> bool:
     """Gather a fan-out of which nothing is under way any more. False if there is none."""
     for scope in draft.state.scopes.values():
         if not scope.fans:
@@ -116,7 +116,7 @@ def gather(draft: Draft) -> bool:
     return False
 
 
-def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
+def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) -> None:
     scope = draft.scope(scope_address)
     reached = {key for item in fan.items for key in item.reached}
     is_gathered = bool(reached or fan.joins)
@@ -125,7 +125,7 @@ def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
         for index, item in enumerate(fan.items)
         if item.reached or not (is_gathered or item.left)
     }
-    members = {index: (*fan.outer, Member(fan=address, index=index)) for index in merged}
+    members = {index: (*fan.outer, FanOutBranch(fan=address, index=index)) for index in merged}
     seen = {
         index: items.values_at(draft.state, scope_address, members[index])
         for index, item in merged.items()
@@ -140,7 +140,7 @@ def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
     except patch.PatchError as error:
         message = f"the items of the fan-out of {address} do not go together: {error}"
         failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
-        flow.fail_scope(draft, scope_address, failure)
+        routing.fail_scope(draft, scope_address, failure)
         return
     heard = tuple(dict.fromkeys(each for item in merged.values() for each in item.heard))
     items.hear(draft, scope_address, fan.outer, heard)
@@ -158,7 +158,9 @@ def _gather(draft: Draft, scope_address: str, address: str, fan: Fan) -> None:
     graph = draft.graph(scope_address)
     keys = reached or set(fan.joins)
     for target in dict.fromkeys(edge.target for edge in graph.edges if edge.key in keys):
-        flow.go(draft, scope_address, target, members=fan.outer, results=results, covered=covered)
+        routing.go(
+            draft, scope_address, target, members=fan.outer, results=results, covered=covered
+        )
 
 
 def _status(item: Item) -> str:

@@ -20,22 +20,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
-from abeyance.core import approvals, authority, events, items, ledger, template, trail
+from abeyance.core import approvals, authority, events, items, ledger, template, undo
 from abeyance.core.address import below
-from abeyance.core.canonical import Json, canonical, rfc3339
-from abeyance.core.draft import Draft
+from abeyance.core.json import Json, canonical, rfc3339
 from abeyance.core.ledger import Interrupt, Parent, Settled, SettledStatus
-from abeyance.core.model import (
-    END,
-    Ask,
-    GraphSpec,
-    InterruptNode,
-    Kind,
-    Question,
-)
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.state import Failure, Member, Phase, RunState, Visit
+from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, Kind, Question
+from abeyance.core.state import Failure, FanOutBranch, Phase, RunState, Visit
+from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 ERROR: Final = "error"
@@ -49,7 +42,7 @@ _LONGEST_PROMPT: Final = 10_000
 
 
 def open_question(
-    draft: Draft,
+    draft: WorkingState,
     visit: Visit,
     question: Question,
     kind: Kind = "question",
@@ -77,7 +70,7 @@ def _filled(question: Question, values: Mapping[str, Json]) -> Question:
 
 
 def ask(
-    draft: Draft,
+    draft: WorkingState,
     visit: Visit,
     asked: Asked,
     *,
@@ -142,7 +135,10 @@ def _bind(visit: Visit, key: str, content: str) -> None:
 
 
 def ask_anew(
-    draft: Draft, interrupt: Interrupt, question: Question, fields: Mapping[str, str] | None = None
+    draft: WorkingState,
+    interrupt: Interrupt,
+    question: Question,
+    fields: Mapping[str, str] | None = None,
 ) -> None:
     """Show what an open interrupt asks as it is now. It keeps its id and deadline, and who answers what
     was shown before gets `stale`.
@@ -169,7 +165,7 @@ def rebind(visit: Visit, asked: Asked) -> None:
     _bind(visit, asked.key, ledger.content_of(asked.question))
 
 
-def _show_edited(draft: Draft, scope: str) -> None:
+def _show_edited(draft: WorkingState, scope: str) -> None:
     """People have edited the values of a scope: what is asked there about them is asked as they are now.
 
     Code that asks is run again up to its question, as it is after an answer.
@@ -207,7 +203,7 @@ def unit(run_id: str, address: str, reason: Json = None) -> Parent:
     return Parent(id=ledger.interrupt_id(run_id, address, ""), address=address, reason=reason)
 
 
-def _units_around(draft: Draft, scope_address: str) -> Iterator[Parent]:
+def _units_around(draft: WorkingState, scope_address: str) -> Iterator[Parent]:
     scope = draft.state.scopes[scope_address]
     while scope.visit is not None:
         yield unit(draft.state.run_id, scope.visit)
@@ -215,7 +211,7 @@ def _units_around(draft: Draft, scope_address: str) -> Iterator[Parent]:
 
 
 def answer(
-    draft: Draft, interrupt: Interrupt, value: Json, by: str, note: str | None = None
+    draft: WorkingState, interrupt: Interrupt, value: Json, by: str, note: str | None = None
 ) -> None:
     """Settle an interrupt by an answer, and let its unit go on if it waits for nothing else."""
     settled = ledger.settle_answered(interrupt, value, by, draft.now)
@@ -246,7 +242,7 @@ def answer(
         visit.phase = Phase.READY
 
 
-def expire(draft: Draft, interrupt: Interrupt) -> None:
+def expire(draft: WorkingState, interrupt: Interrupt) -> None:
     """Settle an interrupt because its deadline passed, without an answer."""
     settled = ledger.settle(interrupt, "expired", draft.now, by=TIMEOUT)
     _record(draft, settled)
@@ -256,7 +252,7 @@ def expire(draft: Draft, interrupt: Interrupt) -> None:
 
 
 def withdraw(
-    draft: Draft,
+    draft: WorkingState,
     interrupts: Iterable[Interrupt],
     reason: str,
     *,
@@ -277,7 +273,7 @@ def withdraw(
         )
 
 
-def _record(draft: Draft, settled: Settled) -> None:
+def _record(draft: WorkingState, settled: Settled) -> None:
     draft.open.pop(settled.id, None)
     book = draft.settled
     book[settled.id] = settled
@@ -294,18 +290,18 @@ def ways_out(state: RunState, scope: str) -> tuple[str, ...]:
     return (*(name for name in nodes if name not in graph.finally_nodes), END)
 
 
-def of_visit(draft: Draft, visit: str) -> list[Interrupt]:
+def of_visit(draft: WorkingState, visit: str) -> list[Interrupt]:
     """The open interrupts of one visit."""
     return [entry for entry in draft.state.ledger.open.values() if entry.visit == visit]
 
 
-def ask_to_look(draft: Draft, visit: Visit) -> None:
+def ask_to_look(draft: WorkingState, visit: Visit) -> None:
     """Show the values before or after a visit's node, as its stage says, and wait."""
     visit.phase, visit.started_at = Phase.WAITING, draft.now
     ask(draft, visit, Asked(question=_look(draft, visit), kind="static"))
 
 
-def _look(draft: Draft, visit: Visit) -> Question:
+def _look(draft: WorkingState, visit: Visit) -> Question:
     values = items.values_of(draft.state, visit)
     version = items.version_of(draft.state, visit)
     return Question(
@@ -319,7 +315,7 @@ def _look(draft: Draft, visit: Visit) -> Question:
     )
 
 
-def take_edits(draft: Draft, interrupt: ledger.Interrupt, answer: Json, by: str) -> None:
+def take_edits(draft: WorkingState, interrupt: ledger.Interrupt, answer: Json, by: str) -> None:
     """Edit the values as an answer says: at once, so that what others do next is held against them."""
     if interrupt.kind != "static" or answer is None:
         return
@@ -336,13 +332,13 @@ def take_edits(draft: Draft, interrupt: ledger.Interrupt, answer: Json, by: str)
     # After a gate it is asked again, whatever was edited.
     approvals.spoil(visit)
     draft.tell("run.values_edited", visit.address, by, fields=sorted(fields))
-    trail.changing(visit, before, fields)
+    undo.changing(visit, before, fields)
     if visit.way is not None:
         visit.way = replace(visit.way, is_stale=True)
     tell_edited(draft, visit.scope, besides=interrupt.id)
 
 
-def tell_edited(draft: Draft, scope: str, *, besides: str | None = None) -> None:
+def tell_edited(draft: WorkingState, scope: str, *, besides: str | None = None) -> None:
     """People have edited the values of a scope: what is open or was approved there takes note."""
     approvals.edited(draft, scope)
     _show_edited(draft, scope)
@@ -359,7 +355,7 @@ def let_pass(visit: Visit) -> None:
 
 def refuse_edits(state: RunState, event: events.Responded) -> None:
     """Raise the Refusal of an edit that cannot be made, or is of values that have changed since."""
-    edited: set[tuple[str, tuple[Member, ...]]] = set()
+    edited: set[tuple[str, tuple[FanOutBranch, ...]]] = set()
     for id_, answer in event.answers.items():
         entry = state.ledger.open.get(id_)
         if entry is None or entry.kind != "static" or answer is None:
@@ -404,7 +400,7 @@ def _look_schema(graph: GraphSpec) -> Json:
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def ask_operator(draft: Draft, visit: Visit, failure: Failure) -> None:
+def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
     """Ask what to do about a visit that failed, which was dropped and comes back to wait."""
     draft.put_back(visit)
     visit.phase, visit.stage, visit.started_at = Phase.WAITING, "error", draft.now

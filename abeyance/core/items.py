@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from abeyance.core import patch
-from abeyance.core.canonical import Json, canonical, size
-from abeyance.core.draft import Draft
-from abeyance.core.model import FunctionNode, GraphSpec
-from abeyance.core.state import Item, Member, RunState, Visit
+from abeyance.core.json import Json, canonical, size
+from abeyance.core.spec import FunctionNode, GraphSpec
+from abeyance.core.state import FanOutBranch, Item, RunState, Visit
+from abeyance.core.working_state import WorkingState
 
 
 def values_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
@@ -22,7 +22,7 @@ def values_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
     return values_at(state, visit.scope, visit.members)
 
 
-def values_at(state: RunState, scope: str, members: tuple[Member, ...]) -> Mapping[str, Json]:
+def values_at(state: RunState, scope: str, members: tuple[FanOutBranch, ...]) -> Mapping[str, Json]:
     """The values within these items of a scope's fan-outs; within none, the scope's own."""
     values = state.scopes[scope].values
     for member in members:
@@ -47,15 +47,15 @@ def answers_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
     return answers
 
 
-def item_of(state: RunState, scope: str, member: Member) -> Item:
+def item_of(state: RunState, scope: str, member: FanOutBranch) -> Item:
     """One item of a fan-out under way."""
     return state.scopes[scope].fans[member.fan].items[member.index]
 
 
 def put_patch(
-    draft: Draft,
+    draft: WorkingState,
     scope_address: str,
-    members: tuple[Member, ...],
+    members: tuple[FanOutBranch, ...],
     *patches: Mapping[str, Json],
 ) -> None:
     """Merge what was changed where it belongs: into the innermost item, or into the scope.
@@ -81,7 +81,7 @@ def put_patch(
 
 
 def put_values(
-    draft: Draft, scope_address: str, values: Mapping[str, Json], *, versions: int = 1
+    draft: WorkingState, scope_address: str, values: Mapping[str, Json], *, versions: int = 1
 ) -> None:
     """Replace the values of a scope, by what is so many versions newer."""
     scope = draft.scope(scope_address)
@@ -89,7 +89,7 @@ def put_values(
     scope.version += versions
 
 
-def set_fields(draft: Draft, visit: Visit, fields: Mapping[str, Json]) -> None:
+def set_fields(draft: WorkingState, visit: Visit, fields: Mapping[str, Json]) -> None:
     """Set fields of the values that a visit reads, whatever their reducers."""
     if not visit.members:
         put_values(draft, visit.scope, {**draft.state.scopes[visit.scope].values, **fields})
@@ -100,7 +100,7 @@ def set_fields(draft: Draft, visit: Visit, fields: Mapping[str, Json]) -> None:
     item.changes += 1
 
 
-def put_result(draft: Draft, visit: Visit, result: Json) -> None:
+def put_result(draft: WorkingState, visit: Visit, result: Json) -> None:
     """Set what the call of a tool has come to; what was known of it before stays beside that."""
     if result is not None and visit.members:
         item = draft.item(visit.scope, visit.members[-1])
@@ -110,7 +110,10 @@ def put_result(draft: Draft, visit: Visit, result: Json) -> None:
 
 
 def hear(
-    draft: Draft, scope: str, members: tuple[Member, ...], heard: tuple[str | None, ...]
+    draft: WorkingState,
+    scope: str,
+    members: tuple[FanOutBranch, ...],
+    heard: tuple[str | None, ...],
 ) -> None:
     """Remember for an item of a fan-out what its visits have heard of people."""
     if members and heard:
@@ -146,7 +149,7 @@ def _contributions(state: RunState, visit: Visit, fields: Mapping[str, Json]) ->
 
 
 def put_answers(
-    draft: Draft, scope: str, members: tuple[Member, ...], answers: Mapping[str, Json]
+    draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...], answers: Mapping[str, Json]
 ) -> None:
     """Remember answers where later visits of the same item, or of the scope, read them."""
     if answers:
@@ -154,7 +157,7 @@ def put_answers(
         holder.answers = {**holder.answers, **answers}
 
 
-def forget_counts(draft: Draft, visit: Visit) -> None:
+def forget_counts(draft: WorkingState, visit: Visit) -> None:
     """Start counting visits anew where this one is, and around the graph that it is in."""
     for member in visit.members:
         draft.item(visit.scope, member).visit_counts = {}
@@ -164,7 +167,7 @@ def forget_counts(draft: Draft, visit: Visit) -> None:
         forget_counts(draft, draft.state.visits[scope.visit])
 
 
-def forget_all_counts(draft: Draft) -> None:
+def forget_all_counts(draft: WorkingState) -> None:
     """Start counting visits anew everywhere."""
     for address in draft.state.scopes:
         scope = draft.scope(address)
@@ -172,7 +175,7 @@ def forget_all_counts(draft: Draft) -> None:
         for key, fan in scope.fans.items():
             for index, item in enumerate(fan.items):
                 if item.visit_counts:
-                    draft.item(address, Member(fan=key, index=index)).visit_counts = {}
+                    draft.item(address, FanOutBranch(fan=key, index=index)).visit_counts = {}
 
 
 def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:

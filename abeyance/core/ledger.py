@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, TypeAlias, assert_never
 
-from abeyance.core.canonical import Json, canonical, rfc3339, sha256, size, why_not_json
+from abeyance.core.copying import changeable
 from abeyance.core.events import Responded
-from abeyance.core.model import Kind, OnTimeout, Question
+from abeyance.core.json import Json, canonical, rfc3339, sha256, size, why_not_json
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.working import changeable
+from abeyance.core.spec import Kind, OnTimeout, Question
 from abeyance.errors import Code, Refusal
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
@@ -207,7 +207,7 @@ def addressee(ledger: Ledger) -> str:
     )
 
 
-def judge(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
+def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
     """Whether a response may be applied: the receipts of those answers that are mere repeats.
 
     All or nothing: raises the Refusal of the first answer that cannot be accepted, with all of them

@@ -19,19 +19,19 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from abeyance.core import interrupts, items, messages
-from abeyance.core.canonical import rfc3339
-from abeyance.core.draft import Draft
 from abeyance.core.effects import StopNode
 from abeyance.core.events import CancelMode, CancelRequested, Evicted, Paused, Resumed
+from abeyance.core.json import rfc3339
 from abeyance.core.patch import PatchError
 from abeyance.core.state import Ending, Failure, Outcome, Pause, Phase, RunState, Visit
+from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 EVICTED: Final = "evicted"
 """Why a run was halted that was evicted."""
 
 
-def paused(draft: Draft, event: Paused) -> None:
+def paused(draft: WorkingState, event: Paused) -> None:
     """Somebody pauses the run."""
     state = draft.state
     # Also a repeat, which does nothing else, is counted.
@@ -60,7 +60,7 @@ def paused(draft: Draft, event: Paused) -> None:
         stop_for_now(draft, "pause")
 
 
-def resumed(draft: Draft, event: Resumed) -> None:
+def resumed(draft: WorkingState, event: Resumed) -> None:
     """Somebody says: go on."""
     draft.state.last_activity_at = event.now
     if draft.state.pause is None:
@@ -69,14 +69,14 @@ def resumed(draft: Draft, event: Resumed) -> None:
         resume(draft, event.actor, event.reason)
 
 
-def resume(draft: Draft, actor: str, reason: str | None) -> None:
+def resume(draft: WorkingState, actor: str, reason: str | None) -> None:
     """The run is paused no longer."""
     draft.state.pause = None
     draft.counters.resume_count += 1
     draft.tell("run.resumed", actor=actor, reason=reason)
 
 
-def stop_for_now(draft: Draft, reason: Literal["pause", "rotation"]) -> None:
+def stop_for_now(draft: WorkingState, reason: Literal["pause", "rotation"]) -> None:
     """Stop the code that runs, to begin again later. A finally node is waited for, and so is a call that
     may run only once.
     """
@@ -88,7 +88,7 @@ def stop_for_now(draft: Draft, reason: Literal["pause", "rotation"]) -> None:
 
 
 def begin_ending(
-    draft: Draft,
+    draft: WorkingState,
     outcome: Outcome,
     reason: str | None,
     *,
@@ -128,7 +128,7 @@ def begin_ending(
     stop_running(draft, abandon=mode == "now")
 
 
-def _bring(draft: Draft, visit: Visit) -> None:
+def _bring(draft: WorkingState, visit: Visit) -> None:
     """What a visit had done when it asked is a part of what the run leaves."""
     try:
         items.put_patch(draft, visit.scope, visit.members, visit.patch)
@@ -137,7 +137,7 @@ def _bring(draft: Draft, visit: Visit) -> None:
         begin_ending(draft, "failed", failure.message, error=failure)
 
 
-def stop_running(draft: Draft, *, abandon: bool) -> None:
+def stop_running(draft: WorkingState, *, abandon: bool) -> None:
     """Stop every visit that runs; with `abandon` the run does not wait for them."""
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
         if visit.stopping and not abandon:
@@ -149,7 +149,7 @@ def stop_running(draft: Draft, *, abandon: bool) -> None:
             draft.visit(visit.address).stopping = True
 
 
-def cancel_requested(draft: Draft, event: CancelRequested) -> None:
+def cancel_requested(draft: WorkingState, event: CancelRequested) -> None:
     """Somebody cancels the run."""
     draft.counters.cancel_count += 1
     draft.state.last_activity_at = event.now
@@ -168,7 +168,9 @@ def cancel_requested(draft: Draft, event: CancelRequested) -> None:
     )
 
 
-def _cancel_again(draft: Draft, under_way: Ending, reason: str | None, mode: CancelMode) -> None:
+def _cancel_again(
+    draft: WorkingState, under_way: Ending, reason: str | None, mode: CancelMode
+) -> None:
     """Somebody cancels a run that ends already. With `now` they insist.
 
     What still runs, be it a finally node, is then not waited for. Beside another outcome it is
@@ -195,7 +197,7 @@ def may_evict(state: RunState, event: Evicted) -> bool:
     return state.last_activity_at <= event.inactive_since and not waits_until
 
 
-def evict(draft: Draft, event: Evicted) -> None:
+def evict(draft: WorkingState, event: Evicted) -> None:
     """Halt the run, if it applies."""
     if may_evict(draft.state, event):
         begin_ending(draft, "halted", EVICTED, actor=event.actor)

@@ -26,27 +26,26 @@ from typing import assert_never
 from abeyance.core import (
     asking,
     authority,
-    burden,
     deadlines,
     directives,
     edits,
     events,
     fanout,
-    flow,
+    idempotency,
     interrupts,
-    keys,
-    leaving,
     ledger,
     lifecycle,
     messages,
-    nesting,
+    routing,
     schedule,
+    size_limits,
+    subgraphs,
+    visits,
 )
-from abeyance.core.canonical import Json, size, why_not_json
-from abeyance.core.draft import Draft
 from abeyance.core.effects import Effect, Finish
-from abeyance.core.model import END, START, GoTo, GraphSpec, InterruptNode
+from abeyance.core.json import Json, size, why_not_json
 from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped
+from abeyance.core.spec import END, START, GoTo, GraphSpec, InterruptNode
 from abeyance.core.state import (
     Ending,
     Failure,
@@ -57,6 +56,7 @@ from abeyance.core.state import (
     Scope,
     Status,
 )
+from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 
@@ -90,14 +90,14 @@ def new_run(
 
 def check(state: RunState, event: events.Event) -> None:
     """Raise the Refusal that `advance` would raise. Changes nothing."""
-    draft = Draft(state, event.now)
+    draft = WorkingState(state, event.now)
     deadlines.apply_due(draft)
     _refuse(draft.state, event)
 
 
 def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
     """The run after an event, and what it wants done. Raises Refusal; the run is then unchanged."""
-    draft = Draft(state, event.now)
+    draft = WorkingState(state, event.now)
     deadlines.apply_due(draft)
     _refuse(draft.state, event)
     if not state.finished:
@@ -119,16 +119,16 @@ def may_rotate(state: RunState) -> bool:
 
 
 def _refuse(state: RunState, event: events.Event) -> None:
-    if keys.earlier(state.keys, event) is not None:
+    if idempotency.earlier(state.keys, event) is not None:
         return
     if not isinstance(event, events.Responded | events.DeadlineEdited):
         authority.refuse(state, event)
     match event:
         case events.Responded():
-            ledger.judge(state.ledger, event)
+            ledger.check_answers(state.ledger, event)
             authority.refuse(state, event)
             interrupts.refuse_edits(state, event)
-            burden.refuse_answers(state, event)
+            size_limits.refuse_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
             if node not in targets:
@@ -141,7 +141,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             messages.refuse(state, event.message)
         case events.ValuesEdited():
             edits.refuse_values(state, event)
-            burden.refuse_patch(state, event)
+            size_limits.refuse_patch(state, event)
         case events.DeadlineEdited():
             # What is not open, or not there, is told first.
             edits.open_interrupt(state.ledger, event.interrupt_id)
@@ -151,15 +151,15 @@ def _refuse(state: RunState, event: events.Event) -> None:
             pass
 
 
-def _apply(draft: Draft, event: events.Event) -> None:
-    if keys.earlier(draft.state.keys, event) is not None:
+def _apply(draft: WorkingState, event: events.Event) -> None:
+    if idempotency.earlier(draft.state.keys, event) is not None:
         return
-    keys.remember(draft, event)
+    idempotency.remember(draft, event)
     match event:
         case events.Started():
             # A second one would walk the graph twice.
             if not draft.state.counters.visits and draft.state.ending is None:
-                leaving.start_scope(draft, draft.state.root.address, START)
+                visits.start_scope(draft, draft.state.root.address, START)
         case events.Restored():
             draft.state.rotation, draft.state.task_bytes, draft.state.yielding = None, 0, False
         case events.Ticked():
@@ -196,7 +196,7 @@ def _apply(draft: Draft, event: events.Event) -> None:
             assert_never(event)
 
 
-def _visit_ended(draft: Draft, event: events.VisitEnded) -> None:
+def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     visit = draft.state.visits.get(event.visit)
     if visit is None or visit.phase is not Phase.RUNNING:
         return
@@ -204,13 +204,13 @@ def _visit_ended(draft: Draft, event: events.VisitEnded) -> None:
     draft.state.last_activity_at = event.now
     match event.outcome:
         case Finished() as finished if visit.way is not None:
-            leaving.decided(draft, visit, visit.way, finished)
+            visits.decided(draft, visit, visit.way, finished)
         case Finished() as finished:
             messages.give_back(draft, visit, finished)
             if visit.returned is not None or isinstance(draft.state.node_of(visit), InterruptNode):
                 # It was code of routes and rules; the answer itself was merged before it was asked.
                 finished = replace(finished, patch={})
-            leaving.finish(draft, visit, finished)
+            visits.finish(draft, visit, finished)
         case Interrupted() as interrupted:
             asking.interrupted(draft, visit, interrupted)
         case Stopped(journal=journal, patch=changes, begun=begun):
@@ -219,7 +219,7 @@ def _visit_ended(draft: Draft, event: events.VisitEnded) -> None:
                     messages.report_unread(draft, visit, under_way.outcome)
                 # What it had done by then is a part of what the run leaves.
                 done = (visit.patch, changes)
-                if all(leaving.merge(draft, visit, each) for each in done):
+                if all(visits.merge(draft, visit, each) for each in done):
                     draft.drop_visit(visit.address)
                 return
             # Code that was stopped before it began brings no journal, and must not erase the last.
@@ -228,12 +228,12 @@ def _visit_ended(draft: Draft, event: events.VisitEnded) -> None:
         case Failed(code=code, message=message, journal=journal, fatal=fatal, patch=changes):
             visit.journal = visit.journal if journal is None else journal
             visit.patch = changes or visit.patch
-            flow.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
+            routing.fail(draft, visit, Failure(code=code, message=message), fatal=fatal)
         case _:
             assert_never(event.outcome)
 
 
-def _responded(draft: Draft, event: events.Responded) -> None:
+def _responded(draft: WorkingState, event: events.Responded) -> None:
     for id_, value in event.answers.items():
         # What is not open was answered so before, or the response would have been refused.
         if (interrupt := draft.state.ledger.open.get(id_)) is not None:
@@ -242,7 +242,7 @@ def _responded(draft: Draft, event: events.Responded) -> None:
             draft.state.last_activity_at = event.now
 
 
-def _rotation_due(draft: Draft, rotation: Rotation) -> None:
+def _rotation_due(draft: WorkingState, rotation: Rotation) -> None:
     under_way = draft.state.ending
     if draft.state.rotation in {rotation, "hard"} or (under_way and under_way.native):
         return
@@ -251,14 +251,14 @@ def _rotation_due(draft: Draft, rotation: Rotation) -> None:
         lifecycle.stop_for_now(draft, "rotation")
 
 
-def _settle(draft: Draft) -> None:
+def _settle(draft: WorkingState) -> None:
     """Let everything follow that follows, until nothing moves."""
     while directives.carry_out(draft) or schedule.start_ready(draft) or _close(draft):
         while draft.following:
             _apply(draft, draft.following.pop(0))
 
 
-def _close(draft: Draft) -> bool:
+def _close(draft: WorkingState) -> bool:
     state = draft.state
     if state.ending is not None:
         return _end(draft, state.ending)
@@ -266,17 +266,17 @@ def _close(draft: Draft) -> bool:
         return True
     if state.pause is not None:
         return False
-    if nesting.close(draft):
+    if subgraphs.close(draft):
         return True
     if state.visits:
         return False
-    if flow.release_starved(draft, state.root):
+    if routing.release_starved(draft, state.root):
         return True
     lifecycle.begin_ending(draft, "completed", None)
     return True
 
 
-def _end(draft: Draft, ending: Ending) -> bool:
+def _end(draft: WorkingState, ending: Ending) -> bool:
     """Take the next step of an ending towards its close. True if there was one.
 
     First what still runs is waited for, then the `finally` nodes run, one after another in the order of
@@ -288,7 +288,7 @@ def _end(draft: Draft, ending: Ending) -> bool:
     if ending.finally_left:
         node, *left = ending.finally_left
         draft.state.ending = replace(ending, finally_left=tuple(left), grace_until=None)
-        flow.enter(draft, draft.state.root.address, node, is_finally=True)
+        routing.enter(draft, draft.state.root.address, node, is_finally=True)
         return True
     draft.state.ending = replace(ending, grace_until=None)
     draft.state.finished = True

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from abeyance.core.canonical import Json, sha256, size, why_not_json
 from abeyance.core.events import Message
+from abeyance.core.json import Json, sha256, size, why_not_json
 from abeyance.errors import Code, Refusal
 
 UndeliveredReason: TypeAlias = Literal[

@@ -16,14 +16,14 @@ from typing import Final
 
 from abeyance.core import approvals, authority, items
 from abeyance.core.address import Address
-from abeyance.core.canonical import size, why_not_json
-from abeyance.core.draft import Draft
 from abeyance.core.events import Message, MessagesCleared, MessageSent, MessagesTaken
+from abeyance.core.json import size, why_not_json
 from abeyance.core.mailbox import UndeliveredReason, cut
-from abeyance.core.model import GraphSpec, SubgraphNode
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
+from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Limits, Phase, RunState, Step, Visit
+from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 DIRECTIVES: Final = frozenset(
@@ -53,7 +53,7 @@ def refuse(state: RunState, message: Message) -> None:
     state.mailbox.refuse_if_full(state.limits.max_queue_size, message)
 
 
-def sent(draft: Draft, event: MessageSent) -> None:
+def sent(draft: WorkingState, event: MessageSent) -> None:
     """Admit a message; one that was signalled and is refused is recorded as rejected."""
     message = replace(event.message, sent_at=event.now)
     if event.fault is not None:
@@ -81,7 +81,7 @@ def sent(draft: Draft, event: MessageSent) -> None:
     )
 
 
-def reject(draft: Draft, message: Message, code: str, reason: str) -> None:
+def reject(draft: WorkingState, message: Message, code: str, reason: str) -> None:
     """Record that a message came to nothing."""
     draft.state.mailbox = draft.state.mailbox.with_rejected(message, code)
     draft.tell(
@@ -125,13 +125,13 @@ def _names(state: RunState, visit: Visit) -> set[str]:
     return names
 
 
-def read_at_start(draft: Draft, visit: Visit) -> None:
+def read_at_start(draft: WorkingState, visit: Visit) -> None:
     """Hand a visit, which starts for the first time and has an inbox, what is for it."""
     visit.inbox = tuple(for_visit(draft.state, visit))
     _deliver(draft, visit, visit.inbox)
 
 
-def taken(draft: Draft, event: MessagesTaken) -> None:
+def taken(draft: WorkingState, event: MessagesTaken) -> None:
     """A running visit takes messages."""
     visit = draft.state.visits.get(event.visit)
     if visit is None or visit.phase is not Phase.RUNNING:
@@ -144,7 +144,7 @@ def taken(draft: Draft, event: MessagesTaken) -> None:
         _deliver(draft, visit, found)
 
 
-def give_back(draft: Draft, visit: Visit, finished: Finished) -> None:
+def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     """Put back what a visit has taken and its code has not read.
 
     The answer may have been lost: the attempt that asked for it died, or nobody could tell it, and the
@@ -159,7 +159,7 @@ def give_back(draft: Draft, visit: Visit, finished: Finished) -> None:
             draft.tell("message.returned", visit.address, message_id=message.message_id)
 
 
-def cleared(draft: Draft, event: MessagesCleared) -> None:
+def cleared(draft: WorkingState, event: MessagesCleared) -> None:
     """Somebody throws the unread messages away."""
     unread = draft.state.mailbox.queue
     if unread:
@@ -168,7 +168,7 @@ def cleared(draft: Draft, event: MessagesCleared) -> None:
         draft.tell("messages.cleared", actor=event.actor, count=len(unread))
 
 
-def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> None:
+def _deliver(draft: WorkingState, visit: Visit, messages: tuple[Message, ...]) -> None:
     """A visit is told these messages."""
     if not messages:
         return
@@ -182,14 +182,14 @@ def _deliver(draft: Draft, visit: Visit, messages: tuple[Message, ...]) -> None:
         approvals.hear(draft, visit, None)
 
 
-def report(draft: Draft, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:
+def report(draft: WorkingState, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:
     """List messages as undelivered."""
     for message in messages:
         draft.tell("message.undelivered", message_id=message.message_id, reason=reason)
     draft.state.mailbox = draft.state.mailbox.reporting(messages, reason)
 
 
-def report_unread(draft: Draft, visit: Visit, reason: UndeliveredReason) -> None:
+def report_unread(draft: WorkingState, visit: Visit, reason: UndeliveredReason) -> None:
     """Report what a visit was handed at its start whose code has not begun, and never will."""
     if visit.inbox and visit.starts == 1:
         draft.counters.messages_delivered -= len(visit.inbox)
@@ -198,7 +198,7 @@ def report_unread(draft: Draft, visit: Visit, reason: UndeliveredReason) -> None
         report(draft, tuple(visit.inbox), reason)
 
 
-def expire(draft: Draft) -> None:
+def expire(draft: WorkingState) -> None:
     """Report what has become too old."""
     old = tuple(
         message

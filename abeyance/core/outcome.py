@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from abeyance.core.canonical import Json
-from abeyance.core.model import Kind, Question
+from abeyance.core.json import Json
+from abeyance.core.spec import Kind, Question
 
 ToolStatus: TypeAlias = Literal["success", "failed", "denied", "interrupted"]
 """How the call of a tool ended."""

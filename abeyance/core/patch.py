@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from abeyance.core.canonical import Json, canonical, why_not_json
-from abeyance.core.model import FieldSpec, GraphSpec, Reducer
+from abeyance.core.json import Json, canonical, why_not_json
+from abeyance.core.spec import FieldSpec, GraphSpec, Reducer
 
 _LAST = FieldSpec()
 

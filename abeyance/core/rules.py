@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from abeyance.core.canonical import Json, canonical
-from abeyance.core.model import (
+from abeyance.core.json import Json, canonical
+from abeyance.core.outcome import key_of
+from abeyance.core.spec import (
     Ask,
     Assert,
     Clips,
@@ -28,7 +29,6 @@ from abeyance.core.model import (
     Retry,
     Rule,
 )
-from abeyance.core.outcome import key_of
 from abeyance.core.template import look_up
 
 _RANK: Final = {HaltRun: 0, Retry: 1, GoTo: 2, Parallel: 3}
@@ -42,7 +42,7 @@ class Verdict:
     decision: Decision | None = None
 
 
-def judge(
+def evaluate(
     spec: GraphSpec, node: str, values: Mapping[str, Json], fired: tuple[str, ...] = ()
 ) -> Verdict:
     """What the rules say after a visit of `node` that left these values.

@@ -15,22 +15,22 @@ from typing import Final, assert_never
 from abeyance.core import (
     approvals,
     asking,
-    burden,
     fanout,
-    flow,
     interrupts,
     items,
-    leaving,
     mailbox,
     messages,
-    nesting,
+    routing,
+    size_limits,
+    subgraphs,
+    visits,
 )
-from abeyance.core.canonical import Json, size
-from abeyance.core.draft import Draft
 from abeyance.core.effects import RunNode, VisitInput, Yield
-from abeyance.core.model import FunctionNode, InterruptNode, SubgraphNode
+from abeyance.core.json import Json, size
 from abeyance.core.outcome import Finished, key_of
+from abeyance.core.spec import FunctionNode, InterruptNode, SubgraphNode
 from abeyance.core.state import Approval, Phase, RunState, Visit
+from abeyance.core.working_state import WorkingState
 
 _ORDER_BYTES = 2_000
 """What an order to run a visit takes beside the values, answers and journal that it carries."""
@@ -39,7 +39,7 @@ _ORDER_BYTES = 2_000
 _ROUTE_RETRIES: Final = 3
 
 
-def start_ready(draft: Draft) -> bool:
+def start_ready(draft: WorkingState) -> bool:
     """Start what may start, in order. True if something did that may have made more ready."""
     moved = False
     # Counted once: hundreds of visits may be ready, and each would count hundreds.
@@ -63,7 +63,7 @@ def _is_held(state: RunState, visit: Visit, running: int) -> bool:
     return not visit.is_finally and (state.pause is not None or state.ending is not None)
 
 
-def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
+def _start(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
     match visit.stage:
         case "entered":
             if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
@@ -88,7 +88,7 @@ def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
             return True
         case "after" | "rules":
             assert visit.way is not None  # noqa: S101 these stages come after the way is known
-            leaving.go_on(draft, visit, visit.way)
+            visits.go_on(draft, visit, visit.way)
             return True
         case "body":
             pass
@@ -97,13 +97,13 @@ def _start(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
     return _run_body(draft, visit, has_place=has_place)
 
 
-def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
+def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
     if visit.call is not None and visit.returned is None:
         if visit.call.asked:
             asking.before(draft, visit, visit.call)
             return True
         if (refused := asking.refusal(draft.state, visit)) is not None:
-            leaving.finish(draft, visit, Finished(result=refused, patch=visit.patch))
+            visits.finish(draft, visit, Finished(result=refused, patch=visit.patch))
             return True
     node = draft.state.node_of(visit)
     runs_code = visit.returned is None and not isinstance(node, InterruptNode)
@@ -122,13 +122,13 @@ def _run_body(draft: Draft, visit: Visit, *, has_place: bool) -> bool:
             changes = {} if field is None else {field: visit.answers[question.name]}
             return _go_out(draft, visit, changes, has_place=has_place)
         case SubgraphNode() as node:
-            nesting.begin(draft, visit, node)
+            subgraphs.begin(draft, visit, node)
             return True
         case unknown:
             assert_never(unknown)
 
 
-def _recover(draft: Draft, visit: Visit) -> bool:
+def _recover(draft: WorkingState, visit: Visit) -> bool:
     key = key_of("error", interrupts.ERROR)
     answer = visit.answers[key]
     visit.answers = {name: value for name, value in visit.answers.items() if name != key}
@@ -136,7 +136,7 @@ def _recover(draft: Draft, visit: Visit) -> bool:
     match answer["action"]:
         case "retry" if visit.way is not None:
             # Its work is done, and only the way out of it was not found.
-            leaving.seek_anew(draft, visit, visit.way)
+            visits.seek_anew(draft, visit, visit.way)
         case "retry" if visit.returned is not None and not visit.returned:
             # The same, but what asks for the way is code of its own.
             pass
@@ -144,7 +144,7 @@ def _recover(draft: Draft, visit: Visit) -> bool:
             # Its graph begins anew, and what is asked in it has to have ids of its own.
             draft.drop_visit(visit.address)
             covered = approvals.of_others(visit)
-            flow.enter(draft, visit.scope, visit.node, members=visit.members, covered=covered)
+            routing.enter(draft, visit.scope, visit.node, members=visit.members, covered=covered)
         case "retry":
             visit.returned = None
         case "skip":
@@ -155,17 +155,17 @@ def _recover(draft: Draft, visit: Visit) -> bool:
             failure = visit.failure
             assert failure is not None  # noqa: S101 it is what the operator was asked about
             draft.drop_visit(visit.address)
-            flow.fail_scope(draft, visit.scope, failure)
+            routing.fail_scope(draft, visit.scope, failure)
     return True
 
 
-def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
-    carried = burden.of(draft.state, visit)
+def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
+    carried = size_limits.of(draft.state, visit)
     reads_inbox = node.reads_inbox and not visit.starts
     if reads_inbox:
         carried += sum(map(mailbox.size_of, messages.for_visit(draft.state, visit)))
-    if (failure := burden.failure(draft.state, visit, carried)) is not None:
-        flow.fail(draft, visit, failure)
+    if (failure := size_limits.failure(draft.state, visit, carried)) is not None:
+        routing.fail(draft, visit, failure)
         return True
     if not _has_room(draft, carried):
         return False
@@ -181,7 +181,7 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
     if visit.members:
         item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
     visit_input = replace(
-        _input(draft, visit, burden.answers_of(draft.state, visit)),
+        _input(draft, visit, size_limits.answers_of(draft.state, visit)),
         own=visit.answers,
         bound=_bound(visit),
         asks=node.asks,
@@ -203,7 +203,7 @@ def _run(draft: Draft, visit: Visit, node: FunctionNode) -> bool:
     return True
 
 
-def _input(draft: Draft, visit: Visit, answers: Mapping[str, Json]) -> VisitInput:
+def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> VisitInput:
     state, graph = draft.state, draft.graph(visit.scope)
     return VisitInput(
         run_id=state.run_id,
@@ -238,7 +238,7 @@ def _bound(visit: Visit) -> Mapping[str, str]:
     }
 
 
-def _ask_again(draft: Draft, visit: Visit, void: Approval) -> None:
+def _ask_again(draft: WorkingState, visit: Visit, void: Approval) -> None:
     """Do not begin a visit that differs from what its gate showed: leave all that the answer has led to,
     and ask at the gate again.
     """
@@ -248,29 +248,31 @@ def _ask_again(draft: Draft, visit: Visit, void: Approval) -> None:
     reason = f"{void.node!r} is asked again: what it showed has changed since it was answered"
     fanout.retrace(draft, void, reason)
     kept = takewhile(lambda each: each.gate != void.gate, visit.approvals)
-    again = flow.enter(draft, void.scope, void.node, members=void.members, covered=tuple(kept))
+    again = routing.enter(draft, void.scope, void.node, members=void.members, covered=tuple(kept))
     if void.way is not None and again is not None:
         # Its code has run, and only the rule asks.
-        leaving.seek_anew(draft, again, void.way)
+        visits.seek_anew(draft, again, void.way)
 
 
-def _go_out(draft: Draft, visit: Visit, changes: Mapping[str, Json], *, has_place: bool) -> bool:
+def _go_out(
+    draft: WorkingState, visit: Visit, changes: Mapping[str, Json], *, has_place: bool
+) -> bool:
     """Leave a node that ran no code: code that has to say where to is asked first."""
     graph = draft.graph(visit.scope)
     if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
-        leaving.finish(draft, visit, Finished(patch=changes))
+        visits.finish(draft, visit, Finished(patch=changes))
         return True
     # A route looks at the values with the answer in them, so the answer is merged before it is
     # asked: once, also where the asking was stopped and begins anew.
     if not has_place or not _has_room_to_decide(draft, visit, changes):
         return False
-    if leaving.merge(draft, visit, changes):
+    if visits.merge(draft, visit, changes):
         visit.returned = {}
         _decide(draft, visit)
     return True
 
 
-def _decide(draft: Draft, visit: Visit) -> None:
+def _decide(draft: WorkingState, visit: Visit) -> None:
     """Ask the code of routes and rules where a visit leads that ran none itself."""
     visit.phase = Phase.RUNNING
     visit.starts += 1
@@ -279,12 +281,12 @@ def _decide(draft: Draft, visit: Visit) -> None:
     draft.want(RunNode(input=visit_input))
 
 
-def _has_room_to_decide(draft: Draft, visit: Visit, changes: Mapping[str, Json]) -> bool:
+def _has_room_to_decide(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> bool:
     carried = [items.values_of(draft.state, visit), items.answers_of(draft.state, visit), changes]
     return _has_room(draft, sum(map(size, carried)))
 
 
-def _has_room(draft: Draft, bytes_: int) -> bool:
+def _has_room(draft: WorkingState, bytes_: int) -> bool:
     state = draft.state
     after = state.task_bytes + bytes_ + _ORDER_BYTES
     # The first order of a task always goes, or values above the bound would never be sent.

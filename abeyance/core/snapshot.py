@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from abeyance.core.canonical import Json
-from abeyance.core.model import GraphSpec
+from abeyance.core.json import Json
+from abeyance.core.spec import GraphSpec
 from abeyance.core.state import FORMAT, RunState
 
 ScopeValues: TypeAlias = Mapping[str, Mapping[str, Json]]

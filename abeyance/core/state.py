@@ -15,13 +15,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from abeyance.core.canonical import Json
+from abeyance.core.copying import changeable
 from abeyance.core.events import CancelMode, Message, PauseMode
+from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.mailbox import Mailbox
-from abeyance.core.model import Decision, GraphSpec, Node, OnPauseTimeout, SubgraphNode
 from abeyance.core.outcome import Call, Finished
-from abeyance.core.working import changeable
+from abeyance.core.spec import Decision, GraphSpec, Node, OnPauseTimeout, SubgraphNode
 
 FORMAT = 1
 """The version of a snapshot's form. A change that old code could not read raises it."""
@@ -106,7 +106,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class RoutingDecision:
     """Where a finished visit leads: what a rule decided, else what its code chose, else the edges.
 
     `outcome` is that of its code, without what has been merged. `is_stale`: a person has edited the
@@ -119,7 +119,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class FanOutBranch:
     """Of which item of which fan-out a visit is a part; `fan` is the address of the visit that sent."""
 
     fan: str
@@ -146,10 +146,10 @@ class Approval:
     capability: str
     key: str = ""
     shown: Mapping[str, str] = field(default_factory=dict)
-    members: tuple[Member, ...] = ()
+    members: tuple[FanOutBranch, ...] = ()
     begun: bool = False
     broken: bool = False
-    way: Way | None = None
+    way: RoutingDecision | None = None
     met: tuple[Met, ...] = ()
 
 
@@ -193,12 +193,12 @@ class Item:
 
 
 @changeable(slots=True, kw_only=True)
-class Fan:
+class FanOut:
     """A fan-out that is under way. `joins` are where the graph gathers it, by the keys of the edges;
     `outer` is the membership of the visit that sent it, and `approvals` are what covered that.
     """
 
-    outer: tuple[Member, ...]
+    outer: tuple[FanOutBranch, ...]
     joins: tuple[str, ...]
     items: list[Item]
     approvals: tuple[Approval, ...] = ()
@@ -243,9 +243,9 @@ class Visit:
     journal: Json = None
     answers: Mapping[str, Json] = field(default_factory=dict)
     stopping: bool = False
-    way: Way | None = None
+    way: RoutingDecision | None = None
     stage: Stage = "entered"
-    members: tuple[Member, ...] = ()
+    members: tuple[FanOutBranch, ...] = ()
     results: Json = None
     interrupted: bool = False
     composite: bool = False
@@ -321,7 +321,7 @@ class Scope:
     is_agent: bool = False
     path: tuple[str, ...] = ()
     given: Mapping[str, Json] = field(default_factory=dict)
-    fans: Mapping[str, Fan] = field(default_factory=dict)
+    fans: Mapping[str, FanOut] = field(default_factory=dict)
     trail: tuple[Step, ...] = ()
     guards: int = 0
     approvals: tuple[Approval, ...] = ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from abeyance.core.canonical import Json, canonical
+from abeyance.core.json import Json, canonical
 
 _FIELD = re.compile(r"\{([A-Za-z_]\w*(?:\.\w+)*)\}")
 _MISSING = object()

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter
 
-from abeyance.agents.transcriptitem import TranscriptItem
+from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.core.ledger import Receipt
 from abeyance.core.policy import Principal
 from abeyance.duration import Duration, seconds
@@ -22,9 +22,9 @@ from abeyance.handle import InboxFilter, MessageFields, RunFilter, Started, Stee
 from abeyance.http.connection import Connection
 from abeyance.http.events import follow as followed
 from abeyance.http.events import past
-from abeyance.runid import checked_run_id
-from abeyance.values.answers import answers_as_json
-from abeyance.values.jsonable import as_json
+from abeyance.schemas.answers import answers_as_json
+from abeyance.schemas.json_types import to_json
+from abeyance.util import checked_run_id
 from abeyance.wire import ClosingRecord, Event, InterruptView, MessageReceipt, MessageView, RunView
 
 T = TypeVar("T")
@@ -253,7 +253,7 @@ class HttpRun:
         """
         _refuse(principal)
         read = (await self.view()).version if version is None else version
-        body = {"patch": as_json(dict(patch)), "version": read}
+        body = {"patch": to_json(dict(patch)), "version": read}
         await self._api.patch(f"{self._path}/values", body, key=key)
 
     async def edit_deadline(
@@ -316,7 +316,7 @@ class HttpRuns:
         """
         body = {
             "graph": graph,
-            "input": as_json(input if isinstance(input, BaseModel) else dict(input or {})),
+            "input": to_json(input if isinstance(input, BaseModel) else dict(input or {})),
             "session_type": session_type,
             "labels": dict(labels or {}),
             "limits": dict(limits or {}),
@@ -453,5 +453,5 @@ def _names(named: str | Sequence[str]) -> list[str]:
 def _message(text: str, fields: MessageFields) -> dict[str, Any]:
     _refuse(fields.get("principal"))
     given = {name: value for name, value in fields.items() if name not in ("principal", "ttl")}
-    body = as_json(_given(text=text, ttl=_seconds(fields.get("ttl")), **given))
+    body = to_json(_given(text=text, ttl=_seconds(fields.get("ttl")), **given))
     return dict(body) if isinstance(body, dict) else {}

@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 
 from abeyance.errors import AbeyanceError, Code, Refusal, SettingsError, Unavailable
-from abeyance.loopback import is_loopback
+from abeyance.util import is_loopback
 
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 60.0

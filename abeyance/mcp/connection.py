@@ -22,7 +22,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from abeyance.duration import seconds
-from abeyance.mcp.faults import McpDown, McpError, McpUnusable, of_status
+from abeyance.mcp.errors import McpDown, McpError, McpUnusable, of_status
 from abeyance.mcp.transport import Transport
 
 if TYPE_CHECKING:

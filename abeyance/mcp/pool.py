@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from abeyance.duration import seconds
 from abeyance.mcp.connection import Connection
-from abeyance.mcp.faults import McpDown
+from abeyance.mcp.errors import McpDown
 
 if TYPE_CHECKING:
     import mcp_types as types

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from abeyance.core.canonical import Json, canonical
+from abeyance.authoring.declarations import DeclarationErrors
+from abeyance.core.json import Json, canonical
 from abeyance.duration import Duration, seconds
-from abeyance.mcp.faults import McpDown, McpError, McpToolError, McpUnusable
-from abeyance.mcp.question import Ask, Record
-from abeyance.nodes.intake import Intake
-from abeyance.values.statemodel import StateModel
+from abeyance.mcp.elicitation import Ask, Record
+from abeyance.mcp.errors import McpDown, McpError, McpToolError, McpUnusable
+from abeyance.schemas.state_model import StateModel
 
 __all__ = [
     "McpDown",
@@ -139,7 +139,7 @@ class McpServer:
                     f"{what}={getattr(self, what)!r} of {self.title} has to be at least {least}"
                 )
                 raise ValueError(message)
-        intake = Intake(StateModel(None))
+        intake = DeclarationErrors(StateModel(None))
         intake.capability(self.requested_capability, self.title)
         if intake.faults:
             raise ValueError(intake.faults[0])
@@ -213,8 +213,8 @@ class McpServer:
 
         Raises McpDown, McpUnusable, McpToolError.
         """
-        from abeyance.mcp.call import called
         from abeyance.mcp.pool import pool_of
+        from abeyance.mcp.tool_call import called
 
         name = tool.removeprefix(self.prefix)
         pool = pool_of(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -14,13 +15,18 @@ from mcp import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
+from abeyance.core.json import Json, size
 from abeyance.duration import seconds
-from abeyance.mcp.faults import McpUnusable
+from abeyance.mcp.errors import McpToolError, McpUnusable
+from abeyance.mcp.server import McpResult, McpServer
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
 
     from abeyance.mcp.server import McpServer
+if TYPE_CHECKING:
+    import mcp_types as types
+
 
 _LARGEST_EVENT: Final = 32_000_000
 """In bytes. What is too large for a result has to come in before that can be said."""
@@ -149,3 +155,42 @@ def _variable(server: McpServer, name: str) -> str:
         message = f"{server.title} needs the environment variable {name!r}, which is not set here"
         raise McpUnusable(message)
     return value
+
+
+_UNSHOWN: Final = ("_meta", "annotations")
+
+
+def result_of(result: types.CallToolResult, server: McpServer, tool: str) -> McpResult:
+    """The result as JSON. Binary data is left out, with a note in its place, where the result would be
+    too large with it. Raises McpToolError if it is too large without.
+    """
+    items = [_plain(each) for each in result.content]
+    structured = result.structured_content
+    if not items and structured is not None:
+        items = [{"type": "text", "text": json.dumps(structured, ensure_ascii=False)}]
+    if size(items) > server.max_result:
+        items = [_without_data(each) for each in items]
+    if structured is not None and size(structured) > server.max_result:
+        structured = None
+    bytes_ = size(items)
+    if bytes_ > server.max_result:
+        message = (
+            f"the tool {tool!r} of {server.title} gave {bytes_} bytes, and may give "
+            f"{server.max_result}: ask it for less"
+        )
+        raise McpToolError("result_too_large", message)
+    return McpResult(content=items, structured=structured, is_error=result.is_error)
+
+
+def _plain(block: types.ContentBlock) -> dict[str, Json]:
+    item = block.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return {key: value for key, value in item.items() if key not in _UNSHOWN}
+
+
+def _without_data(item: dict[str, Json]) -> dict[str, Json]:
+    for holder, key in ((item, "data"), (item.get("resource"), "blob")):
+        if isinstance(holder, dict) and key in holder:
+            left = {name: value for name, value in holder.items() if name != key}
+            left["left_out"] = f"{len(holder[key])} characters of base64: too large for a result"
+            return left if holder is item else {**item, "resource": left}
+    return item

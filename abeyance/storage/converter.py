@@ -14,11 +14,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Never
 
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError
 from pydantic import ValidationError
 from temporalio import activity
-from temporalio.api.common.v1 import Payload
+from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.failure.v1 import Failure
+from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
     CompositePayloadConverter,
@@ -44,9 +46,48 @@ from abeyance import wire
 from abeyance.errors import Code, SettingsError, Unavailable
 from abeyance.keyring import Keyring, NotSealed, WrongKey
 from abeyance.settings import Settings
+from abeyance.storage.backends import blobs_at
 from abeyance.storage.blobs import Blobs, FolderBlobs
-from abeyance.storage.encryption import ENCODING, REFUSED, STAMP, Encryption, opened, refused
-from abeyance.storage.location import blobs_at
+from abeyance.storage.encryption import (
+    ENCODING,
+    REFUSED,
+    STAMP,
+    Encryption,
+    is_open,
+    opened,
+    refused,
+)
+
+
+async def decoded(converter: DataConverter, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with each payload as it was before it was stored and encrypted.
+
+    Raises ValueError if it is no document of payloads, WrongKey and BlobMissing.
+    """
+    payloads = _read(document)
+    # What anybody can read is shown as it is, also where no run would take it.
+    closed = [payload for payload in payloads if not is_open(payload)]
+    values = iter(await converter.decode(closed, [RawValue] * len(closed)))
+    return _written([payload if is_open(payload) else next(values).payload for payload in payloads])
+
+
+async def encoded(converter: DataConverter, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with each payload as it is sent to Temporal. Raises ValueError and Unavailable."""
+    return _written(await converter.encode([RawValue(payload) for payload in _read(document)]))
+
+
+def _read(document: Mapping[str, Any]) -> list[Payload]:
+    try:
+        # A newer Temporal may tell more of a payload than we know of.
+        return list(ParseDict(dict(document), Payloads(), ignore_unknown_fields=True).payloads)
+    except ParseError as error:
+        raise ValueError(f"these are no payloads as Temporal writes them: {error}") from error
+
+
+def _written(payloads: list[Payload]) -> dict[str, Any]:
+    # Nothing in, nothing out: a list that is empty would be left out.
+    return {"payloads": [], **MessageToDict(Payloads(payloads=payloads))}
+
 
 UNREADABLE: Final = (
     Unavailable,

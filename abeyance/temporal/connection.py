@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from temporalio.api.enums.v1 import TaskQueueType
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
+from temporalio.api.namespace.v1 import NamespaceConfig
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    ListSearchAttributesRequest,
+)
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    UpdateNamespaceRequest,
+)
 from temporalio.client import Client as TemporalClient
 from temporalio.envconfig import ClientConfig
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.metrics import METRICS
 from abeyance.settings import Settings, load_settings
-from abeyance.storage.converter import data_converter
-from abeyance.storage.location import (
+from abeyance.storage.backends import (
     DEFAULT_ADDRESS,
     DEFAULT_FOLDER,
     check_reach,
     is_on_this_machine,
 )
-from abeyance.traces import Tracing, are_on
+from abeyance.storage.converter import data_converter
+from abeyance.tracing import Tracing, are_on
+from abeyance.wire import SEARCH_ATTRIBUTES
 
 _QUOTED: Final = re.compile('"([^"]+)"')
 _QUICKLY: Final = timedelta(seconds=2)
@@ -105,3 +118,117 @@ async def pollers(temporal: TemporalClient, task_queue: str) -> int:
         raise Unavailable(f"Temporal does not answer ({error.message})") from error
     oldest = datetime.now(UTC) - _A_TURN
     return sum(poller.last_access_time.ToDatetime(tzinfo=UTC) >= oldest for poller in told.pollers)
+
+
+_RPC: Final = timedelta(seconds=5)
+_SHORTEST: Final = timedelta(days=1)
+_TYPES: Final = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+    "Datetime": IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
+}
+_VISIBLE_WITHIN: Final = 15.0
+"""Seconds that servers may take to tell each other of a new attribute."""
+_NOT_NOW: Final = frozenset(
+    {
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.UNAVAILABLE,
+    }
+)
+
+
+async def register_search_attributes(temporal: TemporalClient) -> list[str]:
+    """Register those of our search attributes that the namespace lacks, and return their names.
+
+    Raises SettingsError if one exists with another type or may not be added, and Unavailable if the
+    server does not answer.
+    """
+    missing = await _missing(temporal)
+    if not missing:
+        return []
+    try:
+        await temporal.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(
+                namespace=temporal.namespace,
+                search_attributes={name: _TYPES[SEARCH_ATTRIBUTES[name]] for name in missing},
+            ),
+            timeout=_RPC,
+        )
+    except RPCError as error:
+        # Somebody else may be doing the same at this moment.
+        if error.status != RPCStatusCode.ALREADY_EXISTS:
+            listed = ", ".join(f"{name} ({SEARCH_ATTRIBUTES[name]})" for name in missing)
+            raise namespace_error(
+                f"add the search attributes {listed} to", temporal, error
+            ) from error
+    deadline = asyncio.get_running_loop().time() + _VISIBLE_WITHIN
+    while left := await _missing(temporal):
+        if asyncio.get_running_loop().time() > deadline:
+            raise Unavailable(
+                f"the search attributes {', '.join(left)} were added to the namespace "
+                f"{temporal.namespace!r}, but the server does not show them yet: try again"
+            )
+        await asyncio.sleep(0.05)
+    return missing
+
+
+async def retention(temporal: TemporalClient) -> timedelta:
+    """How long the namespace keeps runs that have ended."""
+    try:
+        found = await temporal.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=temporal.namespace), timeout=_RPC
+        )
+    except RPCError as error:
+        raise namespace_error("read", temporal, error) from error
+    return timedelta(seconds=found.config.workflow_execution_retention_ttl.seconds)
+
+
+async def set_retention(temporal: TemporalClient, length: timedelta) -> None:
+    """Let the namespace keep runs that have ended for this long. It counts for past runs too.
+
+    Raises SettingsError for what is shorter than the server can, and Unavailable.
+    """
+    if length < _SHORTEST:
+        raise SettingsError(
+            f"a retention of {length} is too short: Temporal keeps ended runs for a day at least; write "
+            "30d or P30D"
+        )
+    lasting = Duration(seconds=int(length.total_seconds()))
+    try:
+        await temporal.workflow_service.update_namespace(
+            UpdateNamespaceRequest(
+                namespace=temporal.namespace,
+                config=NamespaceConfig(workflow_execution_retention_ttl=lasting),
+            ),
+            timeout=_RPC,
+        )
+    except RPCError as error:
+        raise namespace_error(f"set a retention of {length} for", temporal, error) from error
+
+
+async def _missing(temporal: TemporalClient) -> list[str]:
+    try:
+        response = await temporal.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=temporal.namespace), timeout=_RPC
+        )
+    except RPCError as error:
+        raise namespace_error("list the search attributes of", temporal, error) from error
+    found: Mapping[str, IndexedValueType.ValueType] = response.custom_attributes
+    for name, kind in SEARCH_ATTRIBUTES.items():
+        if name in found and found[name] != _TYPES[kind]:
+            raise SettingsError(
+                f"the search attribute {name} of the namespace {temporal.namespace!r} is of the type "
+                f"{IndexedValueType.Name(found[name])}, and it has to be {kind}: remove it, or use "
+                "another namespace"
+            )
+    return [name for name in SEARCH_ATTRIBUTES if name not in found]
+
+
+def namespace_error(
+    what: str, temporal: TemporalClient, error: RPCError
+) -> SettingsError | Unavailable:
+    """What to raise where something could not be done to the namespace."""
+    text = f"could not {what} the namespace {temporal.namespace!r}: {error.message} ({error.status.name})"
+    return Unavailable(text) if error.status in _NOT_NOW else SettingsError(text)

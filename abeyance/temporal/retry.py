@@ -40,7 +40,7 @@ _UNWELCOME: Final = frozenset(
 )
 
 
-class Again(Exception):
+class RetryableError(Exception):
     """The call was not carried out, for a reason that passes."""
 
 
@@ -57,7 +57,7 @@ async def attempts(first: float = 0.02, longest: float = 0.5) -> AsyncIterator[f
         pause = min(2 * pause, longest)
 
 
-async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: float) -> T:
+async def retry_until(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: float) -> T:
     """Make a call, again and again for `seconds`, until it succeeds or fails for good.
 
     The call has to have the effect of one, however often it is made. It raises Again to be made again.
@@ -74,10 +74,10 @@ async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: f
                     if (task := asyncio.current_task()) is not None and task.cancelling():
                         raise asyncio.CancelledError from error
                     last = error
-                except Again as error:
+                except RetryableError as error:
                     last = error
                 except RPCError as error:
-                    last = worth_repeating(error)
+                    last = is_retryable(error)
     except TimeoutError as error:
         raise Unavailable(
             f"the run {run_id!r} did not answer within {seconds:g} s: Temporal cannot be reached, or "
@@ -87,7 +87,7 @@ async def patiently(run_id: str, call: Callable[[], Awaitable[T]], *, seconds: f
     raise AssertionError("attempts have no end")
 
 
-def worth_repeating(error: RPCError) -> RPCError:
+def is_retryable(error: RPCError) -> RPCError:
     """The error of a call that may go better the next time.
 
     Raises NotFound, SettingsError where only the operator can help, and else the error itself.
@@ -111,3 +111,45 @@ def worth_repeating(error: RPCError) -> RPCError:
     if error.status not in _AGAIN:
         raise error
     return error
+
+
+R = TypeVar("R")
+
+HEDGE_INTERVAL: Final = 0.3
+"""Seconds until it is asked again. A worker that has the run answers in a tenth of that."""
+MAX_HEDGED: Final = 4
+
+
+async def hedged(ask: Callable[[], Awaitable[R]]) -> R:
+    """The first thing that a worker says, and be it an error; what the server says only if all fail.
+
+    `ask` has to be free of effects: it is called up to `AT_MOST` times, and what is still under way when
+    there is an answer is cancelled.
+    """
+    asked: list[asyncio.Future[R]] = []
+    try:
+        while True:
+            asked.append(asyncio.ensure_future(ask()))
+            settled = await _settled(asked, HEDGE_INTERVAL if len(asked) < MAX_HEDGED else None)
+            if settled is not None:
+                return settled.result()
+    finally:
+        for each in asked:
+            each.cancel()
+
+
+async def _settled(
+    asked: list[asyncio.Future[R]], seconds: float | None
+) -> asyncio.Future[R] | None:
+    """One that a worker answered, or the last if none can be; None if neither is known in time."""
+    waiting = {each for each in asked if not each.done()}
+    while waiting:
+        done, waiting = await asyncio.wait(
+            waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not done:
+            return None
+        for each in done:
+            if not isinstance(each.exception(), RPCError):
+                return each
+    return asked[-1]

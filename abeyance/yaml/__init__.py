@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from abeyance.yaml.loading import load
+from abeyance.yaml.loader import load
 
 __all__ = ["load"]

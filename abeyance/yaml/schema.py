@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AliasChoices, Discriminator, Field, Tag
 
-from abeyance.core.canonical import Json
+from abeyance.core.json import Json
 from abeyance.duration import OptionalSeconds, Seconds
 from abeyance.yaml.form import REFERENCE, Form, Names, Reference, Written, by_sort
 

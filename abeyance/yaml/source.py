@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from abeyance.core.canonical import Json
+from abeyance.core.json import Json
 
 Place = tuple[str | int, ...]
 """Where in a document something is: keys of mappings and indexes of lists, outermost first."""

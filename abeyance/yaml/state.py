@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema, create_model
 
-from abeyance.core.canonical import Json, canonical
-from abeyance.values import schema
+from abeyance.core.json import Json, canonical
+from abeyance.schemas import json_schema
 
 _TYPES: Final[Mapping[str, Any]] = {
     "str": str,
@@ -47,7 +47,7 @@ def fault_of(name: str, what: FieldType) -> str | None:
             "model, and name that (state: module:Class)"
         )
     try:
-        schema.schema_of(what)
+        json_schema.schema_of(what)
     except ValueError as error:
         return f"has no usable schema: {error}"
     return None
@@ -56,10 +56,10 @@ def fault_of(name: str, what: FieldType) -> str | None:
 def _type(what: FieldType) -> Any:
     if isinstance(what, str):
         return _TYPES[what]
-    written = schema.schema_of(what)
+    written = json_schema.schema_of(what)
 
     def checked(value: Any) -> Any:
-        faults = schema.faults_of(written, value)
+        faults = json_schema.faults_of(written, value)
         if faults:
             raise ValueError("; ".join(f"{f.pointer} {f.message}".strip() for f in faults))
         return value

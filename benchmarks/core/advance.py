@@ -19,10 +19,12 @@ from time import thread_time
 from typing import Final
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
 from abeyance.core.effects import Effect, RunNode, StopNode
+from abeyance.core.json import Json
 from abeyance.core.machine import advance, new_run
-from abeyance.core.model import (
+from abeyance.core.outcome import Asked, Finished, Interrupted, Send, VisitOutcome
+from abeyance.core.policy import Principal
+from abeyance.core.spec import (
     END,
     START,
     Edge,
@@ -33,8 +35,6 @@ from abeyance.core.model import (
     Question,
     When,
 )
-from abeyance.core.outcome import Asked, Finished, Interrupted, Send, VisitOutcome
-from abeyance.core.policy import Principal
 from abeyance.core.state import Limits, RunState
 
 _BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
 from abeyance import Agent, BeforeModelCall, Fatal, ToolContext, tool
-from abeyance.agents.gate import MOST_CALLS
+from abeyance.agents.tool_dispatch import MAX_CALLS
 
 YES = {"approved": True}
 
@@ -104,12 +104,12 @@ async def test_twenty_calls_at_once_are_twenty_results_in_their_order(till: Till
 
 @pytest.mark.parametrize("execution", ["concurrent", "sequential"])
 async def test_more_calls_than_one_turn_may_have_are_not_run(till: Till, execution: Any) -> None:
-    calls = [call("look", f"c{number}", what=str(number)) for number in range(MOST_CALLS + 2)]
+    calls = [call("look", f"c{number}", what=str(number)) for number in range(MAX_CALLS + 2)]
     script = Script(calls, "done")
     run = await started(Agent("clerk", model=script, tools=till.tools, tool_execution=execution))
 
-    assert len(till.done) == MOST_CALLS
-    late = [script.told()[f"c{number}"] for number in (MOST_CALLS, MOST_CALLS + 1)]
+    assert len(till.done) == MAX_CALLS
+    late = [script.told()[f"c{number}"] for number in (MAX_CALLS, MAX_CALLS + 1)]
     assert {outcome for outcome, _ in late} == {"failed"}
     assert all("one turn may call 64 tools" in str(content) for _, content in late)
     assert run.status == "completed"

@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo
 
 from abeyance import START, Agent, BeforeNode, Context, Graph, McpServer, Send, testing
-from abeyance.core.model import SubgraphNode
+from abeyance.core.spec import SubgraphNode
 from abeyance.errors import GraphError
 
 

@@ -22,9 +22,9 @@ from abeyance.agents.approvals import (
     outcome_of,
     outcome_question,
 )
-from abeyance.agents.toolform import ArgumentsError, ResultError, Tool, tool
-from abeyance.core.model import Default
-from abeyance.values.schema import faults_of
+from abeyance.agents.tool_decorator import ArgumentsError, ResultError, Tool, tool
+from abeyance.core.spec import Default
+from abeyance.schemas.json_schema import faults_of
 
 
 class Payee(BaseModel):

@@ -8,8 +8,7 @@ import pytest
 from hooked_calls import Named, call, keys, pay
 from pydantic_ai.messages import ModelRequest
 
-from abeyance.agents.callerror import CallError
-from abeyance.agents.hookrun import run_hooks
+from abeyance.agents.hook_runner import run_hooks
 from abeyance.agents.hooks import (
     AfterModelCall,
     AfterToolCall,
@@ -18,6 +17,7 @@ from abeyance.agents.hooks import (
     BeforeToolCall,
     listens,
 )
+from abeyance.agents.tool_errors import CallError
 
 
 async def test_after_a_call_its_result_may_be_replaced_within_its_bounds() -> None:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from hooked_calls import Named, call, keys, pay
 
-from abeyance.agents.hookrun import processes, run_hooks
+from abeyance.agents.hook_runner import processes, run_hooks
 from abeyance.agents.hooks import BeforeToolCall, hook_faults
 from abeyance.agents.state import AgentState
-from abeyance.core.model import Default
+from abeyance.core.spec import Default
 
 
 class ApprovalHook:

@@ -10,9 +10,9 @@ import pytest
 from hooked_calls import Named, call, keys, pay
 
 from abeyance import Interrupt
-from abeyance.agents.hookrun import run_hooks
+from abeyance.agents.hook_runner import run_hooks
 from abeyance.agents.hooks import BeforeToolCall
-from abeyance.nodes.interrupts import Suspended
+from abeyance.authoring.interrupts import Suspended
 
 
 async def _raises(event: BeforeToolCall) -> None:

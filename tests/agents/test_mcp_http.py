@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from mcp_site import YES, People, Site, deeds, site, started, until
 
+from abeyance.authoring.interrupts import Suspended
 from abeyance.mcp.pool import pool_of
 from abeyance.mcp.server import McpDown, McpServer, McpToolError, McpUnusable, close_servers
-from abeyance.nodes.interrupts import Suspended
 
 SEAT = {"action": "accept", "content": {"seat": "7A"}}
 OLDER = ["--older"]

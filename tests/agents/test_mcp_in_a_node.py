@@ -10,7 +10,7 @@ import pytest
 from mcp_site import deeds, started
 
 from abeyance import START, Context, Graph, testing
-from abeyance.mcp.question import Answer, Elicitation, elicitation_question
+from abeyance.mcp.elicitation import Answer, Elicitation, elicitation_question
 from abeyance.mcp.server import McpServer, close_servers
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from mcp_site import People, deeds, is_running, started, until
 
+from abeyance.authoring.interrupts import Suspended
 from abeyance.mcp.pool import pool_of
 from abeyance.mcp.server import McpDown, McpServer, McpUnusable, close_servers
-from abeyance.nodes.interrupts import Suspended
 
 
 @pytest.fixture(autouse=True)

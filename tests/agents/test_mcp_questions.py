@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
-from abeyance.mcp.faults import McpToolError
-from abeyance.mcp.question import Answer, Elicitation, Record, Round, Wanted, elicitation_question
-from abeyance.nodes.interrupts import lowered
-from abeyance.values.schema import faults_of
+from abeyance.authoring.interrupts import lowered
+from abeyance.mcp.elicitation import (
+    Answer,
+    Elicitation,
+    Record,
+    Round,
+    Wanted,
+    elicitation_question,
+)
+from abeyance.mcp.errors import McpToolError
+from abeyance.schemas.json_schema import faults_of
 
 CITY = {
     "type": "object",

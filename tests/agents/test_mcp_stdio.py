@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from mcp_site import YES, People, deeds, started, until
 
+from abeyance.authoring.interrupts import Suspended
+from abeyance.mcp.elicitation import Answer, Elicitation
 from abeyance.mcp.pool import pool_of
-from abeyance.mcp.question import Answer, Elicitation
 from abeyance.mcp.server import McpDown, McpServer, McpToolError, close_servers
-from abeyance.nodes.interrupts import Suspended
 
 RUN: ContextVar[str] = ContextVar("RUN")
 

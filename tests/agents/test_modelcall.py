@@ -33,9 +33,8 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from abeyance.agents.mediaurl import kept_from_downloading
-from abeyance.agents.modelcall import ToolSpec, request
-from abeyance.agents.modelfailure import ModelRefused
+from abeyance.agents.model_errors import ModelRefused
+from abeyance.agents.model_request import ToolSpec, request, without_downloads
 
 QUESTION = [ModelRequest(parts=[UserPromptPart("How are you?")])]
 ONCE = {"max_retries": 0}
@@ -296,7 +295,7 @@ def test_the_messages_that_are_sent_are_equal_to_those_that_were_given(wrap: Any
         ModelRequest(parts=[ToolReturnPart("draw", wrap([picture]), "c1")]),
     ]
 
-    sent = kept_from_downloading("m", messages)
+    sent = without_downloads("m", messages)
 
     assert sent == messages
     assert sent[1].parts[0] is not messages[1].parts[0]
@@ -321,14 +320,14 @@ async def test_a_url_in_the_result_of_a_tool_is_not_fetched_either() -> None:
 WITHOUT_THE_LIBRARY = """
 import asyncio, sys
 sys.modules["pydantic_ai"] = None
-import abeyance.agents.transcriptitem, abeyance.agents.injected
+import abeyance.agents.transcript_view, abeyance.agents.prompts
 import abeyance.agents.output, abeyance.agents.transcript
-from abeyance.agents.mediaurl import kept_from_downloading
-from abeyance.agents.modelcall import request
+from abeyance.agents.model_request import kept_from_downloading
+from abeyance.agents.model_request import request
 abeyance.agents.output.OutputType(list[int])
 try:
     asyncio.run(request("openai:gpt-5", []))
-except abeyance.agents.modelcall.ModelUnusable as error:
+except abeyance.agents.model_request.ModelUnusable as error:
     print(error)
 """
 

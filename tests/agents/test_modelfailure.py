@@ -19,8 +19,8 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from abeyance.agents.modelcall import name_of, request
-from abeyance.agents.modelfailure import ModelDown, ModelFailure, ModelRefused, ModelUnusable
+from abeyance.agents.model_errors import ModelDown, ModelFailure, ModelRefused, ModelUnusable
+from abeyance.agents.model_request import name_of, request
 
 QUESTION = [ModelRequest(parts=[UserPromptPart("How are you?")])]
 ONCE = {"max_retries": 0}

@@ -21,8 +21,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo
 
-from abeyance.agents.modelcall import request
-from abeyance.agents.modelfailure import ModelRefused
+from abeyance.agents.model_errors import ModelRefused
+from abeyance.agents.model_request import request
 from abeyance.agents.output import FINAL_RESULT, Calls, Correction, Output, OutputType
 
 

@@ -12,14 +12,14 @@ import pytest
 from pydantic import AliasChoices, BaseModel, Field, SecretStr
 from tool_calls import calling, written
 
-from abeyance.agents.toolform import (
+from abeyance.agents.tool_decorator import (
     ArgumentsError,
     Tool,
     ToolContext,
     ToolDeclarationError,
     tool,
 )
-from abeyance.nodes.context import Context
+from abeyance.authoring.context import Context
 
 
 class Payee(BaseModel):

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from tool_calls import calling, written
 
 from abeyance import Fatal
-from abeyance.agents.toolform import ArgumentsError, tool
+from abeyance.agents.tool_decorator import ArgumentsError, tool
 
 
 class Payee(BaseModel):

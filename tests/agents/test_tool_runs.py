@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from tool_calls import calling
 
 from abeyance import Agent, Fatal, Interrupt
-from abeyance.agents.toolform import ResultError, ToolContext, ToolFailed, tool
-from abeyance.nodes.interrupts import Suspended
+from abeyance.agents.tool_decorator import ResultError, ToolContext, ToolFailed, tool
+from abeyance.authoring.interrupts import Suspended
 
 
 class Payee(BaseModel):

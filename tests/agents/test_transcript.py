@@ -108,7 +108,7 @@ async def test_what_one_turn_writes_does_not_grow_with_the_conversation() -> Non
     await held(blobs, [turn(number, size) for number in range(300)])
 
     one = blobs.written[0]
-    assert max(blobs.written) < transcript.MOST_TURNS * one * 1.1
+    assert max(blobs.written) < transcript.MAX_TURNS * one * 1.1
     assert sum(blobs.written) < 300 * one * 3.1
 
 

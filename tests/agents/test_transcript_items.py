@@ -18,14 +18,16 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from abeyance.agents.injected import user_part
 from abeyance.agents.output import Correction, OutputType
-from abeyance.agents.transcriptitem import shown
+from abeyance.agents.prompts import user_part
+from abeyance.agents.transcript_view import transcript_items
 from abeyance.core.events import Message
 
 
 def plain(messages: list[ModelMessage]) -> list[dict[str, Any]]:
-    items = [item.model_dump(mode="json", exclude_defaults=True) for item in shown(messages)]
+    items = [
+        item.model_dump(mode="json", exclude_defaults=True) for item in transcript_items(messages)
+    ]
     for item in items:
         assert item.pop("at") is not None
     return items

@@ -10,9 +10,9 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from abeyance import Refusal
 from abeyance.agents import transcript
-from abeyance.agents.transcriptitem import TranscriptItem
+from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.errors import Code, Unavailable
-from abeyance.histories.transcripts import chosen, page
+from abeyance.history.transcripts import choose_address, page
 from abeyance.storage.blobs import Blobs, FolderBlobs, MemoryBlobs
 
 AGENT = "graph:g;node:n;agent:a"
@@ -74,12 +74,12 @@ def test_the_innermost_agent_around_an_address_is_meant() -> None:
     inner = f"{AGENT};tool:b:1;graph:b;agent:b"
     heads = {AGENT: "1", inner: "2"}
 
-    assert chosen("r", heads, f"{AGENT};tool:b:1") == AGENT
-    assert chosen("r", heads, f"{inner};node:model:2") == inner
-    assert chosen("r", {AGENT: "1"}, None) == AGENT
+    assert choose_address("r", heads, f"{AGENT};tool:b:1") == AGENT
+    assert choose_address("r", heads, f"{inner};node:model:2") == inner
+    assert choose_address("r", {AGENT: "1"}, None) == AGENT
     # It has said nothing yet, and nobody else has either.
     with pytest.raises(Refusal) as caught:
-        chosen("r", {AGENT: "1"}, inner)
+        choose_address("r", {AGENT: "1"}, inner)
     assert caught.value.details["addresses"] == [AGENT]
 
 
@@ -87,5 +87,5 @@ def test_a_great_many_transcripts_are_not_all_listed() -> None:
     heads = {f"graph:g;node:n:{number};agent:a": "1" for number in range(2, 203)}
 
     with pytest.raises(Refusal, match="and 101 more") as caught:
-        chosen("r", heads, None)
+        choose_address("r", heads, None)
     assert len(caught.value.details["addresses"]) == 100

@@ -10,7 +10,7 @@ from sample_graphs import gated
 from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site, eventually
 
-from abeyance.parallel import each
+from abeyance.util import gather_limited
 
 
 async def post(api: Api, path: str, body: dict[str, Any] | None = None, **options: Any) -> Any:
@@ -32,7 +32,7 @@ async def started(api: Api, count: int, **fields: Any) -> list[str]:
         run_id, _gates = await api.waiting("gated", **fields)
         return run_id
 
-    return await each(range(count), start, at_once=8)
+    return await gather_limited(range(count), start, at_once=8)
 
 
 async def test_each_run_has_its_result_in_the_order_of_the_call(api: Api) -> None:
@@ -137,7 +137,7 @@ async def test_a_thousand_runs_in_one_call(api: Api, site: Site) -> None:
     async def start(run_id: str) -> None:
         await site.client.runs.start(graph, {}, run_id=run_id, labels={"team": team})
 
-    await each(runs, start, at_once=8)
+    await gather_limited(runs, start, at_once=8)
     began = time.monotonic()
     order = {"run_ids": runs, "body": {"mode": "now"}}
     found = await done(api, "cancel", order, timeout=150)

@@ -10,10 +10,11 @@ from pydantic import BaseModel, TypeAdapter
 from stack import Api
 
 from abeyance import wire
-from abeyance.agents.transcriptitem import TranscriptItem
-from abeyance.api import admin, batch, bodies, conversations, examples, messages
+from abeyance.agents.transcript_view import TranscriptItem
+from abeyance.api import openapi_examples, schemas
 from abeyance.api.app import create_app
 from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
+from abeyance.api.routers import admin, batch, conversations, messages
 from abeyance.settings import Settings
 
 
@@ -98,24 +99,24 @@ def test_every_problem_stands_at_its_own_status(document: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("model", "example"),
     [
-        (wire.RunView, examples.RUN),
-        (wire.RunView, examples.LISTED_RUN),
-        (wire.RunView, examples.PAUSED_RUN),
-        (wire.RunView, examples.ENDING_RUN),
-        (wire.InterruptView, examples.INTERRUPT),
-        (wire.InterruptView, examples.LISTED_INTERRUPT),
-        (wire.Event, examples.EVENT),
-        (wire.Receipts, examples.RECEIPTS),
-        (bodies.RunResult, examples.RESULT),
-        (bodies.GraphSummary, examples.GRAPH),
-        (wire.MessageReceipt, examples.MESSAGE_RECEIPT),
-        (messages.MessagePage, examples.MESSAGE_PAGE),
-        (wire.Cleared, examples.CLEARED),
-        (conversations.Reached, examples.REACHED),
-        (conversations.Steered, examples.STEERED),
-        (batch.BatchOutcome, examples.DONE_TO_MANY),
-        (admin.Evicted, examples.EVICTED),
-        (TranscriptItem, examples.SAID),
+        (wire.RunView, openapi_examples.RUN),
+        (wire.RunView, openapi_examples.LISTED_RUN),
+        (wire.RunView, openapi_examples.PAUSED_RUN),
+        (wire.RunView, openapi_examples.ENDING_RUN),
+        (wire.InterruptView, openapi_examples.INTERRUPT),
+        (wire.InterruptView, openapi_examples.LISTED_INTERRUPT),
+        (wire.Event, openapi_examples.EVENT),
+        (wire.Receipts, openapi_examples.RECEIPTS),
+        (schemas.RunResult, openapi_examples.RESULT),
+        (schemas.GraphSummary, openapi_examples.GRAPH),
+        (wire.MessageReceipt, openapi_examples.MESSAGE_RECEIPT),
+        (messages.MessagePage, openapi_examples.MESSAGE_PAGE),
+        (wire.Cleared, openapi_examples.CLEARED),
+        (conversations.Reached, openapi_examples.REACHED),
+        (conversations.Steered, openapi_examples.STEERED),
+        (batch.BatchOutcome, openapi_examples.DONE_TO_MANY),
+        (admin.Evicted, openapi_examples.EVICTED),
+        (TranscriptItem, openapi_examples.SAID),
     ],
 )
 def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[str, Any]) -> None:
@@ -125,22 +126,22 @@ def test_an_example_of_an_answer_is_one(model: type[BaseModel], example: dict[st
 @pytest.mark.parametrize(
     ("model", "example"),
     [
-        (bodies.StartBody, examples.START),
-        (bodies.AnswerBody, examples.ANSWER_TO_ONE),
-        (wire.PauseBody, examples.PAUSE),
-        (wire.ControlBody, examples.RESUME),
-        (wire.CancelBody, examples.CANCEL),
-        (wire.ValuesBody, examples.VALUES),
-        (wire.DeadlineBody, examples.DEADLINE),
-        (wire.MessageBody, examples.MESSAGE),
-        (wire.MessageBody, examples.TO_ALL),
-        (batch.PauseBatch, examples.PAUSE_MANY),
-        (batch.ResumeBatch, examples.RESUME_MANY),
-        (batch.CancelBatch, examples.CANCEL_MANY),
-        (batch.SteerBatch, examples.STEER_MANY),
-        (batch.RespondBatch, examples.RESPOND_MANY),
-        (admin.EvictBody, examples.EVICT),
-        *((wire.Answers, example["value"]) for example in examples.ANSWERS.values()),
+        (schemas.StartBody, openapi_examples.START),
+        (schemas.AnswerBody, openapi_examples.ANSWER_TO_ONE),
+        (wire.PauseBody, openapi_examples.PAUSE),
+        (wire.ControlBody, openapi_examples.RESUME),
+        (wire.CancelBody, openapi_examples.CANCEL),
+        (wire.ValuesBody, openapi_examples.VALUES),
+        (wire.DeadlineBody, openapi_examples.DEADLINE),
+        (wire.MessageBody, openapi_examples.MESSAGE),
+        (wire.MessageBody, openapi_examples.TO_ALL),
+        (batch.PauseBatch, openapi_examples.PAUSE_MANY),
+        (batch.ResumeBatch, openapi_examples.RESUME_MANY),
+        (batch.CancelBatch, openapi_examples.CANCEL_MANY),
+        (batch.SteerBatch, openapi_examples.STEER_MANY),
+        (batch.RespondBatch, openapi_examples.RESPOND_MANY),
+        (admin.EvictBody, openapi_examples.EVICT),
+        *((wire.Answers, example["value"]) for example in openapi_examples.ANSWERS.values()),
     ],
 )
 def test_an_example_of_a_body_is_accepted(model: type[BaseModel], example: dict[str, Any]) -> None:
@@ -150,6 +151,6 @@ def test_an_example_of_a_body_is_accepted(model: type[BaseModel], example: dict[
 async def test_a_graph_is_shown_as_in_the_example(api: Api) -> None:
     whole = (await api.http.get("/graphs/gated")).json()
 
-    assert set(examples.GRAPH_SPEC) <= set(whole)
-    assert set(examples.GRAPH_SPEC["nodes"]["pay"]) <= set(whole["nodes"]["after"])
-    assert set(examples.GRAPH_SPEC["edges"][0]) <= set(whole["edges"][0])
+    assert set(openapi_examples.GRAPH_SPEC) <= set(whole)
+    assert set(openapi_examples.GRAPH_SPEC["nodes"]["pay"]) <= set(whole["nodes"]["after"])
+    assert set(openapi_examples.GRAPH_SPEC["edges"][0]) <= set(whole["edges"][0])

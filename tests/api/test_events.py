@@ -20,11 +20,11 @@ from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
-from abeyance.api.backend import Link
-from abeyance.api.stream import EventStream
+from abeyance.api.dependencies import TemporalConnection
+from abeyance.api.sse import EventStream
 from abeyance.errors import Unavailable
-from abeyance.histories.cursor import Cursor
-from abeyance.histories.feed import Feed
+from abeyance.history.cursors import Cursor
+from abeyance.history.feed import Feed
 
 STREAM = {"Accept": "text/event-stream"}
 YES = {"approved": True}
@@ -172,7 +172,7 @@ async def test_more_runs_than_may_be_are_not_followed(temporal: TemporalClient) 
     site = Site(temporal, gated())
     app = app_for(site)
     async with site.worker(), served(app) as api:
-        link = Link(site.client, most_tails=1)
+        link = TemporalConnection(site.client, most_tails=1)
         app.state.backend = replace(app.state.backend, link=link)
         run_ids = [(await api.waiting("gated"))[0] for _ in range(2)]
         async with following(api, run_ids[0]) as events:
@@ -224,7 +224,7 @@ async def test_a_viewer_who_does_not_read_is_dropped_while_the_others_go_on(
     site = Site(temporal, gated())
     app = app_for(site)
     async with site.worker(), served(app) as api:
-        link = Link(site.client)
+        link = TemporalConnection(site.client)
         link._feed = Feed(temporal, site.settings.task_queue, kept=40)
         app.state.backend = replace(app.state.backend, link=link)
         run_id, _ = await api.waiting("gated")

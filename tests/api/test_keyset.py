@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from issuing import Publisher, new_key, published, publishing
 from jwt.algorithms import ECAlgorithm
 
-from abeyance.api import keyset
-from abeyance.api.keyset import KeySet
+from abeyance.api import jwks
+from abeyance.api.jwks import JwksCache
 from abeyance.errors import SettingsError, Unavailable
 
 PRIVATE = ec.generate_private_key(ec.SECP256R1())
@@ -40,7 +40,7 @@ def publisher() -> Iterator[Publisher]:
 async def test_keys_are_fetched_when_the_first_is_needed_and_then_kept(
     publisher: Publisher,
 ) -> None:
-    keys = KeySet(publisher.url)
+    keys = JwksCache(publisher.url)
     assert publisher.asked == 0
 
     found = await asyncio.gather(*(keys.key("a", "RS256") for _ in range(20)))
@@ -51,12 +51,12 @@ async def test_keys_are_fetched_when_the_first_is_needed_and_then_kept(
 
 async def test_made_up_names_of_keys_do_not_make_us_fetch_at_will(publisher: Publisher) -> None:
     clock = Clock()
-    keys = KeySet(publisher.url, clock=clock)
+    keys = JwksCache(publisher.url, clock=clock)
     found = await asyncio.gather(*(keys.key(f"made-up-{n}", "RS256") for n in range(50)))
     assert found == [None] * 50
     assert publisher.asked == 1
 
-    clock.now += keyset.REST_SECONDS
+    clock.now += jwks.REST_SECONDS
     assert await keys.key("made-up", "RS256") is None
     assert publisher.asked == 2
 
@@ -65,17 +65,17 @@ async def test_a_new_key_is_found_after_the_rest_and_one_taken_back_within_its_t
     publisher: Publisher,
 ) -> None:
     clock = Clock()
-    keys = KeySet(publisher.url, clock=clock)
+    keys = JwksCache(publisher.url, clock=clock)
     assert await keys.key("a", "RS256") is not None
     publisher.keys = [{**KEY, "kid": "b"}]
 
     assert await keys.key("b", "RS256") is None
-    clock.now += keyset.REST_SECONDS
+    clock.now += jwks.REST_SECONDS
     assert await keys.key("b", "RS256") is not None
     assert await keys.key("a", "RS256") is None
 
     publisher.keys = [KEY]
-    clock.now += keyset.FRESH_SECONDS + 1
+    clock.now += jwks.FRESH_SECONDS + 1
     assert await keys.key("b", "RS256") is None
 
 
@@ -83,11 +83,11 @@ async def test_keys_that_cannot_be_fetched_again_count_for_an_hour_and_no_longer
     publisher: Publisher,
 ) -> None:
     clock = Clock()
-    keys = KeySet(publisher.url, clock=clock)
+    keys = JwksCache(publisher.url, clock=clock)
     await keys.key("a", "RS256")
     publisher.status = 500
 
-    clock.now += keyset.STALE_SECONDS
+    clock.now += jwks.STALE_SECONDS
     assert await keys.key("a", "RS256") is not None
     clock.now += 1
     with pytest.raises(Unavailable, match="cannot be fetched"):
@@ -95,7 +95,7 @@ async def test_keys_that_cannot_be_fetched_again_count_for_an_hour_and_no_longer
     publisher.status = 200
     with pytest.raises(Unavailable):
         await keys.key("a", "RS256")
-    clock.now += keyset.REST_SECONDS
+    clock.now += jwks.REST_SECONDS
     assert await keys.key("a", "RS256") is not None
 
 
@@ -103,15 +103,15 @@ async def test_whether_a_name_is_new_cannot_be_told_while_keys_cannot_be_fetched
     publisher: Publisher, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock()
-    keys = KeySet(publisher.url, clock=clock)
+    keys = JwksCache(publisher.url, clock=clock)
     await keys.key("a", "RS256")
     publisher.status = 500
-    clock.now += keyset.REST_SECONDS
+    clock.now += jwks.REST_SECONDS
 
     for _ in range(3):
         with pytest.raises(Unavailable):
             await keys.key("b", "RS256")
-        clock.now += keyset.REST_SECONDS
+        clock.now += jwks.REST_SECONDS
     assert await keys.key("a", "RS256") is not None
     assert publisher.asked == 4
     # The operator is told what is wrong, and once.
@@ -131,7 +131,7 @@ async def test_whether_a_name_is_new_cannot_be_told_while_keys_cannot_be_fetched
         (200, b"[]"),
         (200, b'{"keys": 7}'),
         (200, b'{"keys": []}'),
-        (200, json.dumps({"keys": [KEY], "more": "x" * keyset.MOST_BYTES}).encode()),
+        (200, json.dumps({"keys": [KEY], "more": "x" * jwks.MOST_BYTES}).encode()),
     ],
 )
 async def test_an_answer_that_is_no_set_of_keys_lets_nobody_in(
@@ -139,12 +139,12 @@ async def test_an_answer_that_is_no_set_of_keys_lets_nobody_in(
 ) -> None:
     publisher.status, publisher.body = status, body
     with pytest.raises(Unavailable):
-        await KeySet(publisher.url).key("a", "RS256")
+        await JwksCache(publisher.url).key("a", "RS256")
     assert publisher.asked == 1
 
 
 async def test_an_issuer_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyset, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(jwks, "PATIENCE_SECONDS", 0.2)
     closing = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -156,7 +156,7 @@ async def test_an_issuer_that_does_not_answer_is_given_up(monkeypatch: pytest.Mo
         port = server.sockets[0].getsockname()[1]
         async with asyncio.timeout(5):
             with pytest.raises(Unavailable):
-                await KeySet(f"http://127.0.0.1:{port}/keys").key("a", "RS256")
+                await JwksCache(f"http://127.0.0.1:{port}/keys").key("a", "RS256")
         closing.set()
 
 
@@ -182,7 +182,7 @@ async def test_a_key_that_is_of_no_use_here_is_passed_over(
     publisher: Publisher, other: Any
 ) -> None:
     publisher.keys = [other, KEY]
-    keys = KeySet(publisher.url)
+    keys = JwksCache(publisher.url)
     found = await keys.key("a", "RS256")
     assert found is not None
     assert (found.key_id, found.key_type) == ("a", "RSA")
@@ -190,12 +190,12 @@ async def test_a_key_that_is_of_no_use_here_is_passed_over(
 
     publisher.keys = [other]
     with pytest.raises(Unavailable):
-        await KeySet(publisher.url).key("a", "RS256")
+        await JwksCache(publisher.url).key("a", "RS256")
 
 
 async def test_a_key_serves_only_the_algorithms_that_it_is_for(publisher: Publisher) -> None:
     publisher.keys = [{**KEY, "alg": "PS256"}, CURVE]
-    keys = KeySet(publisher.url)
+    keys = JwksCache(publisher.url)
 
     assert await keys.key("a", "RS256") is None
     assert await keys.key("a", "PS384") is None
@@ -207,21 +207,21 @@ async def test_a_key_serves_only_the_algorithms_that_it_is_for(publisher: Publis
 
 
 async def test_a_token_without_a_name_is_for_the_only_key(publisher: Publisher) -> None:
-    assert await KeySet(publisher.url).key(None, "RS256") is not None
+    assert await JwksCache(publisher.url).key(None, "RS256") is not None
 
     publisher.keys = [KEY, CURVE]
-    assert await KeySet(publisher.url).key(None, "RS256") is None
+    assert await JwksCache(publisher.url).key(None, "RS256") is None
 
 
 async def test_a_file_of_keys_may_change_while_the_service_is_up(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_text(json.dumps({"keys": [KEY]}))
     clock = Clock()
-    keys = KeySet(str(file), clock=clock)
+    keys = JwksCache(str(file), clock=clock)
     assert await keys.key("a", "RS256") is not None
 
     file.write_text(json.dumps({"keys": [{**KEY, "kid": "b"}]}))
-    clock.now += keyset.REST_SECONDS
+    clock.now += jwks.REST_SECONDS
     assert await keys.key("b", "RS256") is not None
     assert await keys.key("a", "RS256") is None
 
@@ -242,7 +242,7 @@ def test_a_file_that_holds_no_keys_stops_the_start_and_is_not_shown(
         file.write_text(content)
 
     with pytest.raises(SettingsError, match=told) as caught:
-        KeySet(str(file))
+        JwksCache(str(file))
     assert f"ABEYANCE_JWT_JWKS={file}" in str(caught.value)
     assert "hidden" not in str(caught.value)
 
@@ -262,10 +262,10 @@ def test_a_file_that_holds_no_keys_stops_the_start_and_is_not_shown(
 )
 def test_an_address_that_is_not_safe_stops_the_start(place: str) -> None:
     with pytest.raises(SettingsError, match="ABEYANCE_JWT_JWKS") as caught:
-        KeySet(place)
+        JwksCache(place)
     assert "hidden" not in str(caught.value)
 
 
 @pytest.mark.parametrize("place", ["https://login.example/keys?of=us", "http://[::1]:8080/keys"])
 def test_an_address_is_not_asked_before_a_token_comes(place: str) -> None:
-    assert KeySet(place)
+    assert JwksCache(place)

@@ -18,8 +18,7 @@ from temporal_site import Site
 from abeyance import metrics
 from abeyance.api import problems
 from abeyance.api.app import create_app
-from abeyance.api.instruments import Instruments
-from abeyance.api.metered import Metered, operation_of
+from abeyance.api.metrics import Instruments, MetricsMiddleware, operation_of
 from abeyance.errors import Code, Refusal
 from abeyance.settings import Settings
 
@@ -99,7 +98,7 @@ async def test_a_queue_that_stayed_full_for_as_long_as_the_caller_waits_is_a_tim
         await problems.refused(refusal)(scope, receive, send)
 
     instruments = Instruments()
-    transport = httpx.ASGITransport(Metered(full, instruments=instruments))
+    transport = httpx.ASGITransport(MetricsMiddleware(full, instruments=instruments))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         await http.post(f"/runs/a/messages{query}")
 
@@ -113,7 +112,7 @@ async def test_a_defect_of_ours_is_an_error() -> None:
         raise ZeroDivisionError
 
     instruments = Instruments()
-    transport = httpx.ASGITransport(Metered(broken, instruments=instruments))
+    transport = httpx.ASGITransport(MetricsMiddleware(broken, instruments=instruments))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         with pytest.raises(ZeroDivisionError):
             await http.post("/runs")

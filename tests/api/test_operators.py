@@ -24,8 +24,8 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import Worker
 
 from abeyance import wire
-from abeyance.client.launch import Launch
-from abeyance.client.line import Line
+from abeyance.client.rpc import WorkflowRpc
+from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
 from abeyance.errors import Unavailable
 
@@ -178,7 +178,7 @@ async def test_a_run_that_is_natively_paused_under_a_read_cannot_be_asked(
 ) -> None:
     async with natively_paused(api, site) as (run_id, _):
         with pytest.raises(Unavailable, match="paused through Temporal"):
-            await Line(site.temporal, site.settings.task_queue, patience=10).query(
+            await WorkflowRpc(site.temporal, site.settings.task_queue, patience=10).query(
                 run_id, "view", wire.RunView
             )
 
@@ -203,7 +203,7 @@ async def test_a_terminated_run_is_a_cancelled_one_wherever_it_is_seen(
 async def started_around(site: Site, values: dict[str, Any], **options: Any) -> tuple[str, str]:
     """A run that somebody started in Temporal itself, and its conversation."""
     run_id, talk = new_id(), new_id("talk")
-    launch = Launch.of(
+    launch = StartPlan.of(
         gated(),
         {},
         run_id=run_id,

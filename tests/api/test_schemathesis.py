@@ -20,12 +20,12 @@ from pydantic import BaseModel
 from sample_graphs import Decision
 
 from abeyance import END, START, Graph
-from abeyance.api import examples
+from abeyance.api import openapi_examples
 from abeyance.api.app import create_app
 from abeyance.settings import Settings
 
-_RUN = examples.START["run_id"]
-_ASKED = {"id": examples.INTERRUPT["id"]}
+_RUN = openapi_examples.START["run_id"]
+_ASKED = {"id": openapi_examples.INTERRUPT["id"]}
 """What the run asks: each that takes its id asks under an id of its own."""
 _LONGEST_WAIT = 1.0
 """In seconds: nobody here waits for what a long poll waits for."""
@@ -52,7 +52,7 @@ def map_path_parameters(
     there_are = {
         "run_id": _RUN,
         "interrupt_id": _ASKED["id"],
-        "name": examples.START["graph"],
+        "name": openapi_examples.START["graph"],
         "conversation_id": "chat-17",
     }
     return path_parameters and {
@@ -118,7 +118,7 @@ def url(base: str) -> str:
 
         http.post(f"/runs/{_RUN}/cancel", json={"mode": "now"})
         until(is_over, "the run of the test before to end")
-        started = http.post("/runs", json={**examples.START, "reuse": True})
+        started = http.post("/runs", json={**openapi_examples.START, "reuse": True})
         assert started.status_code == 201, started.text
         until(asks, "the run of the examples to ask")
     return base

@@ -12,7 +12,7 @@ from stack import app_for, served
 from temporal_site import Site, eventually
 from temporalio.client import Client as TemporalClient
 
-from abeyance import traces
+from abeyance import tracing
 from abeyance.errors import SettingsError
 from abeyance.temporal.connection import connect_temporal
 
@@ -71,10 +71,10 @@ def test_an_exporter_that_is_not_installed_is_an_error_that_says_what_to_install
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "pigeon")
-    monkeypatch.setattr(traces, "are_on", lambda: False)
+    monkeypatch.setattr(tracing, "are_on", lambda: False)
 
     with pytest.raises(SettingsError, match=r"'pigeon'.*console.*abeyance\[otel\]"):
-        traces.begin("abeyance-test")
+        tracing.begin("abeyance-test")
 
 
 def test_the_protocol_of_traces_goes_before_that_of_all_signals(
@@ -83,7 +83,7 @@ def test_the_protocol_of_traces_goes_before_that_of_all_signals(
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "semaphore")
-    monkeypatch.setattr(traces, "are_on", lambda: False)
+    monkeypatch.setattr(tracing, "are_on", lambda: False)
 
     with pytest.raises(SettingsError, match="'semaphore'"):
-        traces.begin("abeyance-test")
+        tracing.begin("abeyance-test")

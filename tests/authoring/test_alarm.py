@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from abeyance.workflows.alarm import Alarm
+from abeyance.workflows.timers import DeadlineTimer
 
 
 def at(minute: int) -> datetime:
@@ -17,7 +17,7 @@ class Bells:
 
     def __init__(self) -> None:
         self._tasks: list[tuple[int, asyncio.Task[None]]] = []
-        self.alarm = Alarm(self._ring)
+        self.alarm = DeadlineTimer(self._ring)
 
     def _ring(self, moment: datetime, summary: str) -> asyncio.Task[None]:
         async def waits() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from core_drive import ADA, T0, Drive, gate, graph
 
-from abeyance import arrivals, wire
+from abeyance import commands, wire
 from abeyance.core import machine
 from abeyance.core.ledger import Ledger
-from abeyance.core.model import END, START, GoTo, Halt, ResumeRun
+from abeyance.core.spec import END, START, GoTo, Halt, ResumeRun
 from abeyance.errors import Code, Refusal
 
 BOOL = {"type": "boolean"}
@@ -26,7 +26,7 @@ def asking(*gates: str) -> Drive:
 
 
 def responded(book: Ledger, **order: Any) -> Any:
-    return arrivals.responded(wire.Respond(principal=ADA, **order), book, T0)
+    return commands.responded(wire.Respond(principal=ADA, **order), book, T0)
 
 
 def test_a_bare_answer_means_the_only_open_interrupt() -> None:
@@ -50,7 +50,7 @@ def test_an_id_that_is_given_is_the_one_that_is_meant() -> None:
         {"interrupt_id", "response"}, interrupt_id="", response=True, principal=ADA
     )
 
-    event = arrivals.responded(order, run.state.ledger, T0)
+    event = commands.responded(order, run.state.ledger, T0)
     assert event.answers == {"": True}
     with pytest.raises(Refusal) as caught:
         machine.check(run.state, event)
@@ -87,7 +87,7 @@ def test_an_answer_that_is_no_json_is_refused_as_such(answer: Any) -> None:
     ],
 )
 def test_what_a_pause_does_at_its_deadline_is_read_from_its_text(text: str, policy: Any) -> None:
-    event = arrivals.paused(wire.Pause(on_timeout=text, timeout=60, reason="lunch"), T0)
+    event = commands.paused(wire.Pause(on_timeout=text, timeout=60, reason="lunch"), T0)
 
     assert (event.on_timeout, event.timeout, event.reason) == (policy, 60.0, "lunch")
 
@@ -96,7 +96,7 @@ def test_an_answer_that_was_taken_once_is_not_held_against_its_schema_again() ->
     run = asking("typed", "free")
     typed, free = (run.open(name).id for name in ("typed", "free"))
     order = wire.Respond(responses={typed: "of an earlier schema", free: 5}, principal=ADA)
-    event = arrivals.responded(order, run.state.ledger, T0, is_checked=True)
+    event = commands.responded(order, run.state.ledger, T0, is_checked=True)
 
     assert event.schema_faults == {typed: ()}
     machine.check(run.state, event)

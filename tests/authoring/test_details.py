@@ -12,7 +12,7 @@ from core_drive import Drive, gate, graph
 
 from abeyance import wire
 from abeyance.core import events
-from abeyance.core.model import START, Default, GoTo
+from abeyance.core.spec import START, Default, GoTo
 from abeyance.core.state import Scope
 from abeyance.workflows.details import code, details
 

@@ -58,5 +58,5 @@ def test_importing_the_package_is_light() -> None:
     )
     loaded = set(json.loads(done.stdout))
 
-    assert "abeyance.graphs.graph" in loaded
+    assert "abeyance.authoring.graph" in loaded
     assert loaded.isdisjoint(HEAVY)

@@ -12,11 +12,11 @@ import pytest
 from pydantic import BaseModel, Field
 
 from abeyance import START, Agent, Graph, append
-from abeyance.core.canonical import Json
+from abeyance.core.json import Json
 from abeyance.errors import GraphError
-from abeyance.values.fitting import misfit, narrowed
-from abeyance.values.kinds import kinds
-from abeyance.values.schema import faults_of, schema_of
+from abeyance.schemas.compatibility import misfit, narrowed
+from abeyance.schemas.json_schema import faults_of, schema_of
+from abeyance.schemas.json_types import kinds
 
 
 class Colour(Enum):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from abeyance.workflows.form import form
+from abeyance.workflows.visibility import form
 
 
 class Address(BaseModel):

@@ -17,7 +17,7 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
 from abeyance import END, START, Context, Graph, GraphError, append
-from abeyance.core.model import Default, Fail, FunctionNode, GoTo, GraphSpec, InterruptNode
+from abeyance.core.spec import Default, Fail, FunctionNode, GoTo, GraphSpec, InterruptNode
 
 
 class Decision(BaseModel):

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from abeyance.temporal import hedge
-from abeyance.temporal.hedge import AT_MOST, hedged
+from abeyance.temporal import retry
+from abeyance.temporal.retry import MAX_HEDGED, hedged
 
 
 def busy(message: str) -> RPCError:
@@ -39,7 +39,7 @@ class Worker:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hedge, "EVERY", 0.01)
+    monkeypatch.setattr(retry, "HEDGE_INTERVAL", 0.01)
 
 
 async def test_what_is_answered_at_once_is_asked_once() -> None:
@@ -91,11 +91,11 @@ async def test_a_slow_answer_is_waited_for_though_the_questions_after_it_fail() 
 
 
 async def test_nobody_is_asked_for_ever_and_who_gives_up_leaves_nothing_behind() -> None:
-    worker = Worker(*[None] * AT_MOST)
+    worker = Worker(*[None] * MAX_HEDGED)
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(hedged(worker), 0.3)
-    assert (worker.asked, worker.given_up) == (AT_MOST, AT_MOST)
+    assert (worker.asked, worker.given_up) == (MAX_HEDGED, MAX_HEDGED)
 
 
 async def test_the_last_error_is_raised_if_all_questions_fail() -> None:

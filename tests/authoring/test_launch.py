@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from abeyance import START, Graph
-from abeyance.client.launch import Launch
+from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 
@@ -29,7 +29,7 @@ def graph_of(state: Any = State, retries: int = 3) -> Graph:
     return graph
 
 
-def launch(given: Any = None, graph: Graph | None = None, **about: Any) -> Launch:
+def launch(given: Any = None, graph: Graph | None = None, **about: Any) -> StartPlan:
     told: dict[str, Any] = {
         "run_id": None,
         "conversation_id": None,
@@ -38,7 +38,7 @@ def launch(given: Any = None, graph: Graph | None = None, **about: Any) -> Launc
         "limits": Limits(),
         "started_by": "ada",
     }
-    return Launch.of(graph or graph_of(), given or {}, **{**told, **about})
+    return StartPlan.of(graph or graph_of(), given or {}, **{**told, **about})
 
 
 def test_a_launch_has_an_id_that_names_the_graph_and_says_who_started_it() -> None:

@@ -26,7 +26,7 @@ from temporalio.converter import SerializationContext
 from temporalio.worker import WorkflowInstance
 from temporalio.workflow import Info
 
-from abeyance.temporal.lookahead import InOrderInstance
+from abeyance.temporal.in_order_runner import InOrderWorkflowInstance
 from abeyance.temporal.retry import LOOKED_AHEAD
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -96,7 +96,7 @@ def told(*activations: WorkflowActivation, writes: int = 0) -> tuple[list[str | 
     It writes to its memo that many times whenever it is told something.
     """
     inner = Recording(writes=writes)
-    run = InOrderInstance(inner)
+    run = InOrderWorkflowInstance(inner)
     completions = [run.activate(each) for each in activations]
     return inner.told, completions[-1].failed.failure.message
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from abeyance import START, Context, Graph, testing
-from abeyance.nodes.code import reads_inbox, refuses, takes_inbox
+from abeyance.authoring.callables import reads_inbox, refuses, takes_inbox
 
 
 def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:

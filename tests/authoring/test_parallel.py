@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from abeyance.parallel import each
+from abeyance.util import gather_limited
 
 
 async def test_each_stops_at_the_first_error_and_leaves_nothing_running() -> None:
@@ -19,8 +19,8 @@ async def test_each_stops_at_the_first_error_and_leaves_nothing_running() -> Non
         await asyncio.sleep(5 if number > 2 else 0)
         return number * 10
 
-    assert await each([0, 1], work) == [0, 10]
-    assert await each([], work) == []
+    assert await gather_limited([0, 1], work) == [0, 10]
+    assert await gather_limited([], work) == []
     with pytest.raises(LookupError, match="two"):
-        await each(range(100), work, at_once=3)
+        await gather_limited(range(100), work, at_once=3)
     assert len(begun) < 10

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schema_shapes import doubled, each_other, nested
 
-from abeyance.values.patterns import pattern_of
-from abeyance.values.places import MOST_PLACES, MOST_WORK, Places
+from abeyance.schemas.cost import MAX_PLACES, MAX_WORK, CostEstimator
+from abeyance.schemas.patterns import pattern_of
 
 LATER = 4
 """How many definitions a drawn schema has."""
 
 
-def places(schema: Any) -> Places:
-    found = Places(json.loads(json.dumps(schema)))
+def places(schema: Any) -> CostEstimator:
+    found = CostEstimator(json.loads(json.dumps(schema)))
     found.prepare()
     return found
 
@@ -70,7 +70,7 @@ def expanded(schema: Any, root: Mapping[str, Any]) -> int:
 def test_places_are_counted_as_if_each_reference_were_written_out(schema: Any) -> None:
     found = expanded(schema, schema)
 
-    if found <= MOST_PLACES:
+    if found <= MAX_PLACES:
         assert places(schema).count == found
     else:
         with pytest.raises(ValueError, match=f"it has {found:,} places"):
@@ -224,10 +224,10 @@ def test_looking_at_the_kind_first_changes_nothing_of_what_fits(schema: Any, val
 def test_what_cannot_be_much_work_is_not_measured_and_never_more_than_was_thought(
     schema: Any, value: Any
 ) -> None:
-    if expanded(schema, schema) > MOST_PLACES:
+    if expanded(schema, schema) > MAX_PLACES:
         return
     found = places(schema)
-    thought = found.work(value, MOST_WORK)
+    thought = found.work(value, MAX_WORK)
 
     assert found.work(value, thought) == thought
     try:

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.temporal.retry import Again, NotFound, patiently
+from abeyance.temporal.retry import NotFound, RetryableError, retry_until
 
 
 def rpc_error(status: RPCStatusCode, message: str = "it failed") -> RPCError:
@@ -43,14 +43,14 @@ class Server:
         rpc_error(RPCStatusCode.RESOURCE_EXHAUSTED),
         rpc_error(RPCStatusCode.UNAVAILABLE),
         rpc_error(RPCStatusCode.UNKNOWN),
-        Again("the run is being handed over"),
+        RetryableError("the run is being handed over"),
         WorkflowUpdateRPCTimeoutOrCancelledError(),
     ],
 )
 async def test_what_may_go_better_is_tried_again(error: BaseException) -> None:
     server = Server(error, error)
 
-    assert await patiently("r", server, seconds=5) == "answer"
+    assert await retry_until("r", server, seconds=5) == "answer"
     assert server.calls == 3
 
 
@@ -85,7 +85,7 @@ async def test_what_fails_for_good_is_not_tried_again(
     server = Server(error)
 
     with pytest.raises(raised) as caught:
-        await patiently("r", server, seconds=5)
+        await retry_until("r", server, seconds=5)
     assert told in str(caught.value)
     assert server.calls == 1
 
@@ -94,7 +94,7 @@ async def test_when_the_time_is_over_the_run_is_unavailable_and_the_last_error_i
     server = Server(*[rpc_error(RPCStatusCode.UNAVAILABLE, "no connection")] * 100)
 
     with pytest.raises(Unavailable, match=r"'r' did not answer within 0\.1 s.*no connection"):
-        await patiently("r", server, seconds=0.1)
+        await retry_until("r", server, seconds=0.1)
     assert 2 <= server.calls < 10
 
 
@@ -108,5 +108,5 @@ async def test_a_call_that_hangs_is_given_up() -> None:
             ended.append("hang")
 
     with pytest.raises(Unavailable, match="no answer"):
-        await patiently("r", hang, seconds=0.02)
+        await retry_until("r", hang, seconds=0.02)
     assert ended == ["hang"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from core_drive import Drive, gate, graph, restored
 
-from abeyance.core.model import START
 from abeyance.core.snapshot import joined, parted
-from abeyance.workflows.history import Growth, due
+from abeyance.core.spec import START
+from abeyance.workflows.continue_as_new import Growth, due
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from abeyance.errors import Code, Refusal
-from abeyance.runid import checked_run_id, generated_run_id
+from abeyance.util import checked_run_id, generated_run_id
 
 
 @pytest.mark.parametrize("run_id", ["a", "order-2026_03", "A" * 256, "-", "0"])

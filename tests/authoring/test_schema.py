@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 from pydantic import UUID4, BaseModel, Field, HttpUrl, JsonValue, condecimal
 
-from abeyance.core.canonical import Json
-from abeyance.values.schema import faults_of, schema_of
+from abeyance.core.json import Json
+from abeyance.schemas.json_schema import faults_of, schema_of
 
 A_UUID = UUID("a6d5b3a2-1b1e-4c1f-9a1b-0123456789ab")
 NIL = UUID(int=0)

@@ -22,7 +22,7 @@ from sample_states import NAN, ORDER, Colour, Line
 
 from abeyance import Refusal
 from abeyance.errors import Code
-from abeyance.values.statemodel import StateModel, ValuesError
+from abeyance.schemas.state_model import StateModel, ValuesError
 
 
 def refusal(states: StateModel, given: Mapping[Any, Any]) -> Refusal:

@@ -18,8 +18,8 @@ from sample_states import NAN, OPEN, ORDER, Colour, Line
 
 from abeyance import Refusal, add, append, merge, union
 from abeyance.errors import Code
-from abeyance.values.statemodel import StateModel, ValuesError
-from abeyance.wire import DEEPEST
+from abeyance.schemas.state_model import StateModel, ValuesError
+from abeyance.wire import MAX_DEPTH
 
 
 def nested(levels: int) -> Any:
@@ -160,7 +160,7 @@ def test_an_open_state_takes_what_can_be_written_as_json(value: Any, written: An
         (OPEN, {"x": lambda: None}, "'x' cannot be written as JSON"),
         (OPEN, {"x": b"\xff"}, "'x' cannot be written as JSON"),
         (OPEN, {"x": "\ud800"}, "'x' cannot be written as JSON"),
-        (OPEN, {"x": nested(DEEPEST + 1)}, "nested in it deeper than 100 levels"),
+        (OPEN, {"x": nested(MAX_DEPTH + 1)}, "nested in it deeper than 100 levels"),
         (OPEN, {"x": nested(5_000)}, "'x' cannot be written as JSON"),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_patch_that_cannot_be_kept_is_told_by_field(
 
 
 def test_a_value_may_be_nested_a_hundred_levels() -> None:
-    assert OPEN.patch({"x": nested(DEEPEST)}) == {"x": nested(DEEPEST)}
+    assert OPEN.patch({"x": nested(MAX_DEPTH)}) == {"x": nested(MAX_DEPTH)}
 
 
 def test_a_value_that_holds_itself_is_refused() -> None:

@@ -10,10 +10,10 @@ from core_drive import T0, Drive, at, gate, graph
 
 from abeyance import wire
 from abeyance.core import events
-from abeyance.core.canonical import size
 from abeyance.core.effects import Publish
-from abeyance.core.model import START, Default, GoTo
-from abeyance.workflows import surface
+from abeyance.core.json import size
+from abeyance.core.spec import START, Default, GoTo
+from abeyance.workflows import visibility
 
 START_RUN = wire.StartRun(run_id="r")
 MEMO = 64_000
@@ -30,18 +30,18 @@ def asking(*gates: Any) -> Drive:
 def test_the_memo_shows_the_nearest_fifty_and_how_many_more_there_are() -> None:
     gates = [gate(f"g{number}", timeout=1_000 - number) for number in range(60)]
     state = asking(gate("patient"), *gates).state
-    rows = surface.memo_rows(state)
+    rows = visibility.memo_rows(state)
 
     names = [row["name"] for row in rows.values()]
     assert names == [f"g{number}" for number in range(59, 9, -1)]
-    summary = surface.memo_summary(state, rows)
+    summary = visibility.memo_summary(state, rows)
     assert (summary["open"], summary["more"], summary["status"]) == (61, 11, "awaiting-input")
     assert summary["deadline"] == at(941).isoformat()
 
 
 def test_a_row_says_what_an_inbox_needs_and_is_cut() -> None:
     run = asking(gate("ask", prompt="Pay?" * 100, capability="pay", timeout=60))
-    ((key, row),) = surface.memo_rows(run.state).items()
+    ((key, row),) = visibility.memo_rows(run.state).items()
 
     assert key == f"interrupt:{run.open('ask').id}"
     assert (row["name"], row["capability"], row["address"]) == ("ask", "pay", "graph:g;node:ask")
@@ -55,10 +55,10 @@ def test_a_row_says_what_an_inbox_needs_and_is_cut() -> None:
 def test_the_memo_keeps_its_budget_whatever_is_asked(prompt: str) -> None:
     gates = [gate(f"g{n}", prompt=prompt, capability="\U0001f600" * 200) for n in range(60)]
     state = asking(*gates).state
-    rows = surface.memo_rows(state)
+    rows = visibility.memo_rows(state)
 
     assert rows
-    assert size({**rows, "summary": surface.memo_summary(state, rows)}) < MEMO
+    assert size({**rows, "summary": visibility.memo_summary(state, rows)}) < MEMO
 
 
 def fact(number: int, **data: Any) -> Publish:
@@ -67,16 +67,16 @@ def fact(number: int, **data: Any) -> Publish:
 
 def test_facts_are_told_in_order_in_batches_that_fit() -> None:
     facts = [fact(number, message="x" * 900) for number in range(100)]
-    batches = list(surface.fact_batches(facts))
+    batches = list(visibility.fact_batches(facts))
 
     assert [row["n"] for batch in batches for row in batch] == list(range(100))
     assert 10 < len(batches) < 20
     assert max(map(size, batches)) < 10_000
-    assert list(surface.fact_batches([])) == []
+    assert list(visibility.fact_batches([])) == []
 
 
 def test_a_large_fact_has_a_batch_of_its_own() -> None:
-    batches = list(surface.fact_batches([fact(1), fact(2, message="x" * 9_000), fact(3)]))
+    batches = list(visibility.fact_batches([fact(1), fact(2, message="x" * 9_000), fact(3)]))
 
     assert [[row["n"] for row in batch] for batch in batches] == [[1], [2], [3]]
 
@@ -92,8 +92,8 @@ def test_the_capabilities_are_those_that_are_asked_for_once_each() -> None:
         gate("d", capability="hire"),
     ]
 
-    assert surface.capabilities(asking(*gates).state) == ["hire", "pay"]
-    assert surface.capabilities(asking(gate("a")).state) == []
+    assert visibility.capabilities(asking(*gates).state) == ["hire", "pay"]
+    assert visibility.capabilities(asking(gate("a")).state) == []
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_capabilities_are_those_that_are_asked_for_once_each() -> None:
     ],
 )
 def test_what_no_search_attribute_can_hold_is_a_star(names: list[str], kept: bool) -> None:
-    found = surface.within_attribute(names)
+    found = visibility.within_attribute(names)
 
     assert found == (names if kept else ["*"])
     assert len(json.dumps(found, ensure_ascii=False).encode()) < ATTRIBUTE
@@ -116,8 +116,8 @@ def test_what_no_search_attribute_can_hold_is_a_star(names: list[str], kept: boo
 def test_the_deadline_is_that_of_the_nearest_interrupt() -> None:
     gates = [gate("a", timeout=60), gate("b"), gate("c", timeout=30)]
 
-    assert surface.interrupt_deadline(asking(*gates).state) == at(30)
-    assert surface.interrupt_deadline(asking(gate("a")).state) is None
+    assert visibility.interrupt_deadline(asking(*gates).state) == at(30)
+    assert visibility.interrupt_deadline(asking(gate("a")).state) is None
 
 
 # The timer
@@ -131,10 +131,10 @@ def test_a_timer_says_what_it_is_for() -> None:
     ending = Drive(graph("n", ways=[(START, "n")]))
     ending.cancel()
 
-    assert surface.timer_summary(goto.state) == "deadline of b: goto:a"
-    assert surface.timer_summary(default.state) == "deadline of c: default"
-    assert surface.timer_summary(paused.state) == "deadline of the pause"
-    assert surface.timer_summary(ending.state) == "grace of the ending"
+    assert visibility.timer_summary(goto.state) == "deadline of b: goto:a"
+    assert visibility.timer_summary(default.state) == "deadline of c: default"
+    assert visibility.timer_summary(paused.state) == "deadline of the pause"
+    assert visibility.timer_summary(ending.state) == "grace of the ending"
 
 
 # The failure
@@ -144,5 +144,5 @@ def test_a_failed_run_tells_temporal_where_it_failed() -> None:
     run = Drive(graph("n", ways=[(START, "n")]))
     run.fail("n", message="no bank")
 
-    assert surface.failure_message(run.ending.error) == "graph:g;node:n: no bank"
-    assert surface.failure_message(None) == "the run failed"
+    assert visibility.failure_message(run.ending.error) == "graph:g;node:n: no bank"
+    assert visibility.failure_message(None) == "the run failed"

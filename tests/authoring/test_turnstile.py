@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from abeyance.temporal.turnstile import AT_ONCE, SharedReads, Turn, Turnstile
+from abeyance.temporal.update_limiter import (
+    MAX_CONCURRENT_UPDATES,
+    SingleFlight,
+    Turn,
+    UpdateLimiter,
+)
 
 
 async def settled() -> None:
@@ -21,7 +26,7 @@ class Crowd:
     """Callers at a turnstile, each of whom stays inside until it is let go."""
 
     def __init__(self) -> None:
-        self.turnstile = Turnstile()
+        self.turnstile = UpdateLimiter()
         self.inside: list[str] = []
         self.entered: list[str] = []
         self.doors: dict[str, asyncio.Event] = {}
@@ -57,7 +62,7 @@ class Crowd:
 
 async def full() -> Crowd:
     crowd = Crowd()
-    for number in range(AT_ONCE):
+    for number in range(MAX_CONCURRENT_UPDATES):
         await crowd.come(f"first{number}")
     return crowd
 
@@ -69,7 +74,7 @@ async def test_four_are_inside_at_once_and_the_next_when_one_has_left() -> None:
     before = list(crowd.inside)
     await crowd.leave("first1")
 
-    assert before == [f"first{number}" for number in range(AT_ONCE)]
+    assert before == [f"first{number}" for number in range(MAX_CONCURRENT_UPDATES)]
     assert crowd.inside == ["first0", "first2", "first3", "later0"]
 
 
@@ -90,9 +95,15 @@ async def test_answers_go_first_and_equals_in_the_order_in_which_they_came() -> 
         ("answer2", Turn.RESPOND),
     ]:
         await crowd.come(name, turn)
-    await crowd.leave(*(f"first{number}" for number in range(AT_ONCE)), "answer1")
+    await crowd.leave(*(f"first{number}" for number in range(MAX_CONCURRENT_UPDATES)), "answer1")
 
-    assert crowd.entered[AT_ONCE:] == ["answer1", "answer2", "take", "message1", "message2"]
+    assert crowd.entered[MAX_CONCURRENT_UPDATES:] == [
+        "answer1",
+        "answer2",
+        "take",
+        "message1",
+        "message2",
+    ]
 
 
 async def test_who_gives_up_while_waiting_takes_no_place() -> None:
@@ -148,7 +159,7 @@ class Source:
     """Something that is read: every read is numbered, and ends when it is let go."""
 
     def __init__(self) -> None:
-        self.reads: SharedReads[int] = SharedReads()
+        self.reads: SingleFlight[int] = SingleFlight()
         self.begun = 0
         self.at_once = 0
         self.most_at_once = 0

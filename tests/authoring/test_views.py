@@ -6,9 +6,9 @@ from typing import Any
 
 from core_drive import ADA, T0, Drive, at, gate, graph
 
-from abeyance import views, wire
+from abeyance import projections, wire
 from abeyance.core import events
-from abeyance.core.model import START, Default, GoTo
+from abeyance.core.spec import START, Default, GoTo
 
 RUN = wire.StartRun(
     run_id="r", graph_version="v1", conversation_id="c1", labels={"team": "blue"}, started_by="ada"
@@ -36,7 +36,7 @@ def asking() -> Drive:
 def test_a_view_says_what_runs_and_what_it_waits_for() -> None:
     run = asking()
     run.send("m1")
-    view = views.run_view(run.state, RUN)
+    view = projections.run_view(run.state, RUN)
 
     assert (view.status, view.outcome, view.paused, view.ended_at) == ("running", None, False, None)
     assert (view.graph, view.graph_version, view.conversation_id) == ("g", "v1", "c1")
@@ -52,7 +52,7 @@ def test_a_view_says_what_runs_and_what_it_waits_for() -> None:
 
 def test_an_open_interrupt_shows_what_was_asked_and_what_happens_at_its_deadline() -> None:
     run = asking()
-    ask, default, goto = views.open_interrupts(run.state)
+    ask, default, goto = projections.open_interrupts(run.state)
 
     assert (ask.prompt, ask.requested_capability, ask.status) == ("Pay 5?", "pay", "open")
     assert (ask.created_at, ask.deadline, ask.digest) == (T0, at(60), run.open("ask").digest)
@@ -64,7 +64,7 @@ def test_an_open_interrupt_shows_what_was_asked_and_what_happens_at_its_deadline
 
 
 def test_a_settled_interrupt_shows_who_answered_and_when() -> None:
-    (told,) = views.settled_interrupts(asking().state)
+    (told,) = projections.settled_interrupts(asking().state)
 
     assert (told.name, told.status, told.answer) == ("told", "answered", {"approved": True})
     assert (told.answered_by, told.answered_at) == (ADA.subject, at(5))
@@ -75,7 +75,7 @@ def test_a_pause_shows_by_whom_and_for_how_long() -> None:
     run = asking()
     about = {"actor": "ada", "capabilities": ("*",), "reason": "lunch"}
     run.feed(events.Paused, timeout=60, on_timeout=GoTo(node="n"), **about)
-    view = views.run_view(run.state, RUN)
+    view = projections.run_view(run.state, RUN)
 
     assert (view.status, view.paused) == ("paused", True)
     assert view.pause == wire.PauseView(
@@ -92,7 +92,7 @@ def test_a_closing_record_holds_the_values_once_and_what_became_of_everything() 
     run = asking()
     run.send("m1", "please hurry")
     run.fail("n", "it broke")
-    record = views.closing_record(run.state, RUN)
+    record = projections.closing_record(run.state, RUN)
 
     assert (record.outcome, record.reason, record.values) == ("failed", "it broke", {"x": 5})
     assert (record.view.values, record.view.result, record.view.interrupts) == ({}, None, [])
@@ -113,7 +113,7 @@ def test_a_closing_record_holds_the_values_once_and_what_became_of_everything() 
 def test_a_cancelled_run_says_by_whom() -> None:
     run = asking()
     run.cancel(mode="now", reason="wrong order")
-    view = views.run_view(run.state, RUN)
+    view = projections.run_view(run.state, RUN)
 
     assert (view.status, view.reason, view.cancelled_by) == ("cancelled", "wrong order", "bob")
     assert view.result == {"x": 5}
@@ -129,10 +129,10 @@ def test_what_is_more_than_temporal_takes_at_once_is_told_in_short() -> None:
         ),
         values={"text": "x" * 100_000},
     )
-    first, large = views.run_view(run.state, RUN).interrupts
+    first, large = projections.run_view(run.state, RUN).interrupts
 
     assert (first.abridged, large.abridged) == (False, True)
-    assert views.interrupt(run.state, first.id) == first
-    assert views.interrupt(run.state, large.id) == large
+    assert projections.interrupt(run.state, first.id) == first
+    assert projections.interrupt(run.state, large.id) == large
     assert (large.reason, large.response_schema, large.on_timeout) == (None, None, None)
     assert (large.digest, large.deadline) == (run.open("large").digest, at(60))

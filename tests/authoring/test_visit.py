@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from abeyance import END, START, Context, Fatal, Goto, Graph, NodeError, add, append
 from abeyance.core.outcome import Finished
-from abeyance.visit import CodeMissing, run_visit
+from abeyance.runtime.node_runner import CodeMissing, run_visit
 
 
 class State(BaseModel):

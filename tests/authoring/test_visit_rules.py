@@ -11,7 +11,7 @@ from one_visit import visit
 from pydantic import BaseModel
 
 from abeyance import START, Graph, append
-from abeyance.visit import CodeMissing
+from abeyance.runtime.node_runner import CodeMissing
 
 
 class State(BaseModel):

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from abeyance import START, Context, Graph
 from abeyance.core.outcome import Finished
-from abeyance.visit import run_visit
+from abeyance.runtime.node_runner import run_visit
 
 
 class State(BaseModel):

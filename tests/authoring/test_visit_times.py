@@ -8,7 +8,7 @@ import pytest
 
 from abeyance import wire
 from abeyance.core.outcome import Finished
-from abeyance.workflows.visits import ended_at
+from abeyance.workflows.activity_calls import ended_at
 
 ORDERED = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 NOW = ORDERED + timedelta(minutes=1)

@@ -10,10 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from abeyance import Principal, wire
 from abeyance.core.effects import VisitInput
-from abeyance.core.model import Question
 from abeyance.core.outcome import Asked, Failed, Finished, Interrupted, Stopped
+from abeyance.core.spec import Question
 from abeyance.core.state import Limits
-from abeyance.wire import DEEPEST
+from abeyance.wire import MAX_DEPTH
 
 ADA = Principal(subject="ada", capabilities=("pay",))
 REQUESTS: dict[type[wire.Request], dict[str, Any]] = {
@@ -90,13 +90,13 @@ def test_a_request_is_the_same_after_it_has_travelled(model: type[wire.Request])
         (wire.SteerMessage, {"message_id": "m", "text": "x", "metadata": []}, "valid dictionary"),
         (
             wire.SteerMessage,
-            {"message_id": "m", "text": "x", "metadata": {"x": nested(DEEPEST + 1)}},
+            {"message_id": "m", "text": "x", "metadata": {"x": nested(MAX_DEPTH + 1)}},
             "deeper than 100 levels",
         ),
         (wire.TakeMessages, {"visit": "v", "upto": 0}, "greater than or equal to 1"),
         (wire.TakeMessages, {"visit": "v", "upto": 100_001}, "less than or equal to 100000"),
         (wire.EditValues, {"patch": {}, "version": 1}, "at least 1 item"),
-        (wire.EditValues, {"patch": {"x": nested(DEEPEST + 1)}, "version": 1}, "deeper than 100"),
+        (wire.EditValues, {"patch": {"x": nested(MAX_DEPTH + 1)}, "version": 1}, "deeper than 100"),
         (wire.EditDeadline, {"interrupt_id": "i"}, "nothing to change"),
         (wire.EditDeadline, {"interrupt_id": "i", "timeout": "P200Y"}, "longer than 100 years"),
     ],
@@ -114,7 +114,7 @@ def test_a_control_without_options_is_sent_by_temporals_ui(order: wire.Control) 
 
 
 @pytest.mark.parametrize(
-    "answer", [None, False, 0, "", [], {}, {"approved": True}, nested(DEEPEST)]
+    "answer", [None, False, 0, "", [], {}, {"approved": True}, nested(MAX_DEPTH)]
 )
 def test_each_form_of_a_response_keeps_its_answer_on_the_way(answer: Any) -> None:
     forms: list[dict[str, Any]] = [
@@ -154,8 +154,8 @@ def test_an_answer_from_temporals_ui_comes_from_nobody_with_a_capability() -> No
         ({"interrupt_id": "", "response": 1}, "at least 1 character"),
         ({"response": 1, "note": "x" * 2_001}, "at most 2000"),
         ({"response": 1, "digests": {"r.1": 5}}, "valid string"),
-        ({"response": nested(DEEPEST + 1)}, "deeper than 100 levels"),
-        ({"responses": {"r.1": nested(DEEPEST + 1)}}, "deeper than 100 levels"),
+        ({"response": nested(MAX_DEPTH + 1)}, "deeper than 100 levels"),
+        ({"responses": {"r.1": nested(MAX_DEPTH + 1)}}, "deeper than 100 levels"),
         ({"response": object()}, "JSON"),
     ],
 )

@@ -31,7 +31,7 @@ from abeyance import (
     union,
 )
 from abeyance.core.ledger import Interrupt
-from abeyance.core.model import GraphSpec
+from abeyance.core.spec import GraphSpec
 from abeyance.wire import RunView
 
 

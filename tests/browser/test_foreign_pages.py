@@ -14,7 +14,7 @@ from dev_stack import Place, Stack, until, words_of
 from other_site import other_site
 from ports import listening
 
-from abeyance.processes.claim import CLOSED_TO_BROWSERS
+from abeyance.dev.ports import CLOSED_TO_BROWSERS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 

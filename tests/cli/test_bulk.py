@@ -11,7 +11,7 @@ import pytest
 from command_line import Terminal
 from dev_stack import Place, Stack
 
-from abeyance.commands import progress
+from abeyance.cli import watch
 
 
 def starts(terminal: Terminal, count: int, *options: str) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_filter_is_worked_through_to_its_end(
     runs = starts(terminal, 5, "--label", team)
     for run_id in runs:
         until_listed(terminal, run_id, team)
-    monkeypatch.setattr("abeyance.commands.bulk._CHUNK", 2)
+    monkeypatch.setattr("abeyance.cli.batch._CHUNK", 2)
     told = terminal.told("batch", "cancel", "--label", team, "--body", '{"reason": "over"}')
 
     assert sorted(result["run_id"] for result in told["results"]) == sorted(runs)
@@ -129,17 +129,17 @@ def test_setup_lets_a_janitor_evict_where_it_is_told_to(place: Place, standing: 
 def test_progress_is_drawn_where_somebody_watches(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with progress.progress("pause", 3) as done:
+    with watch.progress("pause", 3) as done:
         done(3)
     assert capsys.readouterr() == ("", "")
 
-    monkeypatch.setattr(progress, "can_draw", lambda: True)
+    monkeypatch.setattr(watch, "can_draw", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    with progress.progress("pause", 3) as done:
+    with watch.progress("pause", 3) as done:
         done(2)
     out, err = capsys.readouterr()
     assert (out, "pause" in err, "2/3" in err) == ("", True, True)
-    with progress.progress("pause", 3, is_quiet=True) as done:
+    with watch.progress("pause", 3, is_quiet=True) as done:
         done(2)
     assert capsys.readouterr() == ("", "")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from abeyance import SettingsError
-from abeyance.processes.claim import CLOSED_TO_BROWSERS, closed_to_browsers, free_ports
+from abeyance.dev.ports import CLOSED_TO_BROWSERS, closed_to_browsers, free_ports
 
 HOST = "127.0.0.1"
 

@@ -27,7 +27,7 @@ graph.edge("nobody", "nowhere")
 WITHOUT_ITS_EXTRA = """\
 import sys
 sys.executable = sys.argv.pop(1)
-from abeyance.cli import main
+from abeyance.cli.main import main
 main()
 """
 
@@ -111,7 +111,7 @@ def test_with_json_its_line_says_where_everything_is(place: Place) -> None:
 JANITORS = """\
 import asyncio
 import sys
-from abeyance.commands.exit import leave
+from abeyance.cli.errors import leave
 from abeyance.temporal.connection import connect_temporal
 
 async def look() -> None:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from abeyance.processes import devserver
+from abeyance.dev import server
 from abeyance.wire import SEARCH_ATTRIBUTES
 
 LOOKS_UP_AT_EACH_USE = "system.forceSearchAttributesCacheRefreshOnRead=false"
 
 
 def flags(database: Path | None) -> list[str]:
-    ports = devserver.Ports(grpc=1, http=2, metrics=3)
-    return devserver.command("temporal", ports=ports, database=database)
+    ports = server.Ports(grpc=1, http=2, metrics=3)
+    return server.command("temporal", ports=ports, database=database)
 
 
 @pytest.mark.parametrize("is_in_memory", [True, False])

@@ -12,7 +12,7 @@ from dev_stack import Place, command, until
 from pages import read
 from ports import free_port
 
-from abeyance.commands.exit import ExitCode
+from abeyance.cli.errors import ExitCode
 
 PAGE = read("reference/cli.md")
 
@@ -89,9 +89,9 @@ def test_without_rich_a_table_is_plain_and_the_commands_work(place: Place) -> No
     source = (
         "import sys\n"
         "sys.modules['rich'] = None\n"
-        "from abeyance.cli import run\n"
+        "from abeyance.cli.main import run\n"
         "print(run(['graph', 'check', 'plain.yaml']), run(['--help']), run(['run']))\n"
-        "from abeyance.commands.table import show_table\n"
+        "from abeyance.cli.formatting import show_table\n"
         "sys.stdout.isatty = lambda: True\n"
         "show_table(('RUN', 'STATUS'), [('a', 'x\\x1b'), ('\u6c34\u6c34', 'y')])\n"
     )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from abeyance.agents.transcriptitem import (
+from abeyance.agents.transcript_view import (
     TranscriptCall,
     TranscriptItem,
     TranscriptMedia,
     TranscriptUsage,
 )
-from abeyance.commands.said import item_lines
+from abeyance.cli.transcript import transcript_lines
 
 
 def lines(**about: Any) -> list[str]:
     item = TranscriptItem(turn=1, **about).model_dump(mode="json")
-    return [f"{label}|{text}" for label, text in item_lines(item)]
+    return [f"{label}|{text}" for label, text in transcript_lines(item)]
 
 
 def test_a_turn_tells_calls_and_what_it_cost() -> None:

@@ -8,11 +8,11 @@ import jsonschema_rs
 import pytest
 from pydantic import BaseModel
 
-from abeyance.api.bodies import InterruptStatus, RunStatus
-from abeyance.commands.specimen import specimen
-from abeyance.commands.terminal import interrupt_lines, run_lines
-from abeyance.mcp.question import Elicitation, elicitation_question
-from abeyance.values.schema import schema_of
+from abeyance.api.schemas import InterruptStatus, RunStatus
+from abeyance.cli.formatting import interrupt_lines, run_lines
+from abeyance.cli.graphs import schema_example
+from abeyance.mcp.elicitation import Elicitation, elicitation_question
+from abeyance.schemas.json_schema import schema_of
 
 FORM = {
     "type": "object",
@@ -51,17 +51,17 @@ def elicited(schema: Any) -> Any:
     ],
 )
 def test_it_fits_its_schema(schema: Any, expected: Any) -> None:
-    assert specimen(schema) == expected
-    assert jsonschema_rs.is_valid(schema, specimen(schema))
+    assert schema_example(schema) == expected
+    assert jsonschema_rs.is_valid(schema, schema_example(schema))
 
 
 def test_a_schema_that_leads_into_itself_comes_to_an_end() -> None:
     tree: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#"}}}
     tree["required"] = ["next"]
 
-    assert specimen(tree)["next"]["next"]
-    assert specimen({"$ref": "#"}) == "..."
-    assert specimen({"$ref": "#/$defs/missing"}) is None
+    assert schema_example(tree)["next"]["next"]
+    assert schema_example({"$ref": "#"}) == "..."
+    assert schema_example({"$ref": "#/$defs/missing"}) is None
 
 
 def asked(**about: Any) -> str:

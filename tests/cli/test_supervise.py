@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from dev_stack import until, words_of
 
+from abeyance.dev import parent_death
+from abeyance.dev.supervisor import ProcessGroup, Program
 from abeyance.errors import SettingsError, Unavailable
-from abeyance.processes import leash
-from abeyance.processes.supervise import Group, Program
 
 NAME = "clerk"
 PARENT = """\
 import os, subprocess, sys
-from abeyance.processes.leash import leashed
+from abeyance.dev.parent_death import leashed
 SLEEP = ["/bin/sleep", "300"]
 WATCHED = (
-    "import os; from abeyance.processes.leash import watch; watch(); "
+    "import os; from abeyance.dev.parent_death import watch; watch(); "
     f"os.execv({SLEEP[0]!r}, {SLEEP})"
 )
 child = subprocess.Popen([%s], stdin=subprocess.PIPE)
@@ -48,8 +48,8 @@ def program(folder: Path, code: str, *, patience: float = 5, **fields: Any) -> P
 @asynccontextmanager
 async def group_of(
     *programs: Program, announce: Callable[[str], None] = lambda _: None
-) -> AsyncIterator[Group]:
-    group = Group(announce)
+) -> AsyncIterator[ProcessGroup]:
+    group = ProcessGroup(announce)
     for each in programs:
         group.start(each)
     try:
@@ -145,7 +145,7 @@ def test_a_program_whose_parent_has_gone_is_not_started() -> None:
     gone = 2**22 + 1  # larger than any process number
 
     done = subprocess.run(
-        leash.leashed(gone, ["/bin/echo", "started"]),
+        parent_death.leashed(gone, ["/bin/echo", "started"]),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

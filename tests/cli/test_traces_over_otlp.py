@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 LEAVES = """\
 from opentelemetry import trace
 from abeyance import traces
-from abeyance.commands.exit import leave
+from abeyance.cli.errors import leave
 
 traces.begin("leaving")
 with trace.get_tracer("test").start_as_current_span("the last"):

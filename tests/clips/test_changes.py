@@ -9,7 +9,7 @@ import pytest
 from abeyance.clips.engine import ClipsError
 from abeyance.clips.firing import Change, ClipsRule, evaluate, faults_of
 from abeyance.clips.source import fact_text
-from abeyance.core.model import Assert, Retract
+from abeyance.core.spec import Assert, Retract
 
 
 def rule(id_: str, when: str, *changes: Change) -> ClipsRule:

@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from abeyance.clips.firing import ClipsRule, evaluate
-from abeyance.core.model import Assert, Retract
+from abeyance.core.spec import Assert, Retract
 
 RULES = [
     ClipsRule(

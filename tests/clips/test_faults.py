@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from abeyance.clips.engine import ClipsError
 from abeyance.clips.firing import ClipsRule, evaluate, faults_of
 from abeyance.clips.source import FUNCTIONS, TextError, condition
-from abeyance.core.model import Assert
+from abeyance.core.spec import Assert
 
 
 def fault(when: str) -> str:

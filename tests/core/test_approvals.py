@@ -8,9 +8,9 @@ import pytest
 from core_gated import APPROVER, BOSS, CLERK, OPERATOR, Gated, approving, forked, refund
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.model import AskOperator, Default, FunctionNode, GoTo
+from abeyance.core.json import Json
 from abeyance.core.policy import TIMEOUT
+from abeyance.core.spec import AskHuman, Default, FunctionNode, GoTo
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -302,7 +302,7 @@ def test_a_loop_behind_a_gate_is_covered_by_it() -> None:
 
 
 def failing(**about: Any) -> Gated:
-    pay = FunctionNode(id="pay", on_error=AskOperator())
+    pay = FunctionNode(id="pay", on_error=AskHuman())
     run = Gated(refund(approving(), pay, "notify"), **about)
     run.says(APPROVER, "ask")
     run.fail("pay")
@@ -328,7 +328,7 @@ def test_an_approved_visit_that_failed_may_be_let_fail_by_anybody() -> None:
 
 
 def test_what_was_not_approved_is_tried_again_by_anybody() -> None:
-    run = Gated(refund(FunctionNode(id="assess", on_error=AskOperator()), approving(), "pay"))
+    run = Gated(refund(FunctionNode(id="assess", on_error=AskHuman()), approving(), "pay"))
     run.fail("assess")
     run.says(CLERK, "error", {"action": "retry"})
 

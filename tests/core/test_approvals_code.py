@@ -7,8 +7,8 @@ from typing import Any
 from core_drive import asked
 from core_gated import APPROVER, BOSS, Gated, forked
 
-from abeyance.core.canonical import Json
-from abeyance.core.model import FunctionNode
+from abeyance.core.json import Json
+from abeyance.core.spec import FunctionNode
 
 
 def code_gate(amount: Json) -> Any:

@@ -12,17 +12,9 @@ from core_gated import APPROVER, BOSS, CLERK, FIELDS, Gated, approving, forked, 
 from core_rules import ask, rule
 
 from abeyance.core import events
-from abeyance.core.model import (
-    START,
-    AskOperator,
-    Default,
-    FunctionNode,
-    GoTo,
-    GraphSpec,
-    Node,
-)
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import Principal
+from abeyance.core.spec import START, AskHuman, Default, FunctionNode, GoTo, GraphSpec, Node
 
 
 def is_asked_about_again(run: Gated, node: str = "pay") -> bool:
@@ -192,7 +184,7 @@ def test_an_answer_while_approved_code_is_stopped(stop: str) -> None:
 
 
 def test_an_answer_while_approved_code_has_failed() -> None:
-    pay = FunctionNode(id="pay", on_error=AskOperator())
+    pay = FunctionNode(id="pay", on_error=AskHuman())
     run = Gated(forked((approving(), pay), (remark(),)))
     run.says(APPROVER, "ask")
     run.fail("pay")

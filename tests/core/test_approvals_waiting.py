@@ -11,8 +11,8 @@ from core_gated import APPROVER, BOSS, CLERK, SHOWN, Gated, approving, forked, r
 from core_rules import ask, rule
 
 from abeyance.core import events, machine
-from abeyance.core.canonical import Json
-from abeyance.core.model import FunctionNode, GraphSpec
+from abeyance.core.json import Json
+from abeyance.core.spec import FunctionNode, GraphSpec
 from abeyance.errors import Code, Refusal
 
 # directives that would wait behind a question

@@ -9,7 +9,7 @@ from core_drive import edge, graph
 from core_gated import APPROVER, BOSS, CLERK, FIELDS, Gated, approving, forked, remark
 from core_rules import ask, rule
 
-from abeyance.core.model import START, Default, GraphSpec, Node, Route
+from abeyance.core.spec import START, Default, GraphSpec, Node, Route
 from abeyance.core.state import Limits
 
 # joins

@@ -10,7 +10,7 @@ import pytest
 from core_drive import chain, graph, nested
 from core_gated import APPROVER, CLERK, FIELDS, Gated, approving, forked, refund, remark
 
-from abeyance.core.model import START, FunctionNode, GoTo, GraphSpec, Node, SubgraphNode
+from abeyance.core.spec import START, FunctionNode, GoTo, GraphSpec, Node, SubgraphNode
 
 # nested graphs
 
@@ -190,6 +190,14 @@ def test_what_is_no_matter_to_a_gated_nested_graph_changes_nothing(about: Any) -
     run.finish("check")
 
     assert (run.reopened, run.running) == ([], ["pay"])
+
+
+def test_what_a_gate_shows_of_a_nested_graph_s_own_counts_in_there_alone() -> None:
+    asking = approving(prompt="Refund {ok}?")
+    run = Gated(forked((inside(asking, output={}), "pay"), ("other",)))
+    run.says(APPROVER, "ask")
+
+    assert (run.reopened, run.running) == ([], ["other", "pay"])
 
 
 def test_a_gate_deep_inside_counts_outside() -> None:

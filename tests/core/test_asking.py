@@ -8,9 +8,9 @@ import pytest
 from core_drive import ADA, Drive, asked, at, chain, gate, graph, nested, restored
 
 from abeyance.core import events
-from abeyance.core.model import END, START, AskOperator, Default, FunctionNode, GoTo
 from abeyance.core.outcome import Asked, Finished
 from abeyance.core.policy import Principal
+from abeyance.core.spec import END, START, AskHuman, Default, FunctionNode, GoTo
 from abeyance.core.state import Limits
 
 A = "graph:g;node:a"
@@ -341,7 +341,7 @@ def test_a_finally_node_that_asks_is_told_beside_the_outcome() -> None:
 
 
 def test_a_question_of_code_may_be_called_like_one_of_a_rule_or_an_operator() -> None:
-    run = Drive(chain(FunctionNode(id="a", on_error=AskOperator()), "b"))
+    run = Drive(chain(FunctionNode(id="a", on_error=AskHuman()), "b"))
     run.ask("a", "error:error", "error")
     run.feed(
         events.Responded,

@@ -8,8 +8,8 @@ from core_drive import Drive, asked, at, chain
 from core_rules import GO, ask, rule, ruled
 
 from abeyance.core import events
-from abeyance.core.model import AskOperator, FunctionNode
 from abeyance.core.outcome import Asked
+from abeyance.core.spec import AskHuman, FunctionNode
 
 A = "graph:g;node:a"
 
@@ -118,7 +118,7 @@ def test_a_failing_visit_takes_its_questions_with_it() -> None:
 
 
 def test_a_question_that_is_asked_again_after_a_retry_has_an_id_of_its_own() -> None:
-    run = Drive(chain(FunctionNode(id="a", on_error=AskOperator())))
+    run = Drive(chain(FunctionNode(id="a", on_error=AskHuman())))
     run.ask("a", asked("ok", "p1"), asked("ok", "p2"), composite=True)
     run.answer("ok", 1)
     first = run.open("ok").id

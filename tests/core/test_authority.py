@@ -13,9 +13,9 @@ from core_gated import Gated, approving, forked, refund
 from core_rules import ask, rule
 
 from abeyance.core import authority, events
-from abeyance.core.canonical import Json
-from abeyance.core.model import AskOperator, FunctionNode, GoTo, Halt
+from abeyance.core.json import Json
 from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.spec import AskHuman, FunctionNode, GoTo, Halt
 
 # every operation, at every moment, by everybody
 
@@ -43,7 +43,7 @@ def at(moment: str) -> Gated:
     spec = refund(
         gate("hello"),
         approving(),
-        FunctionNode(id="pay", on_error=AskOperator()),
+        FunctionNode(id="pay", on_error=AskHuman()),
         FunctionNode(id="book", asks=("audit",)),
         before=["book"],
     )

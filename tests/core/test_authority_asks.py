@@ -10,7 +10,7 @@ from core_drive import Drive, asked, chain
 from core_rules import ask, rule
 
 from abeyance.core import authority
-from abeyance.core.model import FunctionNode
+from abeyance.core.spec import FunctionNode
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from abeyance.core.canonical import Json
-from abeyance.core.model import (
-    GraphSpec,
-)
+from abeyance.core.json import Json
+from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
 
 

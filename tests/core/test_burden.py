@@ -6,7 +6,7 @@ from core_drive import ADA, Drive, chain, gate, graph, reader
 from core_fans import fan, sent
 
 from abeyance.core import events
-from abeyance.core.model import START, AskOperator, FunctionNode
+from abeyance.core.spec import START, AskHuman, FunctionNode
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 
@@ -87,7 +87,7 @@ def test_what_is_too_large_already_can_be_answered_and_fails_then() -> None:
 
 
 def test_an_operator_is_asked_about_what_is_too_large_where_the_node_says_so() -> None:
-    node = FunctionNode(id="work", on_error=AskOperator())
+    node = FunctionNode(id="work", on_error=AskHuman())
     run = Drive(chain(node), limits=SMALL, values={"x": large(2_000)})
     id_ = run.open("error").id
     run.feed(events.Responded, **run.response({id_: {"action": "skip"}}))

@@ -204,7 +204,7 @@ def test_what_cannot_be_asked_before_a_call_is_its_result() -> None:
 def test_a_deadline_may_reject_a_call() -> None:
     run = reviewing()
     no = {"approved": False, "reason": "nobody answered in time"}
-    from abeyance.core.model import Default
+    from abeyance.core.spec import Default
 
     turn(run, gated("c1", timeout=60.0, on_timeout=Default(answer=no)))
     run.tick(60)

@@ -23,9 +23,9 @@ from core_agents import (
 from core_drive import ADA, Drive, at, graph
 
 from abeyance.core import events
-from abeyance.core.model import END, START, AskOperator, GoTo
+from abeyance.core.agent_memory import transcripts
 from abeyance.core.outcome import Failed, Interrupted
-from abeyance.core.recall import transcripts
+from abeyance.core.spec import END, START, AskHuman, GoTo
 
 HELPER = f"{CLERK};tool:ask_helper:c1;agent:helper"
 YES = {"approved": True}
@@ -98,7 +98,7 @@ def test_a_fatal_failure_does_what_the_node_of_the_agent_says() -> None:
 
 
 def test_an_operator_may_have_a_failed_agent_done_again() -> None:
-    run = Drive(graph(agent_node("review", on_error=AskOperator()), ways=[(START, "review")]))
+    run = Drive(graph(agent_node("review", on_error=AskHuman()), ways=[(START, "review")]))
     run.fail("model", "max_turns")
     run.answer("error", {"action": "retry"})
 

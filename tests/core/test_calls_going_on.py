@@ -20,11 +20,11 @@ from core_agents import (
 )
 from core_drive import Drive, graph
 
-from abeyance.core.model import START, FunctionNode, TellCaller
 from abeyance.core.outcome import Failed, Finished, Send
+from abeyance.core.spec import START, FunctionNode, ReturnErrorToCaller
 from abeyance.core.state import Limits
 
-ADMISSION = FunctionNode(id="admission", to=("ask_helper",), on_error=TellCaller())
+ADMISSION = FunctionNode(id="admission", to=("ask_helper",), on_error=ReturnErrorToCaller())
 NO = {"approved": False, "reason": "no"}
 YES = {"approved": True}
 

@@ -22,9 +22,9 @@ from core_agents import (
 from core_drive import Drive
 
 from abeyance.core import events
-from abeyance.core.model import END, GoTo
+from abeyance.core.agent_memory import transcripts
 from abeyance.core.outcome import Interrupted, Stopped
-from abeyance.core.recall import transcripts
+from abeyance.core.spec import END, GoTo
 from abeyance.core.state import Limits
 
 YES = {"approved": True}

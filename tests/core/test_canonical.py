@@ -9,7 +9,7 @@ import pytest
 from core_strategies import json_values
 from hypothesis import given
 
-from abeyance.core.canonical import DEEPEST, Json, canonical, rfc3339, sha256, size, why_not_json
+from abeyance.core.json import MAX_DEPTH, Json, canonical, rfc3339, sha256, size, why_not_json
 
 
 def test_keys_are_sorted_and_no_space_is_written() -> None:
@@ -100,12 +100,12 @@ def nested(levels: int) -> Json:
 
 
 def test_what_is_nested_as_deep_as_may_be_is_json() -> None:
-    assert why_not_json(nested(DEEPEST)) is None
+    assert why_not_json(nested(MAX_DEPTH)) is None
 
 
-@pytest.mark.parametrize("levels", [DEEPEST + 1, 100_000])
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 100_000])
 def test_what_is_nested_deeper_is_refused_and_does_not_break_the_stack(levels: int) -> None:
-    told = f"nested in it deeper than {DEEPEST} levels"
+    told = f"nested in it deeper than {MAX_DEPTH} levels"
 
     assert told in (why_not_json(nested(levels)) or "")
     with pytest.raises(ValueError, match=told):

@@ -7,7 +7,7 @@ from core_drive import Drive, busy, chain, gate, graph
 
 from abeyance.core import events
 from abeyance.core.effects import Finish, RunNode
-from abeyance.core.model import START, FunctionNode
+from abeyance.core.spec import START, FunctionNode
 from abeyance.core.state import Failure, Limits
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abeyance.core import events, lifecycle
-from abeyance.core.conversation import MOST_CLAIMS, Claim, Conversation
+from abeyance.core.conversation import MAX_CLAIMS, Claim, Conversation
 from abeyance.errors import Code, Refusal
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -80,7 +80,7 @@ def test_an_id_that_is_used_again_does_not_stand_in_its_own_way_and_keeps_its_pl
 def test_a_conversation_is_bounded() -> None:
     full = replace(
         TALK,
-        claims=tuple(claim(f"r{n}", session_type="helper") for n in range(MOST_CLAIMS)),
+        claims=tuple(claim(f"r{n}", session_type="helper") for n in range(MAX_CLAIMS)),
     )
     with pytest.raises(Refusal) as refused:
         full.claimed(claim("one more"), NOW)

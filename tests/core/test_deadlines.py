@@ -8,9 +8,9 @@ import pytest
 from core_drive import CONTROL, Drive, at, chain, gate, graph
 
 from abeyance.core import events
-from abeyance.core.canonical import rfc3339
-from abeyance.core.draft import Draft
-from abeyance.core.model import (
+from abeyance.core.json import rfc3339
+from abeyance.core.outcome import Finished
+from abeyance.core.spec import (
     END,
     START,
     Default,
@@ -21,8 +21,8 @@ from abeyance.core.model import (
     OnTimeout,
     ResumeRun,
 )
-from abeyance.core.outcome import Finished
 from abeyance.core.state import Limits
+from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code
 
 
@@ -375,7 +375,7 @@ def test_a_length_of_time_that_no_calendar_holds_ends_with_the_calendar(
     seconds: float, deadline: object
 ) -> None:
     run = Drive(chain("work"))
-    assert Draft(run.state, at(0)).after(seconds) == deadline
+    assert WorkingState(run.state, at(0)).after(seconds) == deadline
 
     run.feed(events.Paused, actor="ada", timeout=seconds)
     assert run.state.next_deadline() == deadline

@@ -7,8 +7,8 @@ from typing import Any
 from core_drive import ADA, Drive, Ways, chain, edge, gate, graph
 
 from abeyance.core import events
-from abeyance.core.model import END, START, GraphSpec, Question, SubgraphNode
 from abeyance.core.outcome import Asked, Interrupted
+from abeyance.core.spec import END, START, GraphSpec, Question, SubgraphNode
 
 
 def nested(*nodes: Any, after: str = "after") -> GraphSpec:

@@ -8,13 +8,9 @@ import pytest
 from core_drive import SNAPSHOT, Drive, chain, edge, gate, graph
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.model import (
-    START,
-    FunctionNode,
-    Route,
-)
+from abeyance.core.json import Json
 from abeyance.core.outcome import Finished, Send, Stopped
+from abeyance.core.spec import START, FunctionNode, Route
 from abeyance.core.state import Limits
 
 ROOT = "graph:g"

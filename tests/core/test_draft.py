@@ -9,22 +9,22 @@ import pytest
 from core_drive import Drive, at, chain, gate, graph
 from core_fans import fan, sent
 
-from abeyance.core.draft import Draft
-from abeyance.core.model import START
-from abeyance.core.state import Limits, Member, Phase
+from abeyance.core.spec import START
+from abeyance.core.state import FanOutBranch, Limits, Phase
+from abeyance.core.working_state import WorkingState
 
 
 def test_a_draft_in_which_nothing_is_changed_is_the_run_before() -> None:
     state = Drive(chain("a")).state
 
-    assert Draft(state, at(1)).frozen() is state
+    assert WorkingState(state, at(1)).frozen() is state
 
 
 def test_what_is_changed_is_changed_in_a_copy_and_the_rest_is_shared() -> None:
     run = Drive(graph("a", "b", ways=[(START, "a"), (START, "b")]))
     before = deepcopy(run.state)
     first, second = run.state.visits
-    draft = Draft(run.state, at(1))
+    draft = WorkingState(run.state, at(1))
     draft.visit(first).stopping = True
     draft.counters.visits += 1
     draft.state.rotation = "soft"
@@ -40,7 +40,7 @@ def test_what_is_changed_is_changed_in_a_copy_and_the_rest_is_shared() -> None:
 def test_a_visit_is_copied_once_and_everybody_has_the_same_copy() -> None:
     run = Drive(chain("a"))
     (address,) = run.state.visits
-    draft = Draft(run.state, at(1))
+    draft = WorkingState(run.state, at(1))
     visit = draft.visit(address)
     draft.drop_visit(address)
     draft.put_back(visit)
@@ -51,7 +51,7 @@ def test_a_visit_is_copied_once_and_everybody_has_the_same_copy() -> None:
 def test_nobody_changes_a_run_outside_of_a_draft() -> None:
     run = Drive(chain("a"))
     (address,) = run.state.visits
-    draft = Draft(run.state, at(1))
+    draft = WorkingState(run.state, at(1))
     draft.visit(address).phase = Phase.WAITING
     after = draft.frozen()
 
@@ -66,8 +66,8 @@ def test_one_item_of_a_fan_out_is_copied_and_the_others_are_not() -> None:
     run = sent(fan(), [1, 2, 3])
     (scope,) = run.state.scopes.values()
     (sender,) = scope.fans
-    draft = Draft(run.state, at(1))
-    draft.item(scope.address, Member(fan=sender, index=1)).left = True
+    draft = WorkingState(run.state, at(1))
+    draft.item(scope.address, FanOutBranch(fan=sender, index=1)).left = True
     items = draft.frozen().scopes[scope.address].fans[sender].items
 
     assert [item.left for item in items] == [False, True, False]
@@ -77,7 +77,7 @@ def test_one_item_of_a_fan_out_is_copied_and_the_others_are_not() -> None:
 
 def test_a_refusal_leaves_nothing_behind() -> None:
     run = Drive(chain(gate("ask")))
-    draft = Draft(run.state, at(1))
+    draft = WorkingState(run.state, at(1))
     draft.open.clear()
 
     assert [entry.name for entry in run.state.ledger.open.values()] == ["ask"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from core_drive import chain, gate
 
-from abeyance.core.model import AskOperator, FunctionNode, GoTo, GraphSpec
+from abeyance.core.spec import AskHuman, FunctionNode, GoTo, GraphSpec
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from abeyance.core.model import AskOperator, FunctionNode, GoTo, GraphSpec
     [
         (chain("a", gate("ask")), False),
         (chain(FunctionNode(id="a", on_error=GoTo(node="b")), "b"), False),
-        (chain("a", FunctionNode(id="b", on_error=AskOperator())), True),
+        (chain("a", FunctionNode(id="b", on_error=AskHuman())), True),
         (chain("a", before=["a"]), True),
         (chain("a", after=["a"]), True),
     ],

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from core_drive import ADA, Drive, at, gate, graph
+from core_drive import ADA, Drive, asked, at, chain, gate, graph
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.model import START, Default, GoTo, Halt, OnTimeout
+from abeyance.core.json import Json
 from abeyance.core.policy import Principal
+from abeyance.core.spec import START, Default, GoTo, Halt, OnTimeout
 from abeyance.errors import Code, Refusal
 
 BOSS = Principal(subject="boss", capabilities=("runs:control", "pay"))
@@ -115,3 +115,14 @@ def test_what_is_not_there_cannot_be_moved() -> None:
         run.feed(events.DeadlineEdited, principal=BOSS, interrupt_id="r.0", moves=True)
 
     assert refused.value.code is Code.UNKNOWN_INTERRUPT
+
+
+def test_an_edit_has_nothing_to_do_for_code_that_goes_on_anyway() -> None:
+    run = Drive(chain("a"))
+    run.ask("a", asked("ok", "p1"), asked("ok", "p2"), composite=True)
+    run.feed(events.Paused, actor="ada")
+    first, second = run.state.ledger.open
+    run.feed(events.Responded, **run.response({first: True}))
+    edit(run, BOSS, {"x": 3})
+
+    assert (run.ready, list(run.state.ledger.open)) == (["a"], [second])

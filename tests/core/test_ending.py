@@ -7,8 +7,8 @@ from core_drive import Drive, at, busy, chain, gate, graph
 
 from abeyance.core import events
 from abeyance.core.effects import Finish, StopNode
-from abeyance.core.model import START
 from abeyance.core.outcome import Finished
+from abeyance.core.spec import START
 from abeyance.core.state import Ending, Failure, Limits
 
 # what decides

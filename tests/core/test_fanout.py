@@ -8,14 +8,7 @@ import pytest
 from core_drive import Drive, edge
 from core_fans import fan, results, sending, sent
 
-from abeyance.core.model import (
-    END,
-    START,
-    AskOperator,
-    FunctionNode,
-    GoTo,
-    GraphSpec,
-)
+from abeyance.core.spec import END, START, AskHuman, FunctionNode, GoTo, GraphSpec
 
 # items
 
@@ -227,7 +220,7 @@ def test_a_failed_item_goes_where_its_node_says() -> None:
 
 
 def test_a_failed_item_is_tried_again_or_skipped_by_a_person() -> None:
-    run = sent(fan(FunctionNode(id="one", on_error=AskOperator())), ["a", "b", "c"])
+    run = sent(fan(FunctionNode(id="one", on_error=AskHuman())), ["a", "b", "c"])
     for name in ("one", "one:2"):
         run.fail(name)
     run.finish("one:3", {"log": ["c"]})
@@ -241,7 +234,7 @@ def test_a_failed_item_is_tried_again_or_skipped_by_a_person() -> None:
 
 
 def test_an_item_that_was_skipped_and_ended_elsewhere_is_told_as_skipped() -> None:
-    run = sent(elsewhere(on_error=AskOperator()), ["a"])
+    run = sent(elsewhere(on_error=AskHuman()), ["a"])
     run.fail("one")
     run.answer("error", {"action": "skip"})
 

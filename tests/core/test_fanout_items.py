@@ -7,7 +7,8 @@ from core_drive import CONTROL, Drive, asked, edge, gate, restored
 from core_fans import fan, results, sending, sent
 
 from abeyance.core import events
-from abeyance.core.model import (
+from abeyance.core.outcome import Finished, Interrupted
+from abeyance.core.spec import (
     START,
     Ask,
     Default,
@@ -21,7 +22,6 @@ from abeyance.core.model import (
     Route,
     Rule,
 )
-from abeyance.core.outcome import Finished, Interrupted
 from abeyance.core.state import Limits
 
 # what items do

@@ -5,11 +5,7 @@ from __future__ import annotations
 from core_drive import Drive, chain, gate, nested
 from core_fans import FIELDS, fan, results, sending, sent
 
-from abeyance.core.model import (
-    START,
-    FunctionNode,
-    GoTo,
-)
+from abeyance.core.spec import START, FunctionNode, GoTo
 from abeyance.core.state import Limits
 
 # fan-outs in fan-outs

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from core_drive import edge, gate
 
-from abeyance.core.canonical import Json
-from abeyance.core.model import (
+from abeyance.authoring.validation import faults_of
+from abeyance.core.json import Json
+from abeyance.core.spec import (
     END,
     START,
     Default,
@@ -20,7 +21,6 @@ from abeyance.core.model import (
     Node,
     Route,
 )
-from abeyance.graphs.validation import faults_of
 
 
 def of(

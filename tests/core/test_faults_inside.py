@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from core_drive import chain, edge, gate, graph, nested
 
-from abeyance.core.model import END, START, AskOperator, FunctionNode, GoTo, GraphSpec
-from abeyance.graphs.validation import faults_of
+from abeyance.authoring.validation import faults_of
+from abeyance.core.spec import END, START, AskHuman, FunctionNode, GoTo, GraphSpec
 
 INNER = chain("deep", name="inner", fields={"own": "last"})
 
@@ -46,7 +46,7 @@ FAULTY = {
     ),
     "the finally node 'tidy' may not lead on: nothing runs after it": replace(
         chain("a"),
-        nodes={"a": FunctionNode(id="a"), "tidy": FunctionNode(id="tidy", on_error=AskOperator())},
+        nodes={"a": FunctionNode(id="a"), "tidy": FunctionNode(id="tidy", on_error=AskHuman())},
         finally_nodes=("tidy",),
     ),
     "the finally node 'n' may not ask a person: the run is over by then": replace(

@@ -8,9 +8,9 @@ import pytest
 from core_drive import Drive, chain, edge, gate, graph
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.model import END, START, FunctionNode, GoTo, GraphSpec
+from abeyance.core.json import Json
 from abeyance.core.outcome import Failed, Finished, Stopped
+from abeyance.core.spec import END, START, FunctionNode, GoTo, GraphSpec
 from abeyance.errors import Code, Refusal
 
 # from START to END

@@ -10,12 +10,12 @@ from core_drive import Drive, at, chain, gate, graph
 
 from abeyance.core import events, machine
 from abeyance.core import interrupts as asking
-from abeyance.core.canonical import Json, rfc3339, sha256
-from abeyance.core.draft import Draft
 from abeyance.core.events import Responded
-from abeyance.core.ledger import digest_of, interrupt_id, judge
-from abeyance.core.model import START, GraphSpec, Question
+from abeyance.core.json import Json, rfc3339, sha256
+from abeyance.core.ledger import check_answers, digest_of, interrupt_id
+from abeyance.core.spec import START, GraphSpec, Question
 from abeyance.core.state import Limits, Phase
+from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code
 
 
@@ -105,7 +105,7 @@ def test_a_long_answer_is_kept_as_its_hash_only(length: int, kept: Json) -> None
 
     assert run.settled("ask").answer == kept
     assert run.settled("ask").answer_sha256 == sha256("y" * length)
-    (receipt,) = judge(
+    (receipt,) = check_answers(
         run.state.ledger, Responded(now=run.now, **run.response({id_: "y" * length}))
     ).values()
     assert receipt.replayed
@@ -130,7 +130,7 @@ def test_a_unit_goes_on_when_all_that_it_asked_is_settled() -> None:
     spec: GraphSpec = graph("a", ways=[(START, "a")])
     state = machine.new_run(run_id="r", spec=spec, limits=Limits(), values={}, now=at(0))
     state, _ = machine.advance(state, events.Started(now=at(0)))
-    draft = Draft(state, at(0))
+    draft = WorkingState(state, at(0))
     visit = draft.visit(next(state.in_phase(Phase.RUNNING)).address)
     for name in ("one", "two"):
         asking.open_question(draft, visit, Question(name=name, prompt="?"))

@@ -6,7 +6,7 @@ import pytest
 from core_drive import Drive, edge, gate, graph
 
 from abeyance.core import events
-from abeyance.core.model import END, START
+from abeyance.core.spec import END, START
 from abeyance.core.state import Token
 
 JOINED = graph(

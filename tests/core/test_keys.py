@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from core_drive import Drive, chain, gate, restored
 
-from abeyance.core import events, keys
-from abeyance.core.model import GoTo, Halt
+from abeyance.core import events, idempotency
 from abeyance.core.policy import TEMPORAL, Principal
+from abeyance.core.spec import GoTo, Halt
 
 PAUSE: dict[str, Any] = {
     "capabilities": ("runs:control",),
@@ -119,9 +119,9 @@ def test_the_last_thousand_keys_are_remembered() -> None:
     first = events.Resumed(now=run.now, actor="ada", key="k0")
 
     assert len(run.state.keys) == 1000
-    assert keys.earlier(run.state.keys, last)
-    assert keys.earlier(run.state.keys, second)
-    assert keys.earlier(run.state.keys, first) is None
+    assert idempotency.earlier(run.state.keys, last)
+    assert idempotency.earlier(run.state.keys, second)
+    assert idempotency.earlier(run.state.keys, first) is None
 
 
 def test_a_run_that_is_over_takes_no_key_and_is_not_disturbed() -> None:
@@ -144,15 +144,15 @@ def test_an_answer_under_a_key_comes_again_also_without_its_id() -> None:
     run.feed(events.Responded, **answer)
     before = run.state
     run.feed(events.Responded, **answer)
-    called = keys.earlier(run.state.keys, events.Responded(now=run.now, **answer))
+    called = idempotency.earlier(run.state.keys, events.Responded(now=run.now, **answer))
     refusal = run.refused(events.Responded, **{**answer, "answers": {id_: 6}})
 
     assert run.state is before
     assert called is not None
-    (receipt,) = keys.receipts_again(called)
+    (receipt,) = idempotency.receipts_again(called)
     assert (receipt.interrupt_id, receipt.answered_by, receipt.replayed) == (id_, "ada", True)
-    assert keys.addressee(run.state.keys, "k1") == id_
-    assert keys.addressee(run.state.keys, "k2") is None
+    assert idempotency.addressee(run.state.keys, "k1") == id_
+    assert idempotency.addressee(run.state.keys, "k2") is None
     assert refusal.code == "idempotency_conflict"
 
 
@@ -176,9 +176,18 @@ def test_a_deadline_that_is_moved_by_so_long_is_the_same_call_at_another_time() 
 def test_the_receipt_of_a_cleared_queue_is_how_many_there_were() -> None:
     run = waiting()
     run.feed(events.MessagesCleared, actor="ada", key="k1")
-    called = keys.earlier(
+    called = idempotency.earlier(
         run.state.keys, events.MessagesCleared(now=run.now, actor="ada", key="k1")
     )
 
     assert called is not None
     assert called.receipt == 0
+
+
+def test_a_call_that_is_no_json_is_another_than_the_one_that_came_under_its_key() -> None:
+    run = waiting()
+    (id_,) = run.state.ledger.open
+    run.feed(events.Responded, **run.response({id_: 5}), key="k1")
+    refusal = run.refused(events.Responded, **run.response({id_: float("nan")}), key="k1")
+
+    assert refusal.code == "idempotency_conflict"

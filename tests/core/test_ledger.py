@@ -8,11 +8,11 @@ import pytest
 from core_drive import ADA, Drive, at, chain, gate, graph
 
 from abeyance.core import events
-from abeyance.core.canonical import Json, rfc3339, sha256
 from abeyance.core.events import Responded, SchemaFault
-from abeyance.core.ledger import Ledger, addressee, judge, receipt_of, refuse_strays
-from abeyance.core.model import END, START, Default, GoTo
+from abeyance.core.json import Json, rfc3339, sha256
+from abeyance.core.ledger import Ledger, addressee, check_answers, receipt_of, refuse_strays
 from abeyance.core.policy import EVERYTHING, TEMPORAL, Principal
+from abeyance.core.spec import END, START, Default, GoTo
 from abeyance.errors import Code, Refusal
 
 CFO = Principal(subject="cfo", capabilities=("refunds:approve",))
@@ -81,7 +81,7 @@ def test_the_same_answer_again_gets_the_first_receipt(is_over: bool) -> None:
 
     assert run.state == before
     assert run.last == ()
-    (receipt,) = judge(run.state.ledger, Responded(now=run.now, **again)).values()
+    (receipt,) = check_answers(run.state.ledger, Responded(now=run.now, **again)).values()
     assert receipt == receipt_of(run.settled("ask"), replayed=True)
     assert receipt.accepted_at == at(0)
     assert receipt.replayed
@@ -397,4 +397,4 @@ def test_an_empty_ledger_knows_nothing() -> None:
     event = Responded(now=at(0), principal=ADA, answers={"r.1": 1}, schema_faults={})
 
     with pytest.raises(Refusal, match=r"no interrupt 'r\.1' in this run"):
-        judge(Ledger(), event)
+        check_answers(Ledger(), event)

@@ -10,14 +10,9 @@ from core_drive import ADA, Drive, chain, gate, graph, nested
 from core_fans import fan, results, sending, sent
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
 from abeyance.core.effects import RunNode
-from abeyance.core.model import (
-    START,
-    FunctionNode,
-    GraphSpec,
-    Route,
-)
+from abeyance.core.json import Json
+from abeyance.core.spec import START, FunctionNode, GraphSpec, Route
 from abeyance.core.state import Limits
 
 BEFORE, AFTER = "interrupt_before", "interrupt_after"

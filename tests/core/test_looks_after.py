@@ -9,12 +9,12 @@ from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
 from core_fans import fan
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.model import (
+from abeyance.core.json import Json
+from abeyance.core.spec import (
     END,
     START,
     Ask,
-    AskOperator,
+    AskHuman,
     Clips,
     FunctionNode,
     GoTo,
@@ -230,7 +230,7 @@ def test_a_look_in_a_nested_graph_edits_its_values() -> None:
 
 def test_a_look_is_not_asked_again_when_the_way_out_is_sought_again() -> None:
     spec = graph(
-        FunctionNode(id="a", on_error=AskOperator()),
+        FunctionNode(id="a", on_error=AskHuman()),
         "b",
         ways=[(START, "a"), edge("a", "b", {"x": 1})],
         after=["a"],

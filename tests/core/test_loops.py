@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core_drive import Drive, gate, graph
 
-from abeyance.core.model import START
+from abeyance.core.spec import START
 from abeyance.core.state import Limits
 
 

@@ -11,10 +11,10 @@ import pytest
 from core_drive import ADA, SNAPSHOT, Drive, asked, gate, graph, restored
 
 from abeyance.core import events, machine
-from abeyance.core.canonical import Json
-from abeyance.core.model import START, GoTo
+from abeyance.core.json import Json
 from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
+from abeyance.core.spec import START, GoTo
 from abeyance.core.state import Status
 
 BOSS = Principal(subject="boss", capabilities=("runs:control", "approve"))

@@ -8,11 +8,11 @@ import pytest
 from core_drive import ADA, Drive, chain, gate, graph, reader
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
 from abeyance.core.events import Message
+from abeyance.core.json import Json
 from abeyance.core.mailbox import Mailbox, Undelivered
-from abeyance.core.model import Question
 from abeyance.core.outcome import Asked, Finished, Interrupted
+from abeyance.core.spec import Question
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 

@@ -8,9 +8,9 @@ import pytest
 from core_drive import CONTROL, Drive, chain, graph, reader
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
 from abeyance.core.events import Message
-from abeyance.core.model import START, FunctionNode, GraphSpec, SubgraphNode
+from abeyance.core.json import Json
+from abeyance.core.spec import START, FunctionNode, GraphSpec, SubgraphNode
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal
 

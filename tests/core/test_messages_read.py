@@ -6,8 +6,8 @@ import pytest
 from core_drive import SNAPSHOT, Drive, chain, gate, graph, reader
 
 from abeyance.core import events
-from abeyance.core.model import START
 from abeyance.core.outcome import Stopped
+from abeyance.core.spec import START
 
 
 def test_a_function_with_an_inbox_is_handed_all_that_is_there_when_it_starts() -> None:

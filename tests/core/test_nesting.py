@@ -9,17 +9,8 @@ import pytest
 from core_drive import Drive, chain, edge, graph, nested
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.model import (
-    END,
-    START,
-    GraphSpec,
-    HaltRun,
-    Matches,
-    Reducer,
-    Route,
-    Rule,
-)
+from abeyance.core.json import Json
+from abeyance.core.spec import END, START, GraphSpec, HaltRun, Matches, Reducer, Route, Rule
 
 FIELDS: Mapping[str, Reducer] = {"x": "last", "log": "append", "sum": "add", "by": "merge"}
 DEEP = "graph:g;node:n;graph:inner;node:deep"

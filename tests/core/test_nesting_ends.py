@@ -9,11 +9,12 @@ import pytest
 from core_drive import CONTROL, Drive, asked, at, chain, edge, gate, graph, nested, restored
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.model import (
+from abeyance.core.json import Json
+from abeyance.core.outcome import Finished
+from abeyance.core.spec import (
     END,
     START,
-    AskOperator,
+    AskHuman,
     Default,
     GoTo,
     GraphSpec,
@@ -22,7 +23,6 @@ from abeyance.core.model import (
     Reducer,
     Rule,
 )
-from abeyance.core.outcome import Finished
 from abeyance.core.state import Limits
 
 FIELDS: Mapping[str, Reducer] = {"x": "last", "log": "append", "sum": "add", "by": "merge"}
@@ -152,7 +152,7 @@ def test_a_join_of_what_arrived_starts_inside() -> None:
 
 
 def test_an_operator_may_try_a_nested_graph_again_from_its_beginning() -> None:
-    run = around(inner("deep", "deeper"), {"sum": 1}, on_error=AskOperator())
+    run = around(inner("deep", "deeper"), {"sum": 1}, on_error=AskHuman())
     run.finish("deep", {"sum": 1})
     run.ask("deeper", "plan")
     first = run.open("plan").id

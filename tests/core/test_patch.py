@@ -7,9 +7,9 @@ from core_strategies import json_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abeyance.core.canonical import Json
-from abeyance.core.model import FieldSpec, GraphSpec, Reducer
+from abeyance.core.json import Json
 from abeyance.core.patch import PatchError, kind_of, merged, refuse_misfits
+from abeyance.core.spec import FieldSpec, GraphSpec, Reducer
 
 SPEC = GraphSpec(
     name="g",

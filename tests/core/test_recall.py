@@ -6,8 +6,8 @@ from core_agents import CLERK, agent_node, call, done, failed, helper, reviewing
 from core_drive import CONTROL, Drive, chain, edge, graph, nested, restored
 
 from abeyance.core import events
-from abeyance.core.model import START, GoTo
-from abeyance.core.recall import transcripts
+from abeyance.core.agent_memory import transcripts
+from abeyance.core.spec import START, GoTo
 
 REMEMBERS = ("transcript", "agent_state")
 KEY = "graph:g/review"

@@ -9,11 +9,12 @@ import pytest
 from core_drive import ADA, Drive, chain, edge, gate, graph, nested, restored
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.model import (
+from abeyance.core.json import Json
+from abeyance.core.outcome import Failed
+from abeyance.core.spec import (
     START,
     Ask,
-    AskOperator,
+    AskHuman,
     FunctionNode,
     GoTo,
     GraphSpec,
@@ -22,11 +23,10 @@ from abeyance.core.model import (
     Route,
     Rule,
 )
-from abeyance.core.outcome import Failed
 from abeyance.core.state import Limits
 
 A = "graph:g;node:a"
-WATCHED = FunctionNode(id="a", on_error=AskOperator())
+WATCHED = FunctionNode(id="a", on_error=AskHuman())
 
 
 def failed(spec: GraphSpec | None = None, **kwargs: Any) -> Drive:
@@ -220,7 +220,7 @@ def test_a_skip_finds_the_way_out_by_its_patch() -> None:
 
 
 def test_a_nested_graph_that_found_no_way_out_is_not_walked_again() -> None:
-    node = nested("n", chain("deep", name="inner"), on_error=AskOperator())
+    node = nested("n", chain("deep", name="inner"), on_error=AskHuman())
     run = Drive(graph(node, "b", ways=[(START, "n"), edge("n", "b", {"x": 1})]))
     run.finish("deep", {"log": ["done"]})
     run.feed(events.ValuesEdited, principal=ADA, patch={"x": 1}, version=2)
@@ -230,7 +230,7 @@ def test_a_nested_graph_that_found_no_way_out_is_not_walked_again() -> None:
 
 
 def test_routes_of_a_nested_graph_that_failed_are_asked_again_and_it_is_not_walked_again() -> None:
-    node = nested("n", chain("deep", name="inner"), on_error=AskOperator())
+    node = nested("n", chain("deep", name="inner"), on_error=AskHuman())
     spec = graph(
         node, "b", ways=[(START, "n")], routes=[Route(source="n", name="r", targets=("b",))]
     )
@@ -324,7 +324,7 @@ def test_a_person_inside_is_asked_before_the_node_outside_fails() -> None:
 
 
 def test_a_decision_starts_the_count_of_visits_anew() -> None:
-    node = nested("n", chain("deep", name="inner"), on_error=AskOperator())
+    node = nested("n", chain("deep", name="inner"), on_error=AskHuman())
     run = Drive(chain(node), limits=Limits(max_visits=1))
     for _ in range(4):
         run.fail("deep")

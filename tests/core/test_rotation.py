@@ -7,7 +7,7 @@ from core_drive import Drive, chain, gate, graph
 
 from abeyance.core import events, machine
 from abeyance.core.effects import Yield
-from abeyance.core.model import START
+from abeyance.core.spec import START
 from abeyance.core.state import Limits
 
 

@@ -8,7 +8,7 @@ import pytest
 from core_drive import Drive, chain, edge, gate, graph
 
 from abeyance.core import events
-from abeyance.core.model import END, START, GraphSpec, Route
+from abeyance.core.spec import END, START, GraphSpec, Route
 
 ROUTED = graph(
     "a",

@@ -9,7 +9,7 @@ from core_drive import Drive, edge, gate, restored
 from core_rules import BOSS, GO, STOP, WORK, after_work, ask, rule, ruled
 
 from abeyance.core import events
-from abeyance.core.model import (
+from abeyance.core.spec import (
     END,
     START,
     Default,

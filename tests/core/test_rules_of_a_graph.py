@@ -8,7 +8,8 @@ import pytest
 from core_drive import Drive, edge, gate, graph
 from core_rules import GO, STOP, after_work, ask, rule, ruled
 
-from abeyance.core.model import (
+from abeyance.authoring.validation import faults_of
+from abeyance.core.spec import (
     END,
     START,
     Assert,
@@ -24,7 +25,6 @@ from abeyance.core.model import (
     Retry,
     Rule,
 )
-from abeyance.graphs.validation import faults_of
 
 # What a graph says of its rules
 

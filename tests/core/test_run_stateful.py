@@ -22,13 +22,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.ledger import judge, receipt_of
-from abeyance.core.model import (
-    GraphSpec,
-)
+from abeyance.core.json import Json
+from abeyance.core.ledger import check_answers, receipt_of
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import TIMEOUT, Principal
+from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Limits
 
 FAULTS = (events.SchemaFault(pointer="", message="is wrong"),)
@@ -102,7 +100,7 @@ class Runs(Peopled):
         is_first = settled.status == "answered" and settled.by != TIMEOUT
         assert is_first == (refusal is None)
         if is_first:
-            receipts = judge(before.ledger, events.Responded(now=self.now, **again))
+            receipts = check_answers(before.ledger, events.Responded(now=self.now, **again))
             assert receipts == {settled.id: receipt_of(settled, replayed=True)}
 
     @rule(mode=MODES, grace=st.none() | SECONDS, for_good=RARELY)

@@ -9,9 +9,9 @@ from core_drive import Drive, asked, at, chain, gate, graph, nested
 from core_fans import sending, sent
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
 from abeyance.core.effects import RunNode, StopNode, VisitInput, Yield
-from abeyance.core.model import START, FunctionNode, Route
+from abeyance.core.json import Json
+from abeyance.core.spec import START, FunctionNode, Route
 from abeyance.core.state import Limits, Phase
 
 

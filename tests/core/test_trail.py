@@ -7,8 +7,8 @@ from dataclasses import replace
 from core_drive import SNAPSHOT, Drive, Ways, chain, edge, gate, graph
 from core_rules import ask, rule
 
-from abeyance.core.model import START, FunctionNode, Retry
 from abeyance.core.outcome import Finished, Send
+from abeyance.core.spec import START, FunctionNode, Retry
 from abeyance.core.state import Step, Undo
 
 

@@ -15,10 +15,6 @@ import abeyance
 
 PAGE = "how-to/python-client.md"
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(abeyance, "RunHandle"), reason="the protocol of one run is not there yet"
-)
-
 
 async def test_the_page_is_one_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(tmp_path)

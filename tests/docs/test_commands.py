@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from abeyance.cli import commands
+from abeyance.cli.main import commands
 
 _ROOT = Path(__file__).parents[2]
 _ALL = typer.main.get_command(commands)

@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from abeyance import wire
-from abeyance.histories import runlog
+from abeyance.history import event_translation
 
 _ROOT = Path(__file__).parents[2]
 _PAGE = read("reference/events.md")
@@ -83,7 +83,7 @@ def of_ends() -> Mapping[tuple[str, str], set[str]]:
     for type_ in wire.TERMINAL_EVENTS:
         record: dict[str, Any] = {"outcome": type_.removeprefix("run.")}
         event = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED)
-        (end,) = runlog.ended(event, record, {})
+        (end,) = event_translation.run_ended(event, record, {})
         told[end.type, "history"] = {*end.data}
     return told
 

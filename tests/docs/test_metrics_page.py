@@ -9,7 +9,7 @@ from pages import read
 
 from abeyance.metrics import METRICS, Checkpoint, Operation, Outcome
 from abeyance.settings import Settings
-from abeyance.shown import Metrics
+from abeyance.wire import Metrics
 
 _PAGE = read("reference/metrics.md")
 

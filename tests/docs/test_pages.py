@@ -16,10 +16,11 @@ import typer
 from pages import Block, blocks, call_of, perform, prose
 
 import abeyance
-from abeyance import cli, testing
+from abeyance import testing
 from abeyance.agents.hooks import EVENTS
 from abeyance.api.app import create_app
 from abeyance.api.problems import PROBLEMS
+from abeyance.cli import main
 from abeyance.client.conversations import Conversations
 from abeyance.client.inbox import Inbox
 from abeyance.client.runs import Runs
@@ -132,7 +133,7 @@ def commands(page: str) -> Iterator[str]:
 @pytest.mark.parametrize("line", [*COMMANDS, *(each for page in PAGES for each in commands(page))])
 def test_a_command_has_the_arguments_that_the_command_line_knows(line: str) -> None:
     _, name, *arguments = shlex.split(line)
-    command = typer.main.get_group(cli.commands).commands[name]
+    command = typer.main.get_group(main.commands).commands[name]
 
     assert command.make_context(name, arguments)
 

@@ -22,8 +22,9 @@ from stack import problem
 from temporalio.client import Client as TemporalClient
 from typer.core import TyperGroup
 
-from abeyance import Client, RunHandle, TemporalRun, cli
+from abeyance import Client, RunHandle, TemporalRun
 from abeyance.api.app import create_app
+from abeyance.cli import main
 from abeyance.client.conversations import Conversations
 from abeyance.client.inbox import Inbox
 from abeyance.client.runs import Runs
@@ -167,7 +168,7 @@ def commands(group: TyperGroup, *before: str) -> Iterator[str]:
 def test_every_command_stands_in_the_table() -> None:
     told = {line.partition(" --")[0] for line in re.findall(r"`(abeyance [a-z][^`]*)`", _TABLE)}
 
-    assert told == {*commands(typer.main.get_group(cli.commands), "abeyance")}
+    assert told == {*commands(typer.main.get_group(main.commands), "abeyance")}
     assert all(f"`{name}`" in _TABLE.rpartition("|")[2] for name in _NO_API)
 
 

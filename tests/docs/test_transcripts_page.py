@@ -8,8 +8,8 @@ from typing import Any
 
 from pages import read
 
-from abeyance.agents.transcriptitem import TranscriptCall, TranscriptItem, TranscriptUsage
-from abeyance.commands.said import item_lines
+from abeyance.agents.transcript_view import TranscriptCall, TranscriptItem, TranscriptUsage
+from abeyance.cli.transcript import transcript_lines
 
 _PAGE = read("how-to/transcripts.md")
 
@@ -57,7 +57,7 @@ def test_what_is_printed_looks_so() -> None:
         ).model_dump(mode="json"),
     ]
     printed = [
-        f"{line.label:<11}{line.text}".rstrip() for item in items for line in item_lines(item)
+        f"{line.label:<11}{line.text}".rstrip() for item in items for line in transcript_lines(item)
     ]
 
     assert "\n".join(printed) in _PAGE

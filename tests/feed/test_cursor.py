@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abeyance import Refusal
-from abeyance.histories.cursor import Cursor, is_later
+from abeyance.history.cursors import Cursor, is_later
 
 _EXECUTION = str(uuid.UUID(int=7))
 _PLACES = st.tuples(st.integers(0, 2**52), st.integers(0, 60_000), st.integers(0, 2_000))

@@ -13,7 +13,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.converter import PayloadCodec
 
 from abeyance import START, Context, Fatal, Graph, wire
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 
 
 async def told(site: Site, run_id: str) -> list[wire.Event]:

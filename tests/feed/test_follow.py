@@ -15,7 +15,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import Refusal, wire
 from abeyance.core.state import Limits
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 
 # Each hand-over takes about a second.
 SMALL = Limits(continue_as_new_after=12)

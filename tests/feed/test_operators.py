@@ -13,9 +13,9 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
-from abeyance.client.launch import Launch
+from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 
 
 async def followed(feed: Feed, run_id: str, after: str | None = None) -> list[wire.Event]:
@@ -89,7 +89,7 @@ async def test_a_run_that_is_cancelled_natively_ends_with_what_it_left_in_its_me
 
 async def test_a_run_that_timed_out_in_temporal_ends_as_failed(temporal: TemporalClient) -> None:
     site = Site(temporal, gates(1))
-    launch = Launch.of(
+    launch = StartPlan.of(
         site.graphs["gates"],
         {},
         run_id="timed-out",

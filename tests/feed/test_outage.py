@@ -11,7 +11,7 @@ from sample_graphs import gates
 from temporal_site import ANYBODY, Site
 
 from abeyance import Unavailable, wire
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 
 
 async def test_a_server_that_is_killed_is_waited_for_and_then_given_up(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import Refusal, Unavailable, wire
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 
 
 async def test_two_hundred_followers_share_one_long_poll(temporal: TemporalClient) -> None:

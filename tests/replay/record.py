@@ -61,6 +61,6 @@ if __name__ == "__main__":
     # As pytest has it: the scenarios are modules of `tests.replay`, what they use is in tests/support.
     root = Path(__file__).resolve().parent.parent.parent
     sys.path[:1] = [str(root), str(root / "tests" / "support")]
-    from abeyance.commands.exit import leave
+    from abeyance.cli.errors import leave
 
     leave(main())

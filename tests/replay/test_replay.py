@@ -15,9 +15,9 @@ from temporalio.client import WorkflowHistory
 
 from abeyance import wire
 from abeyance.core.state import RunState
-from abeyance.workflows import closing, history
-from abeyance.workflows.notice import Notice
+from abeyance.workflows import continue_as_new, results
 from abeyance.workflows.run import AgentRun
+from abeyance.workflows.visibility import VisibilityWriter
 from tests.replay import store
 from tests.replay.scenarios import SCENARIOS
 
@@ -118,13 +118,13 @@ async def test_todays_code_replays_every_stored_history_and_ends_each_run_as_it_
 ) -> None:
     # A replay compares what a run does; what it returns may be wrong all the same.
     records: list[wire.ClosingRecord] = []
-    record_of = closing.record_of
+    record_of = results.record_of
 
     def remember(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
         records.append(record_of(state, start))
         return records[-1]
 
-    monkeypatch.setattr(closing, "record_of", remember)
+    monkeypatch.setattr(results, "record_of", remember)
     todays = replayer()
     ended = 0
     for path in store.stored():
@@ -263,7 +263,7 @@ async def test_a_history_in_which_the_run_did_otherwise_is_not_replayed(
 async def test_code_that_writes_what_it_did_not_write_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Notice, "_write_memo", lambda *_: None)
+    monkeypatch.setattr(VisibilityWriter, "_write_memo", lambda *_: None)
 
     with pytest.raises(workflow.NondeterminismError):
         await replay(store.unpacked(store.HISTORIES / f"waiting{store.ENDING}"))
@@ -272,7 +272,7 @@ async def test_code_that_writes_what_it_did_not_write_is_found(
 async def test_code_that_hands_over_at_another_moment_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(history, "due", lambda *_, **__: None)
+    monkeypatch.setattr(continue_as_new, "due", lambda *_, **__: None)
 
     with pytest.raises(workflow.NondeterminismError):
         await replay(store.unpacked(store.paths_for("handed-over-between-nodes", 2)[0]))

@@ -31,7 +31,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import Principal, Refusal, wire
 from abeyance.api.app import create_app
-from abeyance.commands.exit import ExitCode
+from abeyance.cli.errors import ExitCode
 from abeyance.errors import Code
 from abeyance.settings import Settings
 

@@ -24,11 +24,11 @@ from temporalio.common import WorkflowIDReusePolicy
 from abeyance import Refusal, wire
 from abeyance.api.app import create_app
 from abeyance.client import Client
-from abeyance.client.launch import Launch
+from abeyance.client.start import StartPlan
 from abeyance.core.state import Limits
 from abeyance.errors import Code
 from abeyance.handle import InboxFilter, RunFilter
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 
 YES = {"approved": True}
 CAPABILITY = "refunds:approve"
@@ -350,7 +350,7 @@ async def test_an_id_that_has_passed_to_another_deployment_is_unknown_at_once(
         await ours.client.run(run_id).respond(gate, principal=ANYBODY, key="k")
         await ours.ended(run_id)
         # As if Temporal had forgotten it, which takes a day.
-        launch = Launch.of(
+        launch = StartPlan.of(
             gated(),
             {},
             run_id=run_id,

@@ -31,14 +31,14 @@ from abeyance import START, Context, Fatal, Graph, Principal, append, wire
 from abeyance.api.app import create_app
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, SettingsError
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 from abeyance.keyring import NotSealed
-from abeyance.runid import conversation_workflow_id
 from abeyance.settings import Settings, load_settings
 from abeyance.storage.blobs import MemoryBlobs
 from abeyance.storage.converter import of_run
 from abeyance.storage.encryption import EncryptedBlobs
-from abeyance.temporal.rounds import schedule_id, schedule_janitor
+from abeyance.temporal.schedules import schedule_id, schedule_janitor
+from abeyance.util import conversation_workflow_id
 from abeyance.workflows.run import AgentRun
 
 FORGED = {"subject": "ceo", "capabilities": ["*"]}

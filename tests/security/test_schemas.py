@@ -49,10 +49,10 @@ from abeyance import (
     testing,
     tool,
 )
-from abeyance.agents.callerror import ToolDeclarationError
+from abeyance.agents.tool_errors import ToolDeclarationError
 from abeyance.errors import Code
 from abeyance.mcp.server import close_servers
-from abeyance.values.schema import faults_of, schema_of
+from abeyance.schemas.json_schema import faults_of, schema_of
 
 TOO_MANY = "68,719,476,734 places with its references expanded, and may have 10,000"
 """What is told of the schema that hung a worker: each of 34 definitions refers twice to the next."""

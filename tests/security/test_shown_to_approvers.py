@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from abeyance.commands.terminal import readable
-from abeyance.shown import UNSEEN, escaped, visible
+from abeyance.cli.formatting import readable
+from abeyance.wire import UNSEEN, escaped, visible
 from abeyance.workflows.details import code
 
 FOLDER = Path(__file__).parents[2] / "api" / "inbox"

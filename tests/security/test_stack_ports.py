@@ -15,7 +15,7 @@ import pytest
 from dev_stack import Place, Stack, words_of
 from ports import listening
 
-from abeyance.processes.claim import CLOSED_TO_BROWSERS
+from abeyance.dev.ports import CLOSED_TO_BROWSERS
 
 pytestmark = pytest.mark.slow
 

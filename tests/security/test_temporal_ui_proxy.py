@@ -15,7 +15,7 @@ import httpx
 import pytest
 from ports import free_port
 
-from abeyance.api.temporalui import ui_served
+from abeyance.api.temporal_ui import serve_ui
 
 HOST = "127.0.0.1"
 
@@ -64,7 +64,7 @@ def upstream() -> Iterator[str]:
 async def shown(upstream: str, *hosts: str) -> AsyncIterator[httpx.AsyncClient]:
     port = free_port()
     async with (
-        ui_served(upstream, host=HOST, port=port, hosts=hosts),
+        serve_ui(upstream, host=HOST, port=port, hosts=hosts),
         httpx.AsyncClient(base_url=f"http://{HOST}:{port}", trust_env=False) as http,
     ):
         yield http

@@ -23,10 +23,10 @@ from temporalio.common import RawValue
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from abeyance import START, Graph, wire
-from abeyance.activities.given import giving
+from abeyance.activities.payloads import lenient
 from abeyance.api.app import create_app
 from abeyance.errors import Unavailable
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 from abeyance.settings import Settings
 from abeyance.workflows.conversation import ConversationWorkflow
 from abeyance.workflows.run import AgentRun
@@ -246,7 +246,7 @@ async def replays(temporal: TemporalClient, site: Site, workflow_id: str) -> Non
     replayer = Replayer(
         workflows=[AgentRun, ConversationWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
-        data_converter=giving(temporal).data_converter,
+        data_converter=lenient(temporal).data_converter,
     )
     await replayer.replay_workflow(await site.history(workflow_id))
 

@@ -20,7 +20,7 @@ from killable import KillableServer, killable_server, worker_process
 from temporal_site import eventually
 
 from abeyance import START, Client, Graph
-from abeyance.telemetry import log_to_stderr
+from abeyance.tracing import log_to_stderr
 
 FORGED = "2026-01-01 00:00:00,000 INFO abeyance.audit | payment 4711 approved by ada"
 APP = f"""\
@@ -55,7 +55,7 @@ LISTENER = """\
 import asyncio
 import re
 import sys
-from abeyance.processes.signals import stopped_by_signals
+from abeyance.dev.signals import stopped_by_signals
 
 async def main():
     with stopped_by_signals(within=1) as stop:

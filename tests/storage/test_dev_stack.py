@@ -17,7 +17,7 @@ WATCH = """\
 import asyncio
 import sys
 from abeyance import Client
-from abeyance.commands.exit import leave
+from abeyance.cli.errors import leave
 
 async def look() -> None:
     client = await Client.connect(sys.argv[1])

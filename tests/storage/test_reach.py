@@ -11,8 +11,8 @@ from abeyance.api.app import serve
 from abeyance.client import Client
 from abeyance.errors import SettingsError
 from abeyance.settings import Settings, load_settings
+from abeyance.storage.backends import DEFAULT_FOLDER, blobs_of, check_reach, is_on_this_machine
 from abeyance.storage.blobs import BlobMissing
-from abeyance.storage.location import DEFAULT_FOLDER, blobs_of, check_reach, is_on_this_machine
 from abeyance.temporal.connection import connect_temporal
 
 ELSEWHERE = "temporal.example:7233"

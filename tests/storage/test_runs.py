@@ -17,11 +17,11 @@ from temporalio.client import Client as TemporalClient
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from abeyance import START, Context, Fatal, Graph, wire
-from abeyance.core.canonical import sha256
+from abeyance.core.json import sha256
 from abeyance.core.state import Limits
 from abeyance.errors import Code, Refusal, Unreadable
 from abeyance.handle import InboxFilter, RunFilter
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 from abeyance.keyring import WrongKey
 from abeyance.settings import Settings
 from abeyance.storage.blobs import FolderBlobs

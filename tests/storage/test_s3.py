@@ -12,8 +12,8 @@ from moto.server import ThreadedMotoServer
 
 from abeyance.errors import SettingsError, Unavailable
 from abeyance.settings import Settings
+from abeyance.storage.backends import blobs_of
 from abeyance.storage.blobs import BlobMissing
-from abeyance.storage.location import blobs_of
 from abeyance.storage.s3 import S3Blobs
 
 BUCKET = "letters"

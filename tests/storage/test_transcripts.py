@@ -17,7 +17,7 @@ from abeyance.client import Client
 from abeyance.core.state import Limits
 from abeyance.errors import Unavailable
 from abeyance.settings import Settings
-from abeyance.storage.location import ConfiguredBlobs
+from abeyance.storage.backends import ConfiguredBlobs
 
 
 @pytest.mark.parametrize("is_required", [False, True])

@@ -27,9 +27,9 @@ from tried_calls import PATIENCE, Caller, Said
 from witness import Witness
 
 from abeyance import Principal, wire
-from abeyance.client.line import RPC
-from abeyance.core.canonical import Json
-from abeyance.histories.described import describe
+from abeyance.client.rpc import RPC
+from abeyance.core.json import Json
+from abeyance.history.description import describe
 
 Operation: TypeAlias = Callable[[Random], Awaitable[Said]]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from abeyance.cli import run
+from abeyance.cli.main import run
 
 
 class Terminal:

@@ -7,8 +7,9 @@ from typing import Any
 from core_drive import Drive, edge, graph, nested
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
-from abeyance.core.model import (
+from abeyance.core.json import Json
+from abeyance.core.outcome import Asked, Call, Failed, Finished, Interrupted, Send
+from abeyance.core.spec import (
     START,
     FunctionNode,
     GraphSpec,
@@ -16,10 +17,9 @@ from abeyance.core.model import (
     Node,
     Question,
     Reducer,
+    ReturnErrorToCaller,
     SubgraphNode,
-    TellCaller,
 )
-from abeyance.core.outcome import Asked, Call, Failed, Finished, Interrupted, Send
 
 CLERK = "graph:g;node:review;agent:clerk"
 FIELDS: dict[str, Reducer] = {
@@ -31,7 +31,7 @@ FIELDS: dict[str, Reducer] = {
 
 
 def tool(id_: str) -> FunctionNode:
-    return FunctionNode(id=id_, on_error=TellCaller(), asks=())
+    return FunctionNode(id=id_, on_error=ReturnErrorToCaller(), asks=())
 
 
 def agent(*more: Node, name: str = "clerk") -> GraphSpec:
@@ -51,7 +51,7 @@ def agent_node(id_: str = "review", *more: Node, name: str = "clerk", **about: A
 
 def helper(**about: Any) -> SubgraphNode:
     """An agent that is a tool of another."""
-    given = {"output": {}, "result": "output", "on_error": TellCaller(), **about}
+    given = {"output": {}, "result": "output", "on_error": ReturnErrorToCaller(), **about}
     return agent_node("ask_helper", name="helper", **given)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from abeyance.core import template
-from abeyance.core.model import (
+from abeyance.core.spec import (
     END,
     START,
     Always,

@@ -10,11 +10,14 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import pytest
 from pydantic import TypeAdapter
 
+from abeyance.authoring.validation import faults_of
 from abeyance.core import events, machine
-from abeyance.core.canonical import Json
 from abeyance.core.effects import Effect, Publish, RunNode, StopNode, VisitInput
+from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt, Settled
-from abeyance.core.model import (
+from abeyance.core.outcome import Asked, Failed, Finished, Interrupted, Send, Stopped, VisitOutcome
+from abeyance.core.policy import Principal
+from abeyance.core.spec import (
     END,
     START,
     Always,
@@ -37,11 +40,8 @@ from abeyance.core.model import (
     SubgraphNode,
     When,
 )
-from abeyance.core.outcome import Asked, Failed, Finished, Interrupted, Send, Stopped, VisitOutcome
-from abeyance.core.policy import Principal
 from abeyance.core.state import Ending, Limits, Phase, RunState, Visit
 from abeyance.errors import Refusal
-from abeyance.graphs.validation import faults_of
 
 T0 = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 CONTROL = ("runs:control",)

@@ -7,8 +7,8 @@ from typing import Any
 
 from core_drive import Drive, Ways, graph
 
-from abeyance.core.canonical import Json
-from abeyance.core.model import START, FunctionNode, GraphSpec, Node, Reducer
+from abeyance.core.json import Json
+from abeyance.core.spec import START, FunctionNode, GraphSpec, Node, Reducer
 from abeyance.core.state import Limits
 
 FIELDS: Mapping[str, Reducer] = {"x": "last", "log": "append", "sum": "add", "by": "merge"}

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from abeyance.core import events
-from abeyance.core.canonical import Json
+from abeyance.core.json import Json
 from abeyance.core.messages import DIRECTIVES
-from abeyance.core.model import (
+from abeyance.core.policy import Principal
+from abeyance.core.spec import (
     END,
     Ask,
     FunctionNode,
@@ -30,7 +31,6 @@ from abeyance.core.model import (
     ResumeRun,
     SubgraphNode,
 )
-from abeyance.core.policy import Principal
 from abeyance.errors import Refusal
 
 PEOPLE = [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from core_drive import Drive, Ways, graph
 
-from abeyance.core.canonical import Json
-from abeyance.core.model import (
+from abeyance.core.json import Json
+from abeyance.core.policy import Principal
+from abeyance.core.spec import (
     START,
     Ask,
     GoTo,
@@ -20,7 +21,6 @@ from abeyance.core.model import (
     Rule,
     RuleAction,
 )
-from abeyance.core.policy import Principal
 
 BOSS = Principal(subject="boss", capabilities=("runs:control", "approve"))
 WORK = "graph:g;node:work"

@@ -26,18 +26,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from abeyance.core import events, machine
-from abeyance.core.canonical import Json
+from abeyance.core.json import Json
 from abeyance.core.messages import for_visit
-from abeyance.core.model import (
-    END,
-    Fail,
-    FunctionNode,
-    GraphSpec,
-    InterruptNode,
-)
 from abeyance.core.outcome import Failed, Finished, Interrupted, Send, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.snapshot import joined, parted
+from abeyance.core.spec import END, Fail, FunctionNode, GraphSpec, InterruptNode
 from abeyance.core.state import Limits, Phase
 from abeyance.errors import Refusal
 

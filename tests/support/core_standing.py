@@ -25,18 +25,12 @@ from core_behind import Gate, behind, capability_of, fields_of, graph_at
 
 from abeyance.core import events, template
 from abeyance.core.address import Address
-from abeyance.core.canonical import Json
 from abeyance.core.effects import Effect, Publish, RunNode, VisitInput
+from abeyance.core.json import Json
 from abeyance.core.ledger import Interrupt
-from abeyance.core.model import (
-    Ask,
-    FunctionNode,
-    GoTo,
-    InterruptNode,
-    SubgraphNode,
-)
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import TIMEOUT
+from abeyance.core.spec import Ask, FunctionNode, GoTo, InterruptNode, SubgraphNode
 from abeyance.core.state import RunState, Visit
 
 SEPARATOR = "|"

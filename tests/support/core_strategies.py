@@ -10,12 +10,13 @@ from core_drive import edge, graph
 from hypothesis import strategies as st
 
 from abeyance.core.address import Address, Segment
-from abeyance.core.canonical import Json
-from abeyance.core.model import (
+from abeyance.core.json import Json
+from abeyance.core.outcome import Asked
+from abeyance.core.spec import (
     END,
     START,
     Ask,
-    AskOperator,
+    AskHuman,
     Default,
     Edge,
     Fail,
@@ -37,7 +38,6 @@ from abeyance.core.model import (
     RuleAction,
     SubgraphNode,
 )
-from abeyance.core.outcome import Asked
 from abeyance.core.state import Limits, RunState
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -176,7 +176,7 @@ _BESIDE = ["remark", "work", "work", "gate"]
 def _parts(draw: st.DrawFn, name: str, kind: str) -> Node:
     match kind:
         case "work":
-            error: OnError = AskOperator() if draw(RARE) else Fail()
+            error: OnError = AskHuman() if draw(RARE) else Fail()
             asks = ("approve", "audit") if draw(RARE) else ()
             return FunctionNode(id=name, on_error=error, asks=asks, reads_inbox=draw(RARE))
         case "nested":
@@ -242,7 +242,7 @@ def _distinct(edges: list[Edge]) -> list[Edge]:
 def _nodes(
     draw: st.DrawFn, name: str, somewhere: st.SearchStrategy[str], *, is_nested: bool
 ) -> Node:
-    errors: list[OnError] = [Fail(), AskOperator(), GoTo(node=draw(somewhere))]
+    errors: list[OnError] = [Fail(), AskHuman(), GoTo(node=draw(somewhere))]
     on_error = draw(st.sampled_from(errors))
     kinds = ["function", "function", "function", "gate", "gate", "graph"]
     match draw(st.sampled_from(kinds[:-1] if is_nested else kinds)):

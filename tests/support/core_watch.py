@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 from abeyance.core import events, machine
-from abeyance.core.canonical import Json, size
 from abeyance.core.effects import Effect, Finish, Publish, RunNode, StopNode, VisitInput, Yield
-from abeyance.core.model import END, FunctionNode, GraphSpec, Node, SubgraphNode
+from abeyance.core.json import Json, size
 from abeyance.core.outcome import Failed, Finished
+from abeyance.core.spec import END, FunctionNode, GraphSpec, Node, SubgraphNode
 from abeyance.core.state import Phase, RunState, Status
 
 TERMINAL = {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.HALTED}

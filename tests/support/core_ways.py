@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abeyance.core import events, machine
 from abeyance.core.effects import Effect
-from abeyance.core.model import GraphSpec, SubgraphNode
+from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import RunState
 from abeyance.errors import Refusal
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Final
 
 from abeyance import wire
-from abeyance.core.canonical import Json
+from abeyance.core.json import Json
 from abeyance.core.state import Limits
 
 _DIRECTIVES: Final = ("continue", "rerun", "go_back", "skip", "pause", "defer", "update_state")

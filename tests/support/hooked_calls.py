@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from abeyance.agents.hookrun import HooksOutcome
+from abeyance.agents.hook_runner import HooksOutcome
 from abeyance.agents.hooks import BeforeToolCall
-from abeyance.agents.toolform import tool
+from abeyance.agents.tool_decorator import tool
 
 
 class Named:

@@ -12,12 +12,12 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import WorkflowExecutionDescription, WorkflowHistory
 
 from abeyance import wire
-from abeyance.client.line import RPC
-from abeyance.core.canonical import sha256, why_not_json
+from abeyance.client.rpc import RPC
+from abeyance.core.json import sha256, why_not_json
 from abeyance.errors import Code
-from abeyance.histories.described import describe
-from abeyance.histories.feed import Feed
-from abeyance.temporal.lookahead import UNWRITTEN
+from abeyance.history.description import describe
+from abeyance.history.feed import Feed
+from abeyance.temporal.in_order_runner import UNWRITTEN
 
 if TYPE_CHECKING:
     from any_order import Program

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from abeyance.mcp.question import Answer, Elicitation, elicitation_question
+from abeyance.authoring.interrupts import Suspended, lowered
+from abeyance.mcp.elicitation import Answer, Elicitation, elicitation_question
 from abeyance.mcp.server import McpServer
-from abeyance.nodes.interrupts import Suspended, lowered
 
 SCRIPT = Path(__file__).parent.parent / "agents" / "mcp_servers.py"
 YES = {"action": "accept", "content": {"sure": True}}

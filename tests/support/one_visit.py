@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from abeyance import Context, Graph
+from abeyance.authoring.journal import Journal
 from abeyance.core.effects import VisitInput
-from abeyance.nodes.notebook import Notebook
-from abeyance.visit import run_visit
+from abeyance.runtime.node_runner import run_visit
 
 
 class NoMail:
@@ -44,7 +44,7 @@ def context(**about: Any) -> Context:
         "is_cancelled": lambda: False,
         "beat": lambda: None,
         "mail": NoMail(),
-        "notebook": Notebook({}, _forget, lambda: datetime.now(UTC)),
+        "notebook": Journal({}, _forget, lambda: datetime.now(UTC)),
     }
     return Context(**held | {name: value for name, value in about.items() if name in own})
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from abeyance.processes.claim import free_ports
+from abeyance.dev.ports import free_ports
 
 
 def free_port() -> int:

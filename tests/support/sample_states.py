@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from abeyance.values.statemodel import StateModel
+from abeyance.schemas.state_model import StateModel
 
 NAN = float("nan")
 

@@ -21,14 +21,14 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from abeyance import Graph, Principal, wire
 from abeyance.client import Client
 from abeyance.core.state import Limits
-from abeyance.histories.feed import Feed
-from abeyance.runid import conversation_workflow_id
+from abeyance.history.feed import Feed
 from abeyance.settings import Settings
 from abeyance.storage.blobs import Blobs, MemoryBlobs
 from abeyance.storage.converter import data_converter
+from abeyance.util import conversation_workflow_id
 from abeyance.worker import make_worker
+from abeyance.workflows.cleanup import Janitor
 from abeyance.workflows.conversation import ConversationWorkflow
-from abeyance.workflows.janitor import Janitor
 from abeyance.workflows.run import AgentRun
 
 BINARY = str(Path(sys.executable).parent / "temporal")

@@ -8,7 +8,7 @@ from typing import Any
 from one_visit import context
 
 from abeyance.agents.state import AgentState
-from abeyance.agents.toolform import ToolContext
+from abeyance.agents.tool_decorator import ToolContext
 
 
 def calling(state: dict[str, Any] | None = None, **about: Any) -> ToolContext:

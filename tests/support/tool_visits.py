@@ -13,12 +13,12 @@ from one_visit import NoMail
 
 from abeyance import Agent, Tool
 from abeyance.agents.approvals import call_digest
+from abeyance.authoring.context import Context
+from abeyance.authoring.journal import Journal
 from abeyance.core.effects import VisitInput
 from abeyance.core.outcome import Call
-from abeyance.nodes.context import Context
-from abeyance.nodes.notebook import Notebook
+from abeyance.runtime.node_runner import graph_for, run_visit
 from abeyance.storage.blobs import MemoryBlobs
-from abeyance.visit import graph_for, run_visit
 
 
 @dataclass(kw_only=True)
@@ -91,7 +91,7 @@ async def ended(
     steps = visit.journal if journal is None else journal
     context = Context(
         input=given,
-        notebook=Notebook(dict(steps), write, lambda: datetime.now(UTC)),
+        notebook=Journal(dict(steps), write, lambda: datetime.now(UTC)),
         mail=NoMail(),
         attempt=1,
         logger=logging.LoggerAdapter(logging.getLogger("abeyance.node"), {}),

@@ -21,10 +21,10 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import Refusal, wire
-from abeyance.client.line import RPC
-from abeyance.core.canonical import Json
+from abeyance.client.rpc import RPC
+from abeyance.core.json import Json
 from abeyance.errors import Code, Unavailable
-from abeyance.histories.described import PAUSED_NATIVELY, describe
+from abeyance.history.description import PAUSED_NATIVELY, describe
 
 PATIENCE: Final = 4.0
 _UNSERVED: Final = 0.3

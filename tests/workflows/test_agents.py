@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client as TemporalClient
 
 from abeyance import AfterToolCall, Agent, BeforeToolCall, ToolContext, tool, wire
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
 

@@ -17,7 +17,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import Agent, tool, wire
 from abeyance.errors import Unavailable
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 from abeyance.storage.blobs import MemoryBlobs
 
 

@@ -15,7 +15,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import Agent, Graph, ToolContext, tool, wire
 from abeyance.agents import transcript
 from abeyance.core.state import Limits
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 
 CLERK = "graph:desk;node:clerk;agent:clerk"
 

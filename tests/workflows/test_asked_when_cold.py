@@ -21,7 +21,7 @@ from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
 from abeyance import wire
-from abeyance.client import Client, line
+from abeyance.client import Client, rpc
 from abeyance.errors import Unavailable
 from abeyance.temporal.retry import LOOKED_AHEAD
 
@@ -99,7 +99,7 @@ async def test_a_question_that_comes_before_what_came_after_it_leaves_a_history_
 ) -> None:
     caplog.set_level(logging.DEBUG, "abeyance.lookahead")
     # However long the worker takes to come: its answers are what this is about.
-    monkeypatch.setattr(line, "_READ_PATIENCE", 30.0)
+    monkeypatch.setattr(rpc, "_READ_PATIENCE", 30.0)
     failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
     # Whether the question or the task comes to the worker first is the server's choice.
     for _ in range(_ROUNDS):

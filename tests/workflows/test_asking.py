@@ -23,7 +23,7 @@ from abeyance import (
     append,
 )
 from abeyance.errors import Code
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 
 
 class State(BaseModel):

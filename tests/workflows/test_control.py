@@ -12,7 +12,7 @@ from temporal_site import ANYBODY, Site, eventually
 from temporalio.client import Client as TemporalClient
 
 from abeyance import START, Context, Graph, Refusal, wire
-from abeyance.activities.pulse import BEAT_SECONDS, THROTTLE_SECONDS
+from abeyance.activities.heartbeat import HEARTBEAT_SECONDS, THROTTLE_SECONDS
 from abeyance.client import TemporalRun
 from abeyance.errors import Code
 
@@ -109,7 +109,7 @@ async def test_a_cancel_reaches_a_node_within_three_seconds_and_finally_nodes_ru
         ended = await site.ended(run_id)
 
         assert time.monotonic() - began < SOON
-        assert BEAT_SECONDS + THROTTLE_SECONDS < 3
+        assert HEARTBEAT_SECONDS + THROTTLE_SECONDS < 3
         assert (ending.status, ending.outcome) == ("ending", "cancelled")
         assert held.stopped == 1
         assert (ended.status, ended.reason, ended.cancelled_by) == (

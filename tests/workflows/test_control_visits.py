@@ -15,7 +15,7 @@ from temporalio.client import Client as TemporalClient
 from abeyance import START, Context, Graph, wire
 from abeyance.core.events import Message
 from abeyance.errors import StillPaused
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 
 
 class Patient:

@@ -17,7 +17,7 @@ from abeyance import wire
 from abeyance.client import conversations
 from abeyance.core.conversation import Claim
 from abeyance.errors import Code, Refusal
-from abeyance.parallel import each
+from abeyance.util import gather_limited
 
 
 def new_conversation() -> str:
@@ -203,7 +203,7 @@ async def test_a_message_that_comes_with_the_end_is_delivered_or_refused_or_repo
         told["reported"].append(run_id)
 
     async with site.worker():
-        await each(range(20), one_run, at_once=4)
+        await gather_limited(range(20), one_run, at_once=4)
     assert len(told["reported"]) + len(told["refused"]) == 20
 
 

@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from abeyance import START, Context, Graph
-from abeyance.activities.post import Post
+from abeyance.activities.run_channel import RunChannel
 from abeyance.client import Client
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
@@ -103,7 +103,7 @@ async def test_a_message_whose_taking_was_not_answered_is_taken_by_asking_again(
                 address="graph:held;node:hold",
                 values={},
             )
-            post = Post(client, given, 1.0)
+            post = RunChannel(client, given, 1.0)
             lost = RPCError("the answer was lost", RPCStatusCode.UNAVAILABLE, b"")
             mishaps.come("update_workflow_execution", *[lost] * 100)
             with pytest.raises(Unavailable):

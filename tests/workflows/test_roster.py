@@ -12,7 +12,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance.core.conversation import Claim
 from abeyance.errors import Refusal
-from abeyance.histories.roster import roster
+from abeyance.history.conversations import roster
 from abeyance.temporal.retry import NotFound
 
 RPC = timedelta(seconds=5)

@@ -13,7 +13,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
 from abeyance.errors import Code, Refusal
-from abeyance.temporal.rounds import schedule_id, schedule_janitor
+from abeyance.temporal.schedules import schedule_id, schedule_janitor
 
 
 async def seen(site: Site, count: int, *, seconds: float = 30) -> None:

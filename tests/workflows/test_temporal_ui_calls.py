@@ -18,7 +18,7 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import RawValue
 
 from abeyance import START, Fatal, Graph
-from abeyance.histories.feed import Feed
+from abeyance.history.feed import Feed
 
 
 async def test_pause_and_resume_are_signals_without_an_argument(temporal: TemporalClient) -> None:

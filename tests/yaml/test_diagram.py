@@ -7,7 +7,7 @@ import re
 import pytest
 
 from abeyance import END, START, Graph
-from abeyance.graphs.diagram import mermaid
+from abeyance.authoring.diagram import mermaid
 
 WHOLE = """\
 flowchart TD

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict
 from yaml_documents import Load
 
 from abeyance import START, Graph, GraphError, Refusal, load, testing
-from abeyance.core.canonical import Json
-from abeyance.core.model import AskOperator, GraphSpec
+from abeyance.core.json import Json
+from abeyance.core.spec import AskHuman, GraphSpec
 
 TRIAGE = """
     id: triage
@@ -275,7 +275,7 @@ def test_where_a_person_looks_at_the_values_can_be_written(loaded: Load) -> None
     one = nodes_only(loaded, A, interrupt_before="a")
 
     assert (spec.interrupt_before, spec.interrupt_after) == (("a", "b", "c"), ("b",))
-    assert {getattr(node, "on_error", None) for node in spec.nodes.values()} == {AskOperator()}
+    assert {getattr(node, "on_error", None) for node in spec.nodes.values()} == {AskHuman()}
     assert one.interrupt_before == ("a",)
 
 

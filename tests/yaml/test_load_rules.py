@@ -6,8 +6,8 @@ import pytest
 from yaml_documents import Load
 
 from abeyance import testing
-from abeyance.core.canonical import Json
-from abeyance.core.model import Default, GoTo, Retry
+from abeyance.core.json import Json
+from abeyance.core.spec import Default, GoTo, Retry
 
 
 async def test_every_action_of_a_rule_can_be_written(loaded: Load) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from abeyance import START, Graph, GraphError, testing
-from abeyance.core.model import Ask, GoTo, Halt, HaltRun, Matches, Parallel, Retry, Rule
+from abeyance.core.spec import Ask, GoTo, Halt, HaltRun, Matches, Parallel, Retry, Rule
 
 
 class State(BaseModel):

@@ -13,7 +13,7 @@ import jsonschema_rs
 import pytest
 from yaml_documents import Faults, Load
 
-from abeyance.nodes.ruleform import ACTION_KEYS
+from abeyance.authoring.rules import ACTION_KEYS
 from abeyance.yaml import source
 from abeyance.yaml.schema import json_schema, published
 

@@ -1,0 +1,211 @@
+"""A conversation as people and their programs see it: one item for each thing that somebody said or did.
+
+What a model thought stays out of it: it is the provider's, often unreadable, and no part of the answer.
+Of pictures and documents it tells that they are there, not what is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from abeyance.agents.prompts import injected
+from abeyance.core.json import Json
+from abeyance.wire import Record
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import (
+        FileUrl,
+        ModelMessage,
+        ModelRequestPart,
+        ModelResponse,
+        ToolReturnPart,
+        UserPromptPart,
+    )
+
+_PLAIN: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+class TranscriptMedia(Record):
+    """A picture, a sound or a document: its `url`, or of how many bytes it is."""
+
+    media_type: str
+    url: str | None = None
+    bytes: int | None = None
+
+
+class TranscriptCall(Record):
+    """A call of a tool. `arguments` is a text where the model wrote what is no JSON."""
+
+    call_id: str
+    tool: str
+    arguments: Json
+
+
+class TranscriptUsage(Record):
+    """Tokens that one response took."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+
+
+class TranscriptItem(Record):
+    """One thing that was said or done.
+
+    `turn` counts the model's responses from 1; what is not yet answered belongs to the turn to come.
+
+    - `system`: instructions in the conversation, and what corrects a response that could not be used.
+    - `user`: the agent's input (no `sender`), or a message (`sender`, `message_id`).
+    - `assistant`: a response: `text`, `calls`, and what it cost.
+    - `tool`: the result of a call, by `call_id`; `outcome` is `success`, `failed`, `denied`, `retried`
+      (the call was not understood, and is to be made again) or `interrupted`.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
+    turn: int
+    at: datetime | None = None
+    text: str | None = None
+    media: tuple[TranscriptMedia, ...] = ()
+    sender: str | None = None
+    message_id: str | None = None
+    calls: tuple[TranscriptCall, ...] = ()
+    tool: str | None = None
+    call_id: str | None = None
+    result: Json = None
+    outcome: str | None = None
+    model: str | None = None
+    usage: TranscriptUsage | None = None
+    finish_reason: str | None = None
+    interrupted: bool = Field(default=False, description="The response was stopped before its end.")
+
+
+def transcript_items(messages: Sequence[ModelMessage]) -> list[TranscriptItem]:
+    """The items of a conversation, oldest first."""
+    from pydantic_ai.messages import ModelRequest
+
+    items: list[TranscriptItem] = []
+    turn = 1
+    for message in messages:
+        if isinstance(message, ModelRequest):
+            items.extend(item for part in message.parts for item in _asked(part, turn))
+        else:
+            items.append(_answered(message, turn))
+            turn += 1
+    return items
+
+
+def _asked(part: ModelRequestPart, turn: int) -> Iterator[TranscriptItem]:
+    from pydantic_ai.messages import (
+        RetryFeedbackPart,
+        SystemPromptPart,
+        ToolReturnPart,
+        UserPromptPart,
+    )
+
+    match part:
+        case SystemPromptPart():
+            yield TranscriptItem(role="system", turn=turn, at=part.timestamp, text=part.content)
+        case RetryFeedbackPart():
+            yield TranscriptItem(
+                role="system", turn=turn, at=part.timestamp, text=str(part.content)
+            )
+        case UserPromptPart():
+            yield _user(part, turn)
+        case ToolReturnPart():
+            yield _result(part, turn)
+        case _:
+            # The library's own notes to its providers, which say nothing to people.
+            return
+
+
+def _user(part: UserPromptPart, turn: int) -> TranscriptItem:
+    from pydantic_ai.messages import TextContent
+
+    content = [part.content] if isinstance(part.content, str) else part.content
+    item = TranscriptItem(role="user", turn=turn, at=part.timestamp, media=tuple(_media(content)))
+    if (message := injected(part)) is not None:
+        return item.model_copy(
+            update={
+                "text": message.text or None,
+                "sender": message.sender,
+                "message_id": message.message_id,
+            }
+        )
+    texts = [
+        each if isinstance(each, str) else each.content
+        for each in content
+        if isinstance(each, str | TextContent)
+    ]
+    return item.model_copy(update={"text": "\n\n".join(texts) or None})
+
+
+def _result(part: ToolReturnPart, turn: int) -> TranscriptItem:
+    content = part.content if isinstance(part.content, list) else [part.content]
+    media = tuple(_media(content))
+    plain = [item for item in content if not list(_media([item]))]
+    result = part.content if not media else plain[0] if len(plain) == 1 else plain
+    return TranscriptItem(
+        role="tool",
+        turn=turn,
+        at=part.timestamp,
+        tool=part.tool_name,
+        call_id=part.tool_call_id,
+        result=_PLAIN.dump_python(result, mode="json"),
+        media=media,
+        outcome=part.outcome,
+    )
+
+
+def _answered(response: ModelResponse, turn: int) -> TranscriptItem:
+    return TranscriptItem(
+        role="assistant",
+        turn=turn,
+        at=response.timestamp,
+        text=response.text,
+        calls=tuple(
+            TranscriptCall(
+                call_id=call.tool_call_id, tool=call.tool_name, arguments=_arguments(call)
+            )
+            for call in response.tool_calls
+        ),
+        model=response.model_name,
+        usage=TranscriptUsage(
+            input_tokens=response.usage.input_tokens,
+            output_tokens=response.usage.output_tokens,
+            cached_tokens=response.usage.cache_read_tokens,
+        ),
+        finish_reason=response.finish_reason,
+        interrupted=response.state == "interrupted",
+    )
+
+
+def _arguments(call: Any) -> Json:
+    try:
+        return call.args_as_dict(raise_if_invalid=True)
+    except (ValueError, AssertionError):
+        return call.args
+
+
+def _media(content: Sequence[Any]) -> Iterator[TranscriptMedia]:
+    from pydantic_ai.messages import BinaryContent, FileUrl
+
+    for item in content:
+        match item:
+            case BinaryContent():
+                yield TranscriptMedia(media_type=item.media_type, bytes=len(item.data))
+            case FileUrl():
+                yield TranscriptMedia(media_type=_media_type(item), url=item.url)
+            case _:
+                pass
+
+
+def _media_type(media: FileUrl) -> str:
+    try:
+        return media.media_type
+    except ValueError:
+        # Nobody said it, and the url does not show it.
+        return "application/octet-stream"

@@ -1,0 +1,239 @@
+"""A graph as a picture: the text of a Mermaid flowchart, for pages, terminals and Markdown.
+
+Functions are boxes, questions hexagons, and nested graphs boxes with two bars, each a picture of its own.
+In brackets stands where a person is asked besides: before or after a node, or when it fails. A solid
+arrow is a way that the graph declares; a dotted one is where a deadline, an error, a returned Goto or
+Send, or a rule leads instead. What an author wrote is shown as text and never read as Mermaid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Final, assert_never
+
+from abeyance.core.json import Json, canonical
+from abeyance.core.spec import (
+    END,
+    START,
+    Always,
+    Ask,
+    AskHuman,
+    Assert,
+    Clips,
+    Condition,
+    Decision,
+    Else,
+    FunctionNode,
+    GoTo,
+    GraphSpec,
+    HaltRun,
+    InterruptNode,
+    Matches,
+    Node,
+    OnError,
+    Parallel,
+    Question,
+    Retract,
+    Retry,
+    RuleCondition,
+    SubgraphNode,
+    When,
+)
+
+_LONGEST: Final = 80
+"""In characters: a label is for reading."""
+
+_SPECIAL: Final = re.compile(r"[^\w .,:()=?!'+-]|^(?=[^\w])[^ ]|(?<=\d)[.)](?= )")
+"""What Mermaid, HTML or Markdown might read as something else than itself."""
+
+_UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60}
+
+
+def mermaid(spec: GraphSpec) -> str:
+    """The flowchart of a graph, ending in a newline."""
+    return "\n    ".join(["flowchart TD", *_Chart(spec).lines()]) + "\n"
+
+
+class _Chart:
+    """What is drawn has numbers for names, because the author's may mean something to Mermaid."""
+
+    def __init__(self, spec: GraphSpec) -> None:
+        self._spec = spec
+        self._ids = {name: f"n{number}" for number, name in enumerate(spec.nodes)}
+        self._ends: dict[str, str] = {}
+
+    def lines(self) -> Iterator[str]:
+        """What there is, and then what leads where."""
+        spec = self._spec
+        ways = [*self._edges(), *self._routes(), *self._exceptions(), *self._rules()]
+        for label, id_ in self._ends.items():
+            yield f'{id_}(["{_escaped(label)}"])'
+        for name, node in spec.nodes.items():
+            if name not in spec.finally_nodes:
+                yield self._ids[name] + self._shape(node)
+        yield from ways
+        if spec.finally_nodes:
+            yield 'subgraph after ["after every kind of end"]'
+            yield from (
+                f"    {self._ids[name]}{self._shape(spec.nodes[name])}"
+                for name in spec.finally_nodes
+            )
+            for name, following in pairwise(spec.finally_nodes):
+                yield f"    {self._ids[name]} --> {self._ids[following]}"
+            yield "end"
+
+    def _edges(self) -> Iterator[str]:
+        joins = 0
+        for edge in self._spec.edges:
+            said = _condition(edge.condition)
+            if not edge.is_join:
+                yield self._way(edge.sources[0], "-->", said, edge.target)
+            else:
+                meet = f"j{joins}"
+                joins += 1
+                yield f'{meet}(("{edge.join}"))'
+                for source in edge.sources:
+                    yield f"{self._id(source)} ---{_label(said)} {meet}"
+                yield f"{meet} --> {self._id(edge.target)}"
+
+    def _routes(self) -> Iterator[str]:
+        for route in self._spec.routes:
+            for target in route.targets:
+                yield self._way(route.source, "-->", f"{route.name}()", target)
+
+    def _exceptions(self) -> Iterator[str]:
+        for name, node in self._spec.nodes.items():
+            match node:
+                case FunctionNode(to=to, on_error=on_error):
+                    for target in to:
+                        yield self._way(name, "-.->", "Goto or Send", target)
+                    yield from self._on_error(name, on_error)
+                case SubgraphNode(on_error=on_error):
+                    yield from self._on_error(name, on_error)
+                case InterruptNode(question=question):
+                    yield from self._deadline(self._ids[name], question)
+                case _:
+                    assert_never(node)
+
+    def _on_error(self, name: str, on_error: OnError) -> Iterator[str]:
+        if isinstance(on_error, GoTo):
+            yield self._way(name, "-.->", "on error", on_error.node)
+
+    def _rules(self) -> Iterator[str]:
+        for number, rule in enumerate(self._spec.rules):
+            # Facts are of one evaluation only, and lead nowhere by themselves.
+            actions = [each for each in rule.actions if not isinstance(each, Assert | Retract)]
+            if not actions:
+                continue
+            node = rule.condition.node
+            source = self._end("any node") if node is None else self._id(node)
+            said = ": ".join(filter(None, [rule.id, _rule_condition(rule.condition)]))
+            asks = [action for action in actions if isinstance(action, Ask)]
+            for ask in asks:
+                gate = f"r{number}"
+                yield f'{gate}{{{{"{_escaped(rule.id)}"}}}}'
+                yield f"{source} -.->{_label(said)} {gate}"
+                yield from self._deadline(gate, ask.question)
+                source, said = gate, ""
+            for action in actions:
+                if not isinstance(action, Ask):
+                    for target in self._targets(action, self._id(node) if node else source):
+                        yield f"{source} -.->{_label(said)} {target}"
+
+    def _deadline(self, source: str, question: Question) -> Iterator[str]:
+        if isinstance(question.on_timeout, GoTo) and question.timeout is not None:
+            said = f"after {_length(question.timeout)}"
+            yield f"{source} -.->{_label(said)} {self._id(question.on_timeout.node)}"
+
+    def _targets(self, decision: Decision, again: str) -> Iterable[str]:
+        match decision:
+            case HaltRun(reason=reason):
+                return [self._end(f"halted: {reason}")]
+            case Retry():
+                return [again]
+            case GoTo(node=node):
+                return [self._id(node)]
+            case Parallel(nodes=nodes):
+                return [self._id(node) for node in nodes]
+            case _:
+                assert_never(decision)
+
+    def _way(self, source: str, arrow: str, said: str, target: str) -> str:
+        return f"{self._id(source)} {arrow}{_label(said)} {self._id(target)}"
+
+    def _id(self, name: str) -> str:
+        return self._end(name) if name in (START, END) else self._ids[name]
+
+    def _end(self, label: str) -> str:
+        return self._ends.setdefault(label, f"e{len(self._ends)}")
+
+    def _shape(self, node: Node) -> str:
+        label = _escaped(node.id) + self._asking(node)
+        match node:
+            case FunctionNode():
+                return f'["{label}"]'
+            case InterruptNode():
+                return f'{{{{"{label}"}}}}'
+            case SubgraphNode():
+                return f'[["{label}"]]'
+            case _:
+                assert_never(node)
+
+    def _asking(self, node: Node) -> str:
+        """Where a person is asked about a node, besides the question that it may be itself."""
+        said: list[str] = []
+        if node.id in self._spec.interrupt_before:
+            said.append("before: ask")
+        if node.id in self._spec.interrupt_after:
+            said.append("after: ask")
+        if not isinstance(node, InterruptNode) and isinstance(node.on_error, AskHuman):
+            said.append("on error: ask")
+        return f" ({', '.join(said)})" if said else ""
+
+
+def _condition(condition: Condition) -> str:
+    match condition:
+        case Always():
+            return ""
+        case When(equals=equals):
+            return _equalities(equals)
+        case Else():
+            return "else"
+        case _:
+            assert_never(condition)
+
+
+def _rule_condition(condition: RuleCondition) -> str:
+    match condition:
+        case Matches(equals=equals):
+            return _equalities(equals)
+        case Clips(text=text):
+            return text
+        case _:
+            assert_never(condition)
+
+
+def _equalities(equals: Mapping[str, Json]) -> str:
+    return ", ".join(
+        f"{path} = {value if isinstance(value, str) else canonical(value)}"
+        for path, value in equals.items()
+    )
+
+
+def _length(seconds: float) -> str:
+    for unit, size in _UNITS.items():
+        if seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
+
+
+def _label(said: str) -> str:
+    return f'|"{_escaped(said)}"|' if said else ""
+
+
+def _escaped(text: str) -> str:
+    flat = " ".join(text.split())
+    shown = flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}..."
+    return _SPECIAL.sub(lambda found: f"#{ord(found[0])};", shown)

@@ -1,0 +1,193 @@
+"""The commands about graphs as they are written: check them, draw them."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from abeyance.cli.api_call import with_api
+from abeyance.cli.errors import ErrorText, ExitCode
+from abeyance.errors import GraphError
+from abeyance.schemas.json_schema import resolved
+
+if TYPE_CHECKING:
+    from abeyance.authoring.graph import Graph
+    from abeyance.http import Connection
+
+
+charts = typer.Typer(help="Check graphs, and draw them.", no_args_is_help=True)
+
+_LINE: Final = re.compile(r"line (\d+): (.*)", re.DOTALL)
+"""How a fault of a YAML file begins."""
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+
+
+@charts.command(cls=ErrorText)
+def check(
+    app: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|MODULE:ATTRIBUTE",
+            help="A YAML file, or graphs as package.module:attribute.",
+            show_default=False,
+        ),
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Check graphs, and print all faults at once. Code that they name is imported.
+
+    The exit code is 1 if there are faults, and 2 if there is nothing to check.
+    """
+    graphs, faulty = _read(app)
+    faults = [fault for error in faulty for fault in _faults(error)]
+    if as_json:
+        sound = [{"name": graph.name, **_size(graph)} for graph in graphs.values()]
+        typer.echo(json.dumps({"faults": faults, "sound": sound}))
+    else:
+        _print_faults(faults)
+        for graph in graphs.values():
+            size = ", ".join(f"{what}: {count}" for what, count in _size(graph).items())
+            _print(f"{graph.name}: no faults ({size})")
+    raise typer.Exit(ExitCode.FAILED if faults else ExitCode.DONE)
+
+
+@charts.command(cls=ErrorText)
+def show(
+    app: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|MODULE:ATTRIBUTE|NAME",
+            help="The same, or the name of a graph that the API serves.",
+            show_default=False,
+        ),
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Draw graphs, as the text of Mermaid flowcharts."""
+    if _is_name(app):
+        drawn = {app: with_api(lambda api: _served(api, app))}
+    else:
+        from abeyance.authoring.diagram import mermaid
+
+        graphs, faulty = _read(app)
+        if faulty:
+            _print_faults([fault for error in faulty for fault in _faults(error)], err=True)
+            raise typer.Exit(ExitCode.FAILED)
+        drawn = {name: mermaid(graph.build()) for name, graph in graphs.items()}
+    if as_json:
+        items = [{"name": name, "diagram": text} for name, text in drawn.items()]
+        typer.echo(json.dumps({"items": items}))
+        return
+    # A line of its own before each, which Mermaid does not read, tells several apart.
+    titles = len(drawn) > 1
+    texts = (f"%% {name}\n{text}" if titles else text for name, text in drawn.items())
+    typer.echo("\n".join(texts), nl=False)
+
+
+async def _served(api: Connection, name: str) -> str:
+    from urllib.parse import quote
+
+    return await api.text(f"/graphs/{quote(name, safe='')}/diagram")
+
+
+def _is_name(app: str) -> bool:
+    return ":" not in app and "/" not in app and Path(app).suffix not in (".yaml", ".yml")
+
+
+def _read(app: str) -> tuple[Mapping[str, Graph], Sequence[GraphError]]:
+    from abeyance.app import read_graphs
+
+    try:
+        # What a module prints when it is imported is no part of what we print.
+        with redirect_stdout(sys.stderr):
+            return read_graphs(app)
+    except GraphError as error:
+        # A module that builds its graph itself, and is raised at.
+        return {}, [error]
+
+
+def _size(graph: Graph) -> dict[str, int]:
+    spec = graph.build()
+    return {"nodes": len(spec.nodes), "edges": len(spec.edges)}
+
+
+def _faults(error: GraphError) -> list[dict[str, Any]]:
+    found = []
+    for fault in error.faults:
+        placed = _LINE.fullmatch(fault)
+        line, message = (int(placed[1]), placed[2]) if placed else (None, fault)
+        found.append({"graph": error.graph, "line": line, "message": message})
+    return found
+
+
+def _print_faults(faults: Sequence[Mapping[str, Any]], *, err: bool = False) -> None:
+    for fault in faults:
+        place = fault["graph"] if fault["line"] is None else f"{fault['graph']}:{fault['line']}"
+        _print(f"{place}: {' '.join(fault['message'].split())}", err=err)
+
+
+def _print(text: str, *, err: bool = False) -> None:
+    from abeyance.cli.formatting import readable
+
+    typer.echo(readable(text), err=err)
+
+
+_DEEPEST: Final = 8
+
+
+def schema_example(schema: Any) -> Any:
+    """A value that fits the schema, or nearly: ranges, formats and patterns are left to the person."""
+    return _specimen(schema, schema, 0)
+
+
+def _specimen(schema: Any, root: Any, depth: int) -> Any:
+    schema = resolved(schema, root)
+    if not isinstance(schema, Mapping) or depth == _DEEPEST:
+        return None
+    for key in ("default", "const"):
+        if key in schema:
+            return schema[key]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    for key in ("anyOf", "oneOf"):
+        if schema.get(key):
+            return _specimen(schema[key][0], root, depth + 1)
+    match schema.get("type"):
+        case "object":
+            return _object(schema, root, depth)
+        case "boolean":
+            return True
+        case "integer" | "number":
+            return 0
+        case "array":
+            return []
+        case "null":
+            return None
+        case _:
+            return "..."
+
+
+def _object(schema: Mapping[str, Any], root: Any, depth: int) -> dict[str, Any]:
+    fields = schema.get("properties") or {}
+    needed = [*(schema.get("required") or ())]
+    found = {name: _specimen(fields.get(name), root, depth + 1) for name in needed}
+    # As of who accepts what an MCP server asks, who then has to fill something in.
+    match schema:
+        case {"if": {"properties": Mapping() as cases}, "then": {"required": [*more]}} if all(
+            isinstance(case, Mapping) and name in found and found[name] == case.get("const")
+            for name, case in cases.items()
+        ):
+            found |= {name: _specimen(fields.get(name), root, depth + 1) for name in more}
+        case _:
+            pass
+    return found

@@ -1,0 +1,223 @@
+"""The open runs of a deployment by when they were active last, as far as visibility knows.
+
+Runs write their activity down at most once a minute, so what is told here may be a minute too early,
+and the list itself is a moment late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, Literal, TypeAlias
+
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.exceptions import ApplicationError
+
+from abeyance import wire
+from abeyance.client.listing import OPEN_RUNS, RUNS, Listing, written
+from abeyance.client.rpc import RunEnded, WorkflowRpc
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.temporal.update_limiter import Turn
+from abeyance.util import gather_limited
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Active:
+    """An open run, and when it was active last."""
+
+    last_activity_at: datetime
+    run_id: str
+
+
+class Recency:
+    """The open runs of a listing; those that end already are not counted."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._open = f"{OPEN_RUNS} AND {wire.STATUS} != 'ending'"
+
+    async def count(self, *, beside: Collection[str] = ()) -> int:
+        """How many runs are open, beside these."""
+        query = f"{self._open} AND {_among(beside, 'NOT IN')}" if beside else self._open
+        return await self._listing.count(query)
+
+    async def over(self, among: Collection[str]) -> int:
+        """How many of these runs have ended, or end already."""
+        ended = f"(CloseTime IS NOT NULL OR {wire.STATUS} = 'ending')"
+        query = f"{RUNS} AND {ended} AND {_among(among)}"
+        return await self._listing.count(query) if among else 0
+
+    async def runs(self, *, inactive_since: datetime | None = None) -> list[Active]:
+        """The open runs, the least recently active first; with a time, those not active after it."""
+        query = self._open
+        if inactive_since is not None:
+            bound = written(inactive_since.astimezone(UTC))
+            query += (
+                f" AND StartTime <= '{bound}'"
+                f" AND ({wire.ACTIVITY} IS NULL OR {wire.ACTIVITY} <= '{bound}')"
+            )
+        return sorted(map(_active, await self._listing.all(query)))
+
+
+def _among(run_ids: Collection[str], how: str = "IN") -> str:
+    # No character of a run's id has to be quoted.
+    return f"WorkflowId {how} (" + ", ".join(f"'{run_id}'" for run_id in sorted(run_ids)) + ")"
+
+
+def _active(row: WorkflowExecutionInfo) -> Active:
+    moment = row.start_time.ToDatetime(tzinfo=UTC)
+    if (payload := row.search_attributes.indexed_fields.get(wire.ACTIVITY)) is not None:
+        moment = max(moment, datetime.fromisoformat(json.loads(payload.data)))
+    return Active(last_activity_at=moment, run_id=row.execution.workflow_id)
+
+
+Policy: TypeAlias = Literal["evict-lru", "reject"]
+"""What happens to a start when as many runs are active as may be."""
+
+_LAG: Final = 3.0
+"""Seconds after which visibility has heard of what was done."""
+_REMEMBERED: Final = 60.0
+_FRESH: Final = 10.0
+"""Seconds for which a list of runs by their activity is good enough to choose from."""
+_MOST_ASKED: Final = 200
+"""How many runs are asked about at once."""
+
+
+class Capacity:
+    """The room of one process's starts. `evict` halts a run, and says whether it did."""
+
+    def __init__(self, recency: Recency, evict: Callable[[str], Awaitable[bool]]) -> None:
+        self._recency = recency
+        self._evict = evict
+        self._lock = asyncio.Lock()
+        self._started: dict[str, float] = {}
+        self._evicted: dict[str, float] = {}
+        self._oldest: deque[str] = deque()
+        self._listed_at = float("-inf")
+
+    async def make_room(self, run_id: str, bound: int, policy: Policy) -> None:
+        """Let there be room for this run where `bound` may be active; 0 is any number.
+
+        Raises `too_many_runs` if there is none and the policy is to reject.
+        """
+        if not bound:
+            return
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            active = await self._active(now)
+            if active >= bound and policy == "reject":
+                raise Refusal(
+                    Code.TOO_MANY_RUNS,
+                    f"{active} runs are active, and {bound} may be (ABEYANCE_MAX_ACTIVE_RUNS). Wait for "
+                    "some to end, cancel some, or try again later.",
+                    limit=bound,
+                    actual=active,
+                )
+            await self._evict_oldest(active - bound + 1, now)
+            self._started[run_id] = now
+
+    def forget(self, run_id: str) -> None:
+        """The run for which there was room did not start."""
+        self._started.pop(run_id, None)
+
+    async def _active(self, now: float) -> int:
+        self._started = _since(now - _LAG, self._started)
+        self._evicted = _since(now - _REMEMBERED, self._evicted)
+        going = [*_since(now - _LAG, self._evicted)][-_MOST_ASKED:]
+        coming = [run_id for run_id in self._started if run_id not in self._evicted][-_MOST_ASKED:]
+        # Those of our own are left out of what is shown, and not subtracted from it: visibility hears of
+        # them between any two questions.
+        others = await self._recency.count(beside=[*going, *coming])
+        return others + len(coming) - await self._recency.over(coming)
+
+    async def _evict_oldest(self, wanted: int, now: float) -> None:
+        if wanted <= 0:
+            return
+        if now - self._listed_at > _FRESH or len(self._oldest) < wanted:
+            self._oldest = deque(run.run_id for run in await self._recency.runs())
+            self._listed_at = now
+        while wanted > 0 and self._oldest:
+            run_id = self._oldest.popleft()
+            if run_id not in self._evicted and await self._evict(run_id):
+                self._evicted[run_id] = now
+                wanted -= 1
+
+
+def _since(moment: float, times: Mapping[str, float]) -> dict[str, float]:
+    return {run_id: at for run_id, at in times.items() if at >= moment}
+
+
+_SPARED: Final = frozenset({Code.NATIVELY_PAUSED, Code.UNKNOWN_RUN})
+_CHUNK: Final = 100
+_logger = logging.getLogger("abeyance.evictions")
+
+
+class Evictions:
+    """The evictions among the open runs of one deployment."""
+
+    def __init__(self, line: WorkflowRpc, recency: Recency) -> None:
+        self._line = line
+        self._recency = recency
+
+    async def for_another(self, run_id: str) -> bool:
+        """Halt a run in whose place another starts; returns whether it is halted by that."""
+        return await self._one(run_id, wire.Evict(actor="max_active_runs"))
+
+    async def inactive(self, seconds: float, actor: str, *, most: int | None) -> list[str]:
+        """Halt the runs to which nothing has happened for so long, and return their ids."""
+        since = datetime.now(UTC) - timedelta(seconds=seconds)
+        found = await self._recency.runs(inactive_since=since)
+        return await self._all(found, wire.Evict(inactive_since=since, actor=actor), most)
+
+    async def beyond(
+        self, keep: int, actor: str, *, gone: frozenset[str], most: int | None
+    ) -> list[str]:
+        """Halt all but the most recently active, and return their ids.
+
+        `gone` are runs that were halted just now, which visibility may not know.
+        """
+        left = [run for run in await self._recency.runs() if run.run_id not in gone]
+        surplus = left[: max(0, len(left) - keep)]
+        return await self._all(surplus, wire.Evict(actor=actor), most)
+
+    async def _all(self, runs: list[Active], order: wire.Evict, most: int | None) -> list[str]:
+        left = [run.run_id for run in runs]
+        evicted: list[str] = []
+        while left and (most is None or len(evicted) < most):
+            # Some are on their way out already, and are listed only because visibility is late.
+            wanted = _CHUNK if most is None else min(_CHUNK, most - len(evicted))
+            chunk, left = left[:wanted], left[wanted:]
+            done = await gather_limited(chunk, partial(self._if_reached, order=order))
+            evicted += [
+                run_id for run_id, was_evicted in zip(chunk, done, strict=True) if was_evicted
+            ]
+        return evicted
+
+    async def _if_reached(self, run_id: str, order: wire.Evict) -> bool:
+        try:
+            return await self._one(run_id, order)
+        except Unavailable as error:
+            # It stays until the next time; the others need not.
+            _logger.warning("run=%s | not evicted: %s", run_id, error)
+            return False
+
+    async def _one(self, run_id: str, order: wire.Evict) -> bool:
+        try:
+            await self._line.update(run_id, "evict", order, None, Turn.SEND_MESSAGE)
+        except ApplicationError as error:
+            if error.type != wire.STILL_ACTIVE:
+                raise
+            return False
+        except RunEnded:
+            return False
+        except Refusal as refusal:
+            if refusal.code not in _SPARED:
+                raise
+            return False
+        return True

@@ -1,0 +1,230 @@
+"""What has to be sent to Temporal to start a run, all of it checked before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from abeyance import wire
+from abeyance.authoring.graph import Graph
+from abeyance.core.json import Json, sha256, size, why_not_json
+from abeyance.core.policy import EVERYTHING
+from abeyance.core.spec import GraphSpec, SubgraphNode
+from abeyance.core.state import Limits, Status
+from abeyance.errors import Code, GraphError, Refusal
+from abeyance.history.description import RunDescription
+from abeyance.schemas import answers as limits_
+from abeyance.schemas.state_model import to_mapping
+from abeyance.util import checked_run_id, generated_run_id
+
+_LARGEST: Final = 1_900_000
+"""In bytes: Temporal's server takes 2 MB, for all arguments of a start together."""
+_LARGEST_ATTRIBUTE: Final = 1_500
+"""In bytes: the server ends a run one of whose search attributes is larger than 2 KB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPlan:
+    """A run that is about to start."""
+
+    start: wire.StartRun
+    spec: GraphSpec
+    values: Mapping[str, Json]
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        input: Mapping[str, Any] | BaseModel,  # noqa: A002
+        *,
+        run_id: str | None,
+        conversation_id: str | None,
+        session_type: str,
+        labels: Mapping[str, str],
+        limits: Limits,
+        started_by: str,
+        request: str | None = None,
+        salt: str = "",
+        interrupt_before: str | Sequence[str] = (),
+        interrupt_after: str | Sequence[str] = (),
+        on_error: str | None = None,
+    ) -> StartPlan:
+        """A launch of `graph`.
+
+        Raises `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body` for limits that no run
+        can live with and for an `on_error` that is none, and `payload_too_large`.
+        """
+        run_id = generated_run_id(graph.name) if run_id is None else checked_run_id(run_id)
+        limits = limits_.checked_limits(limits)
+        pinned = graph.build()
+        spec = _spec_of(graph, interrupt_before, interrupt_after, on_error)
+        values = graph.states.initial(input)
+        _check_size("The graph and its input", size(values) + size(asdict(spec)), _LARGEST)
+        # Each label has a frame of its own in the search attribute.
+        _check_size(
+            "The labels", sum(size(label) + 6 for label in _written(labels)), _LARGEST_ATTRIBUTE
+        )
+        for told, text in {
+            "The conversation's id": conversation_id or "",
+            "The session's type": session_type,
+            "The name of who starts it": started_by,
+        }.items():
+            _check_size(told, size(text), _LARGEST_ATTRIBUTE)
+        version = pinned.version
+        return cls(
+            spec=spec,
+            values=values,
+            start=wire.StartRun(
+                run_id=run_id,
+                limits=limits,
+                conversation_id=conversation_id,
+                session_type=session_type,
+                labels=dict(labels),
+                started_by=started_by,
+                digest=sha256([spec.version, _as_given(to_mapping(input), values)]),
+                graph_version=version,
+                request=request,
+                salt=salt,
+            ),
+        )
+
+    def repeats(self, run: RunDescription) -> bool:
+        """Whether the run that has the id is the one that this launch asks for.
+
+        Raises `idempotency_conflict` if it was started under the same key with something else.
+        """
+        before = run.memo.get(wire.MEMO_START) or {}
+        asked = self.start.request
+        if asked is not None and before.get("request") == asked:
+            return True
+        key, _, _ = (asked or "").rpartition(".")
+        if asked is None or (key and not str(before.get("request")).startswith(f"{key}.")):
+            return run.is_running and before.get("digest") == self.start.digest
+        raise Refusal(
+            Code.IDEMPOTENCY_CONFLICT,
+            f"This key has started the run {run.run_id!r} already, with another body. Send the "
+            "same body, or another key.",
+            run_id=run.run_id,
+        )
+
+    def claimed(self, token: str | None) -> StartPlan:
+        """The launch of a run that its conversation knows by this token."""
+        return replace(self, start=self.start.model_copy(update={"claim": token}))
+
+    def stamped(self) -> StartPlan:
+        """The launch of a run that takes only what is sealed for it."""
+        return replace(self, start=self.start.stamped(wire.Stamp(order=wire.WORKFLOW)))
+
+    @property
+    def arguments(self) -> list[Any]:
+        """The arguments of the workflow; the last would be the snapshot of a hand-over."""
+        spec = _travelling(self.spec)
+        return [self.start, spec, {f"graph:{spec.name}": self.values}, None]
+
+    @property
+    def memo_of_start(self) -> dict[str, Json]:
+        """The part of the memo that never changes."""
+        about = self.start.model_dump(
+            mode="json",
+            exclude={"run_id", "limits", "claim", "generation", "used", "salt"},
+        )
+        return {
+            **about,
+            "graph": self.spec.name,
+            "guarded_by": _told_guards(self.spec.guarded_by),
+        }
+
+    @property
+    def memo(self) -> dict[str, Json]:
+        """What a list shows of the run, and what decides whether a second start is the same."""
+        return {
+            wire.MEMO_START: self.memo_of_start,
+            wire.MEMO_SUMMARY: {"status": str(Status.RUNNING), "open": 0, "paused": False},
+        }
+
+    @property
+    def summary(self) -> str:
+        """One line for Temporal's UI."""
+        return f"graph {self.spec.name}, version {self.start.graph_version}"
+
+    @property
+    def search_attributes(self) -> TypedSearchAttributes:
+        """What Temporal's visibility is to know of the run from its first moment."""
+        labels = _written(self.start.labels)
+        keyword, keywords = SearchAttributeKey.for_keyword, SearchAttributeKey.for_keyword_list
+        pairs: list[SearchAttributePair[Any]] = [
+            SearchAttributePair(keyword(wire.STATUS), str(Status.RUNNING)),
+            SearchAttributePair(keyword(wire.GRAPH), self.spec.name),
+        ]
+        if self.start.conversation_id is not None:
+            pairs.append(
+                SearchAttributePair(keyword(wire.CONVERSATION), self.start.conversation_id)
+            )
+        if labels:
+            pairs.append(SearchAttributePair(keywords(wire.LABELS), labels))
+        return TypedSearchAttributes(pairs)
+
+
+def _told_guards(capabilities: tuple[str, ...]) -> list[str]:
+    # Of more than a memo can tell, only who may do everything has them all.
+    return list(capabilities) if size(list(capabilities)) <= _LARGEST_ATTRIBUTE else [EVERYTHING]
+
+
+def _spec_of(
+    graph: Graph, before: str | Sequence[str], after: str | Sequence[str], on_error: str | None
+) -> GraphSpec:
+    known = graph.build().nodes
+    for names in (before, after):
+        for name in [names] if isinstance(names, str) else names:
+            if name not in known and name != "*":
+                raise Refusal(
+                    Code.UNKNOWN_NODE,
+                    f"The run would be looked at at {name!r}, which is no node of {graph.name!r}; there "
+                    f"are {', '.join(map(repr, known))}, and '*' for all.",
+                    node=name,
+                )
+    try:
+        return graph.build_for(interrupt_before=before, interrupt_after=after, on_error=on_error)
+    except GraphError as error:
+        faults = [{"pointer": "", "message": fault} for fault in error.faults]
+        raise Refusal(
+            Code.INVALID_BODY, f"No run can be made so: {'; '.join(error.faults)}.", errors=faults
+        ) from error
+
+
+def _travelling(spec: GraphSpec) -> GraphSpec:
+    # The values have been held against the schema of the input; a run looks at it only where people
+    # may answer with fields of the values.
+    nodes = {
+        id_: replace(node, graph=_travelling(node.graph))
+        if isinstance(node, SubgraphNode)
+        else node
+        for id_, node in spec.nodes.items()
+    }
+    schema = spec.input_schema if spec.lets_values_be_edited else None
+    return replace(spec, nodes=nodes, input_schema=schema)
+
+
+def _as_given(given: Mapping[str, Any], values: Mapping[str, Json]) -> Json:
+    # What makes two starts the same is what was asked for: defaults may be made anew each time.
+    plain = to_jsonable_python(dict(given), serialize_unknown=True)
+    return plain if why_not_json(plain) is None else values
+
+
+def _written(labels: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(labels.items())]
+
+
+def _check_size(told: str, actual: int, most: int) -> None:
+    if actual > most:
+        raise Refusal(
+            Code.PAYLOAD_TOO_LARGE,
+            f"{told}: {actual} bytes, and a start may take {most}. Pass a reference to large data.",
+            limit=most,
+            actual=actual,
+        )

@@ -1,0 +1,143 @@
+"""The keys under which people call a run: a call that comes again has no second effect, and gets the
+receipt of the first.
+
+The run remembers the last calls that came under a key, as hashes of the key and of the whole call, each
+with its receipt: across hand-overs, and in what it leaves at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from abeyance.core import events, ledger
+from abeyance.core.json import Json, rfc3339, sha256, why_not_json
+from abeyance.core.state import Called
+from abeyance.core.working_state import WorkingState
+from abeyance.errors import Code, Refusal
+
+_REMEMBERED: Final = 1_000
+_RECEIPTS: Final = 2_000
+_HASH_CHARS: Final = 16
+_SHOWN_CHARS: Final = 200
+_UNSAID: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults"})
+
+
+Keys: TypeAlias = Mapping[str, Called]
+"""The last calls, oldest first, by hashes of their keys."""
+
+
+def earlier(keys: Keys, event: events.Event) -> Called | None:
+    """The same call by the same principal, if it came before under its key.
+
+    Raises the Refusal `idempotency_conflict` if the key came with anything else.
+    """
+    if not isinstance(event, events.KEYED) or event.key is None:
+        return None
+    called = keys.get(_hash(event.key))
+    if called is not None and called.digest != digest(event):
+        raise conflict(event.key)
+    return called
+
+
+def conflict(key: str) -> Refusal:
+    """The refusal of a key that came with another call."""
+    return Refusal(
+        Code.IDEMPOTENCY_CONFLICT,
+        f"The key {key[:_SHOWN_CHARS]!r} was used on this run before, for another call or by "
+        "somebody else. Send the same call, or another key.",
+    )
+
+
+def addressee(keys: Keys, key: str | None) -> str | None:
+    """The interrupt that a call under a key has answered, if it was one: whoever repeats an answer
+    without an id means that.
+    """
+    called = None if key is None else keys.get(_hash(key))
+    match called:
+        case Called(receipt=[{"interrupt_id": str(id_)}]):
+            return id_
+        case _:
+            return None
+
+
+def remember(draft: WorkingState, event: events.Event) -> None:
+    """Know a call by its key from now on. The oldest are forgotten when there are too many."""
+    if not isinstance(event, events.KEYED) or event.key is None:
+        return
+    called = Called(digest=digest(event), receipt=_receipt(draft, event))
+    keys = {**draft.state.keys, _hash(event.key): called}
+    held = sum(_weight(each) for each in keys.values())
+    while len(keys) > _REMEMBERED or held > _RECEIPTS:
+        held -= _weight(keys.pop(next(iter(keys))))
+    draft.state.keys = keys
+
+
+def digest(event: events.Keyed) -> str:
+    """A hash of what a call says and of who says it."""
+    # What a principal may do can change between two calls that are the same.
+    said: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _UNSAID}
+    match event:
+        case events.Responded() | events.ValuesEdited() | events.DeadlineEdited():
+            said["actor"] = event.principal.subject
+        case _:
+            pass
+    if isinstance(event, events.DeadlineEdited):
+        # A time from now is another moment in each call.
+        moment = event.deadline if event.timeout is None else None
+        said["deadline"] = None if moment is None else rfc3339(moment)
+    if why_not_json(said) is not None:
+        return "no JSON, which is refused as such"
+    return _hash([type(event).__name__, said])
+
+
+def _receipt(draft: WorkingState, event: events.Keyed) -> Json:
+    match event:
+        case events.Responded():
+            return [_answered(receipt) for receipt in receipts(draft.state.ledger, event)]
+        case events.MessagesCleared():
+            return len(draft.state.mailbox.queue)
+        case _:
+            return None
+
+
+def receipts(book: ledger.Ledger, event: events.Responded) -> list[ledger.Receipt]:
+    """What whoever sends these answers gets, if they are accepted. Raises what `ledger.judge` raises."""
+    replays = ledger.check_answers(book, event)
+    by, now = event.principal.subject, event.now
+    return [
+        replays.get(id_) or ledger.Receipt(interrupt_id=id_, answered_by=by, accepted_at=now)
+        for id_ in event.answers
+    ]
+
+
+def _answered(receipt: ledger.Receipt) -> Json:
+    return {
+        "interrupt_id": receipt.interrupt_id,
+        "answered_by": receipt.answered_by,
+        "accepted_at": rfc3339(receipt.accepted_at),
+    }
+
+
+def receipts_again(called: Called) -> list[ledger.Receipt]:
+    """The receipts of answers that came before."""
+    assert isinstance(called.receipt, list)  # noqa: S101 the digest is that of an answer
+    return [
+        ledger.Receipt(
+            interrupt_id=each["interrupt_id"],
+            answered_by=each["answered_by"],
+            accepted_at=datetime.fromisoformat(each["accepted_at"]),
+            replayed=True,
+        )
+        for each in called.receipt
+    ]
+
+
+def _weight(called: Called) -> int:
+    return len(called.receipt) if isinstance(called.receipt, list) else 0
+
+
+def _hash(value: object) -> str:
+    return sha256(value).removeprefix("sha256:")[:_HASH_CHARS]

@@ -1,0 +1,99 @@
+"""One text for one JSON value, so that equal values have equal hashes.
+
+Keys are sorted, no space is written, and a float without a fraction is written as an integer: a
+browser that sends `1` and a program that sends `1.0` gave the same answer. NaN and infinities are
+not JSON and are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Any
+"""Any JSON value: null, boolean, number, text, list, or mapping with text keys."""
+
+MAX_DEPTH = 120
+"""How many levels lists and mappings may be nested in what is hashed or kept. A bound of our own, so that
+it is the same in every process, whatever depth an interpreter can bear."""
+
+_EXACT = 2**53
+"""Below this, every integer is exactly one floating-point number."""
+
+_write = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+).encode
+_write_to_send = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_LITERALS = {None: "null", True: "true", False: "false"}
+
+
+def canonical(value: Json) -> str:
+    """The canonical text of a JSON value. Raises ValueError or TypeError if it is not JSON."""
+    if value is None or value is True or value is False:
+        return _LITERALS[value]
+    return _write(_plain(value))
+
+
+def why_not_json(value: Json) -> str | None:
+    """Why a value cannot be written as JSON, or None if it can.
+
+    What came in as JSON is not always JSON: `1e400` is read as an infinity.
+    """
+    if value is None or (type(value) is int and -_EXACT < value < _EXACT):
+        return None
+    try:
+        canonical(value).encode()
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def sha256(value: Json) -> str:
+    """`sha256:<hex>` of the canonical text of a JSON value."""
+    return f"sha256:{hashlib.sha256(canonical(value).encode()).hexdigest()}"
+
+
+def size(value: Json) -> int:
+    """How many bytes a JSON value takes when it is sent."""
+    if not value:
+        if value is None:
+            return len(_LITERALS[None])
+        if isinstance(value, dict | list | tuple | str):
+            return len("[]")
+    return len(_write_to_send(value).encode())
+
+
+def rfc3339(moment: datetime) -> str:
+    """A time in UTC as JSON tells it, such as 2026-03-02T09:00:00Z."""
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _plain(value: Json, depth: int = 0) -> Json:
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    match value:
+        case bool() | int() | str():
+            return value
+        case float():
+            return int(value) if value.is_integer() and abs(value) < _EXACT else value
+        case dict() | Mapping() | list() | tuple() if depth == MAX_DEPTH:
+            message = f"lists and mappings are nested in it deeper than {MAX_DEPTH} levels"
+            raise ValueError(message)
+        case dict() | Mapping():
+            return {_key(key): _plain(item, depth + 1) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item, depth + 1) for item in value]
+        case _:
+            message = f"{type(value).__name__} is not a JSON value"
+            raise TypeError(message)
+
+
+def _key(key: Json) -> str:
+    if isinstance(key, str):
+        return key
+    message = f"the key {key!r} of a JSON mapping is not text"
+    raise TypeError(message)

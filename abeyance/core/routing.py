@@ -1,0 +1,348 @@
+"""The way through a graph: entering nodes, failing in them, and meeting at joins.
+
+Dataflow without supersteps: a node is entered as soon as an edge to it fires, whatever other branches
+are doing. An edge with several sources is a join: it keeps a queue of tokens for each source and fires
+when every source has one, taking the oldest of each, so that loops pair up. How a visit finds its way
+out of its node is told in `leaving`, what a fan-out does at a join in `fanout`.
+
+What fails in a nested graph, and is dealt with by nobody there, fails the visit that the graph is walked
+for; only at the root does it end the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from abeyance.core import agent_memory, approvals, interrupts, items, lifecycle
+from abeyance.core.address import below
+from abeyance.core.effects import StopNode
+from abeyance.core.json import Json
+from abeyance.core.outcome import Call
+from abeyance.core.patch import PatchError
+from abeyance.core.spec import END, AskHuman, Edge, GoTo, InterruptNode, ReturnErrorToCaller
+from abeyance.core.state import Approval, Failure, FanOutBranch, Met, Phase, Scope, Token, Visit
+from abeyance.core.working_state import WorkingState
+from abeyance.errors import FailureCode
+
+_MOST_UNCOUNTED: Final = 100
+"""More than an agent makes calls one after the other between two questions to its model."""
+
+
+def enter(
+    draft: WorkingState,
+    scope_address: str,
+    node: str,
+    *,
+    members: tuple[FanOutBranch, ...] = (),
+    results: Json = None,
+    guidance: str | None = None,
+    is_finally: bool = False,
+    call: Call | None = None,
+    before: Visit | None = None,
+    covered: tuple[Approval, ...] = (),
+) -> Visit | None:
+    """Make a visit of a node, ready to start. Too many of one node fail the graph: None.
+
+    `before` is the visit of a call that goes on in this node: at its address, as the call that it is.
+    `covered` are the approvals that lead to it.
+    """
+    if scope_address not in draft.state.scopes:
+        # Its graph has failed, and is gone, because of what was entered just before.
+        return None
+    ordinal = draft.state.scopes[scope_address].ordinals.get(node, 0) + 1
+    call = call if before is None else before.call
+    address = (
+        _address(draft, scope_address, node, ordinal, call) if before is None else before.address
+    )
+    if not is_finally and not count(draft, scope_address, node, members, address):
+        return None
+    scope = draft.scope(scope_address)
+    scope.ordinals = {**scope.ordinals, node: ordinal}
+    draft.counters.visits += 1
+    return draft.add_visit(
+        Visit(
+            address=address,
+            scope=scope_address,
+            node=node,
+            created_at=draft.now,
+            is_finally=is_finally,
+            members=members,
+            results=results,
+            guidance=guidance,
+            call=call,
+            asked={} if before is None else before.asked,
+            approvals=covered,
+        )
+    )
+
+
+def _address(draft: WorkingState, scope: str, node: str, ordinal: int, call: Call | None) -> str:
+    if call is None:
+        return below(scope, "node", node, ordinal)
+    address = below(scope, "tool", call.tool, call.id)
+    number = ordinal
+    while _is_taken(draft, address):
+        address = below(scope, "tool", call.tool, f"{call.id}~{number}")
+        number += 1
+    return address
+
+
+def _is_taken(draft: WorkingState, address: str) -> bool:
+    """Whether a call has been there. Two of one id would be one visit, or, one after the other, would ask
+    under one id: the answer to the first, sent again, would be that to the second.
+    """
+    if address in draft.state.visits:
+        return True
+    book = draft.state.ledger
+    asked = [entry.address for entry in book.open.values()]
+    asked += [entry.address for entry in book.settled.values()]
+    return any(f"{each};".startswith(f"{address};") for each in asked)
+
+
+def count(
+    draft: WorkingState,
+    scope_address: str,
+    node: str,
+    members: tuple[FanOutBranch, ...],
+    address: str,
+) -> bool:
+    """Count one more visit of a node. False, and its graph has failed, if that is one too many.
+
+    Within a fan-out each item counts its own visits: five hundred items are no loop.
+    """
+    bound = draft.state.limits.max_visits
+    holder = draft.item(scope_address, members[-1]) if members else draft.scope(scope_address)
+    number = holder.visit_counts.get(node, 0) + 1
+    if number <= bound:
+        holder.visit_counts = {**holder.visit_counts, node: number}
+        return True
+    message = (
+        f"the node {node!r} has been visited {bound} times since a person last answered or "
+        "wrote, and max_visits allows no more: give its loop a way out, or raise max_visits"
+    )
+    failure = Failure(code=FailureCode.MAX_VISITS, message=message, address=address)
+    fail_scope(draft, scope_address, failure)
+    return False
+
+
+def recount(draft: WorkingState, visit: Visit, *, uncounted: bool) -> bool:
+    """A visit has finished. One that is no round of a loop is counted no more, as long as there are not
+    too many of them in a row. True if it is not counted.
+    """
+    scope, node = draft.scope(visit.scope), visit.node
+    in_a_row = scope.uncounted.get(node, 0)
+    if uncounted and in_a_row < _MOST_UNCOUNTED and not visit.members:
+        number = max(0, scope.visit_counts.get(node, 0) - 1)
+        scope.visit_counts = {**scope.visit_counts, node: number}
+        scope.uncounted = {**scope.uncounted, node: in_a_row + 1}
+        return True
+    if in_a_row and not uncounted:
+        scope.uncounted = {name: row for name, row in scope.uncounted.items() if name != node}
+    return False
+
+
+def fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool = False) -> None:
+    """A visit failed: do what its node's `on_error` says, else fail the graph that it is in.
+
+    `fatal`: its code said that there is nothing to be done about it, which no model is told.
+    """
+    if failure.address is None:
+        failure = replace(failure, address=visit.address)
+    graph = draft.graph(visit.scope)
+    node = graph.nodes[visit.node]
+    drop_unit(draft, visit, "the visit failed")
+    if visit.is_finally or draft.state.ending is not None:
+        lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
+        return
+    on_error = None if isinstance(node, InterruptNode) else node.on_error
+    match on_error:
+        case GoTo(node=target):
+            go_instead(draft, visit, target)
+        case AskHuman():
+            interrupts.ask_operator(draft, visit, failure)
+        case ReturnErrorToCaller() if not fatal:
+            told = {"error": failure.message, "code": failure.code}
+            end_call(draft, visit, told, "the visit failed")
+        case _:
+            fail_scope(draft, visit.scope, _brought(draft, visit, failure), fatal=fatal)
+
+
+def _brought(draft: WorkingState, visit: Visit, failure: Failure) -> Failure:
+    """What a visit had done when it failed is a part of what its graph leaves."""
+    try:
+        items.put_patch(draft, visit.scope, visit.members, visit.patch)
+    except PatchError as error:
+        message = f"{failure.message}; and what it had done cannot be merged: {error}"
+        return replace(failure, message=message)
+    return failure
+
+
+def fail_scope(
+    draft: WorkingState, scope_address: str, failure: Failure, *, fatal: bool = False
+) -> None:
+    """A graph cannot go on: the visit that it is walked for fails, or, at the root, the run."""
+    scope = draft.state.scopes[scope_address]
+    if scope.visit is None:
+        lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
+        return
+    fail(draft, draft.visit(scope.visit), failure, fatal=fatal)
+
+
+def end_call(
+    draft: WorkingState, visit: Visit, result: Json, reason: str, *, by: str | None = None
+) -> None:
+    """The call of a tool ends without its code. What that had done when it last asked counts."""
+    drop_unit(draft, visit, reason, by=by)
+    draft.put_back(visit)
+    visit.phase, visit.stage, visit.result = Phase.READY, "body", result
+    # Without the patch: should it be what cannot be merged, it is not tried again.
+    visit.returned, visit.patch = visit.patch, {}
+
+
+def leave_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
+    """Forget a visit that is not over: its code, if it runs, is not waited for."""
+    if visit.phase is Phase.RUNNING:
+        draft.want(StopNode(visit=visit.address, reason="ending", abandon=True))
+    drop_unit(draft, visit, reason, by=by)
+
+
+def drop_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
+    """Forget a visit, with what it asks and all that is inside it."""
+    interrupts.withdraw(draft, interrupts.of_visit(draft, visit.address), reason, by=by)
+    draft.drop_visit(visit.address)
+    inner = next((s for s in draft.state.scopes.values() if s.visit == visit.address), None)
+    if inner is None:
+        return
+    for each in [v for v in draft.state.visits.values() if v.scope == inner.address]:
+        leave_unit(draft, each, reason, by=by)
+    agent_memory.keep(draft, visit, inner)
+    draft.drop_scope(inner.address)
+
+
+def go(
+    draft: WorkingState,
+    scope_address: str,
+    target: str,
+    *,
+    members: tuple[FanOutBranch, ...] = (),
+    results: Json = None,
+    before: Visit | None = None,
+    covered: tuple[Approval, ...] = (),
+) -> None:
+    """Enter a target, unless it is END or the run is ending."""
+    if target != END and draft.state.ending is None:
+        enter(
+            draft,
+            scope_address,
+            target,
+            members=members,
+            results=results,
+            before=before,
+            covered=covered,
+        )
+
+
+def go_instead(draft: WorkingState, visit: Visit, target: str) -> None:
+    """Go where a goto says, in place of what would follow a visit that is over.
+
+    From inside a fan-out it leads out of it, unless the target leads to where that one is gathered: a
+    node before the fan-out does not, though it would lead there by a new one.
+    """
+    members = visit.members
+    graph = draft.graph(visit.scope)
+    while members and target != END:
+        fan = draft.state.scopes[visit.scope].fans[members[-1].fan]
+        if not fan.joins or not set(fan.joins).isdisjoint(items.gathering(graph, (target,))):
+            break
+        draft.item(visit.scope, members[-1]).left = True
+        members = members[:-1]
+    is_call = visit.call is not None and members == visit.members
+    go(
+        draft,
+        visit.scope,
+        target,
+        members=members,
+        before=visit if is_call else None,
+        covered=approvals.out_of_items(visit, members),
+    )
+
+
+def put_token(
+    draft: WorkingState,
+    scope_address: str,
+    edge: Edge,
+    source: str,
+    token: Token,
+    *,
+    first: bool = False,
+) -> None:
+    """Leave a visit's token at a join, and enter its target if no other is missing."""
+    if scope_address not in draft.state.scopes:
+        return
+    scope = draft.state.scopes[scope_address]
+    come = scope.tokens.get(edge.key, {})
+    queue = come.get(source, ())
+    come = {**come, source: (token, *queue) if first else (*queue, token)}
+    if all(come.get(name) for name in edge.sources):
+        _meet(draft, scope_address, edge, come)
+    else:
+        _keep_tokens(draft, scope_address, edge.key, come)
+
+
+def take_tokens_back(
+    draft: WorkingState, scope_address: str, gate_: str, met: Iterable[Met]
+) -> None:
+    """Undo what a gate's answer did at the joins of a scope: the tokens that it covers are gone, and
+    those that were taken beside them wait again.
+    """
+    for key, come in draft.state.scopes[scope_address].tokens.items():
+        left = {source: approvals.beside(gate_, queue) for source, queue in come.items()}
+        _keep_tokens(draft, scope_address, key, left)
+    edges = {edge.key: edge for edge in draft.graph(scope_address).edges}
+    for each in reversed(list(met)):
+        put_token(draft, scope_address, edges[each.edge], each.source, each.token, first=True)
+
+
+def release_starved(draft: WorkingState, scope: Scope) -> bool:
+    """Deal with the joins of a scope in which nothing else can happen. False if there are none.
+
+    A join that takes what has arrived starts with that; any other fails the graph.
+    """
+    graph = draft.graph(scope.address)
+    starved = [edge for edge in graph.edges if edge.key in scope.tokens]
+    if not starved:
+        return False
+    edge = next((edge for edge in starved if edge.join == "arrived"), starved[0])
+    come = scope.tokens[edge.key]
+    if edge.join == "arrived":
+        _meet(draft, scope.address, edge, come)
+        return True
+    missing = [name for name in edge.sources if name not in come]
+    message = (
+        f"the join of {', '.join(map(repr, edge.sources))} into {edge.target!r} waits for "
+        f"{', '.join(map(repr, missing))}, which cannot come any more; "
+        f"{', '.join(map(repr, come))} did. Use join='arrived' if that is enough"
+    )
+    failure = Failure(code=FailureCode.JOIN_STARVED, message=message, address=scope.address)
+    fail_scope(draft, scope.address, failure)
+    return True
+
+
+def _meet(
+    draft: WorkingState, scope: str, edge: Edge, come: Mapping[str, tuple[Token, ...]]
+) -> None:
+    _keep_tokens(draft, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
+    met = {name: queue[0] for name, queue in come.items() if queue}
+    go(draft, scope, edge.target, covered=approvals.of_tokens(scope, edge.key, met))
+
+
+def _keep_tokens(
+    draft: WorkingState, scope_address: str, key: str, come: Mapping[str, tuple[Token, ...]]
+) -> None:
+    scope = draft.scope(scope_address)
+    left = {name: queue for name, queue in come.items() if queue}
+    # Those of the edge that moved last stand last.
+    others = {other: kept for other, kept in scope.tokens.items() if other != key}
+    scope.tokens = {**others, key: left} if left else others

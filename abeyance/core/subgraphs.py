@@ -1,0 +1,129 @@
+"""Graphs inside a graph: a node that is walked in a scope of its own, within the same run.
+
+The scope begins with what the node's `input` hands in, and has an address below that of its visit. It
+is over when nothing in it is ready, running or waiting and no join has tokens left. What it changed is
+then the patch of the visit: of fields that were handed in only the change, so that a list to which both
+sides append is not appended twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from abeyance.core import agent_memory, approvals, items, patch, routing, visits
+from abeyance.core.address import below
+from abeyance.core.json import Json, canonical, size
+from abeyance.core.spec import START, GraphSpec, SubgraphNode
+from abeyance.core.state import Phase, Scope, Visit
+from abeyance.core.working_state import WorkingState
+
+
+def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
+    """Walk a node's graph for a visit."""
+    outer = draft.state.scopes[visit.scope]
+    values = items.values_of(draft.state, visit)
+    inputs = _inputs(draft.graph(visit.scope), node, values)
+    given = {target: values[source] for target, source in inputs.items() if source in values}
+    kind = "agent" if node.agent else "graph"
+    address = below(visit.address, kind, node.graph.name)
+    remembered = agent_memory.remembered(draft.state, visit)
+    initial = {**node.defaults, **given, **remembered}
+    if node.agent:
+        item, result = None, None
+        for member in visit.members[-1:]:
+            of_call = items.item_of(draft.state, visit.scope, member)
+            item, result = of_call.item, of_call.result
+        initial["input"] = {
+            "values": dict(values),
+            "item": item,
+            "result": result,
+            "guidance": visit.guidance,
+            "answers": dict(visit.answers),
+            "media_hosts": list(draft.state.limits.allowed_media_hosts),
+        }
+    visit.phase, visit.started_at = Phase.NESTED, draft.now
+    visit.starts += 1
+    draft.add_scope(
+        Scope(
+            address=address,
+            is_agent=node.agent,
+            values=initial,
+            size=size(initial),
+            visit=visit.address,
+            path=(*outer.path, node.id),
+            given=given,
+        )
+    )
+    # What begins as something of its own is not what was shown.
+    handed = {
+        target: source
+        for target, source in inputs.items()
+        if target not in initial or (target in given and target not in remembered)
+    }
+    visits.start_scope(draft, address, START, approvals.handed_in(visit.approvals, handed))
+
+
+def close(draft: WorkingState) -> bool:
+    """Close a nested graph in which nothing can happen any more. False if there is none."""
+    busy = {visit.scope for visit in draft.state.visits.values()}
+    for scope in draft.state.scopes.values():
+        if scope.visit is None or scope.address in busy:
+            continue
+        if routing.release_starved(draft, scope):
+            return True
+        visit = draft.visit(scope.visit)
+        graph, node = draft.graph(visit.scope), draft.state.node_of(visit)
+        assert isinstance(node, SubgraphNode)  # noqa: S101 no other node has a scope
+        inputs = _inputs(graph, node, items.values_of(draft.state, visit))
+        outputs = _outputs(graph, node, scope)
+        changed = _changed(graph, node, scope, inputs, outputs)
+        made = {target: source for target, source in outputs.items() if target in changed}
+        approvals.handed_out(graph, visit, scope, inputs, made)
+        if node.result is not None:
+            visit.result = {"content": scope.values.get(node.result)}
+        agent_memory.keep(draft, visit, scope)
+        draft.drop_scope(scope.address)
+        visit.phase, visit.returned = Phase.READY, changed
+        return True
+    return False
+
+
+def _changed(
+    graph: GraphSpec,
+    node: SubgraphNode,
+    scope: Scope,
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+) -> Mapping[str, Json]:
+    changes: dict[str, Json] = {}
+    for target, source in outputs.items():
+        if source not in scope.values:
+            continue
+        now = scope.values[source]
+        if node.agent and now is None and scope.values.get("input") is not None:
+            # An agent that a hook did not let begin has no output, and what was there stays.
+            continue
+        if inputs.get(source) == target and source in scope.given:
+            before = scope.given[source]
+            if canonical(now) != canonical(before):
+                changes[target] = patch.contribution(graph.fields.get(target), before, now)
+        else:
+            changes[target] = now
+    return changes
+
+
+def _outputs(graph: GraphSpec, node: SubgraphNode, scope: Scope) -> Mapping[str, str]:
+    if node.output is not None:
+        return node.output
+    return {name: name for name in scope.values if graph.open_values or name in graph.fields}
+
+
+def _inputs(graph: GraphSpec, node: SubgraphNode, values: Mapping[str, Json]) -> Mapping[str, str]:
+    if node.input is not None:
+        return node.input
+    inner = node.graph
+    return {
+        name: name
+        for name in ({**graph.fields, **values} if graph.open_values else graph.fields)
+        if inner.open_values or name in inner.fields
+    }

@@ -1,0 +1,205 @@
+"""One `advance` in progress: a working copy of the run, and what it wants done so far.
+
+The only thing in the core that changes. It is made at the beginning of an `advance`, handed down through
+the rules, and thrown away: nobody outside ever sees one. `state` is a copy of the run that the rules
+change in place. What is in it is still that of the run before, and frozen, until a rule asks for the one
+visit, scope or item that it is about to change (`visit`, `scope`, `item`): that is copied once, and the
+copy is the same for everybody until `frozen` ends the draft. So the run before stays as it was, also
+after a refusal, and nothing is copied that does not change.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from itertools import compress
+from operator import attrgetter, is_not
+from typing import Final, TypeVar
+
+from abeyance.core.copying import freeze, is_working, make_working, working
+from abeyance.core.effects import Effect, Publish
+from abeyance.core.events import Event
+from abeyance.core.json import Json
+from abeyance.core.ledger import Interrupt, Ledger, Settled
+from abeyance.core.spec import GraphSpec
+from abeyance.core.state import Counters, FanOut, FanOutBranch, Item, RunState, Scope, Visit
+
+_T = TypeVar("_T")
+
+_FARTHEST: Final = 100 * 365 * 24 * 3600.0
+"""In seconds. No timer can be set much farther, and no calendar goes on for ever."""
+_FIELDS: Final = tuple(RunState.__dataclass_fields__)
+_fields_of: Final = attrgetter(*_FIELDS)
+
+
+class WorkingState:
+    """A run that is being changed, at one moment `now`."""
+
+    __slots__ = (
+        "_before",
+        "_copies",
+        "_open",
+        "_scopes",
+        "_settled",
+        "_visits",
+        "effects",
+        "following",
+        "now",
+        "state",
+    )
+
+    def __init__(self, state: RunState, now: datetime) -> None:
+        self._before = state
+        self.state = working(state)
+        self.now = now
+        self.effects: list[Effect] = []
+        self.following: list[Event] = []
+        self._copies: list[object] = [self.state]
+        self._visits: dict[str, Visit] | None = None
+        self._scopes: dict[str, Scope] | None = None
+        self._open: dict[str, Interrupt] | None = None
+        self._settled: dict[str, Settled] | None = None
+
+    def frozen(self, *, is_touched: bool = True) -> RunState:
+        """The run after this, which nobody changes any more; the very run before, if it is equal.
+
+        `is_touched`: what is another than before was updated now. The draft is of no more use.
+        """
+        before, state = self._before, self.state
+        changed = set(compress(_FIELDS, map(is_not, _fields_of(before), _fields_of(state))))
+        if changed and is_touched:
+            state.updated_at = self.now
+        for each in self._copies:
+            freeze(each)
+        # A visit that waits for its place was looked at, and is as it was.
+        is_same = changed <= {"visits"} and before.visits == state.visits
+        return before if is_same else state
+
+    def after(self, seconds: float) -> datetime:
+        """The moment in so many seconds: not before now, and at the latest in a hundred years."""
+        return self.now + timedelta(seconds=max(0.0, min(_FARTHEST, seconds)))
+
+    @property
+    def visits(self) -> dict[str, Visit]:
+        """The visits, in a mapping that may be changed."""
+        if self._visits is None:
+            self.state.visits = self._visits = dict(self.state.visits)
+        return self._visits
+
+    @property
+    def scopes(self) -> dict[str, Scope]:
+        """The scopes, in a mapping that may be changed."""
+        if self._scopes is None:
+            self.state.scopes = self._scopes = dict(self.state.scopes)
+        return self._scopes
+
+    @property
+    def open(self) -> dict[str, Interrupt]:
+        """The open interrupts, in a mapping that may be changed."""
+        if self._open is None:
+            self._ledger().open = self._open = dict(self.state.ledger.open)
+        return self._open
+
+    @property
+    def settled(self) -> dict[str, Settled]:
+        """The settled interrupts, in a mapping that may be changed."""
+        if self._settled is None:
+            self._ledger().settled = self._settled = dict(self.state.ledger.settled)
+        return self._settled
+
+    def _ledger(self) -> Ledger:
+        if not is_working(self.state.ledger):
+            self.state.ledger = self._copy(self.state.ledger)
+        return self.state.ledger
+
+    @property
+    def counters(self) -> Counters:
+        """The run's counters, to be changed."""
+        if not is_working(self.state.counters):
+            self.state.counters = self._copy(self.state.counters)
+        return self.state.counters
+
+    def visit(self, address: str) -> Visit:
+        """A visit, to be changed."""
+        visit = self.state.visits[address]
+        if not is_working(visit):
+            self.visits[address] = visit = self._copy(visit)
+        return visit
+
+    def scope(self, address: str) -> Scope:
+        """A scope, to be changed."""
+        scope = self.state.scopes[address]
+        if not is_working(scope):
+            self.scopes[address] = scope = self._copy(scope)
+        return scope
+
+    def fan(self, scope_address: str, address: str) -> FanOut:
+        """A fan-out, to be changed."""
+        fan = self.state.scopes[scope_address].fans[address]
+        if not is_working(fan):
+            fan = self._copy(fan)
+            fan.items = list(fan.items)
+            scope = self.scope(scope_address)
+            scope.fans = {**scope.fans, address: fan}
+        return fan
+
+    def item(self, scope_address: str, member: FanOutBranch) -> Item:
+        """An item of a fan-out, to be changed."""
+        item = self.state.scopes[scope_address].fans[member.fan].items[member.index]
+        if not is_working(item):
+            item = self._copy(item)
+            self.fan(scope_address, member.fan).items[member.index] = item
+        return item
+
+    def add_visit(self, visit: Visit) -> Visit:
+        """Add a visit that was made just now, behind all others."""
+        self._copies.append(make_working(visit))
+        self.visits[visit.address] = visit
+        return visit
+
+    def add_scope(self, scope: Scope) -> None:
+        """Add a scope that was made just now, behind all others."""
+        self._copies.append(make_working(scope))
+        self.scopes[scope.address] = scope
+
+    def put_back(self, visit: Visit) -> None:
+        """Put a visit behind all others that has been dropped."""
+        assert is_working(visit)  # noqa: S101 else the run before would be changed
+        self.visits[visit.address] = visit
+
+    def drop_visit(self, address: str) -> None:
+        """Forget a visit."""
+        self.visits.pop(address, None)
+
+    def drop_scope(self, address: str) -> None:
+        """Forget a scope."""
+        self.scopes.pop(address, None)
+
+    def graph(self, scope: str) -> GraphSpec:
+        """The graph that is walked in a scope."""
+        return self.state.graph_of(scope)
+
+    def follow(self, event: Event) -> None:
+        """Let an event happen right after this one."""
+        self.following.append(event)
+
+    def want(self, effect: Effect) -> None:
+        """Ask for an effect."""
+        self.effects.append(effect)
+
+    def tell(
+        self, type_: str, address: str | None = None, actor: str | None = None, **data: Json
+    ) -> int:
+        """Publish a fact; returns its number."""
+        self.state.facts += 1
+        number = self.state.facts
+        self.want(
+            Publish(
+                number=number, time=self.now, type=type_, address=address, actor=actor, data=data
+            )
+        )
+        return number
+
+    def _copy(self, value: _T) -> _T:
+        copy = working(value)
+        self._copies.append(copy)
+        return copy

@@ -1,1 +1,0 @@
-"""The demo: an act with a payment, and one with an agent."""

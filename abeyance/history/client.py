@@ -1,0 +1,143 @@
+"""Asking Temporal's server for histories, and waiting for it while it cannot be reached."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, TypeVar
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+)
+from temporalio.client import Client as TemporalClient
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError
+
+from abeyance import wire
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.history.description import PAUSED_NATIVELY
+from abeyance.storage.converter import of_run
+from abeyance.temporal.retry import NotFound, attempts, is_retryable
+
+T = TypeVar("T")
+
+_RPC: Final = timedelta(seconds=5)
+_POLL: Final = timedelta(seconds=70)
+"""Longer than the server lets a long poll wait before it answers that there is nothing new."""
+_PAGE: Final = 200
+"""In transactions of the server, each of which wrote some events."""
+_RUNNING: Final = (WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, PAUSED_NATIVELY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One of a run's executions. `first` is the oldest of its chain, `reset_to` what replaced it."""
+
+    id: str
+    first: str
+    is_running: bool
+    reset_to: str
+
+
+class HistoryClient:
+    """A namespace's server, asked about the runs of `task_queue`: others are as if they were not there.
+
+    `patience` is how many seconds it is waited for when it has gone away.
+    """
+
+    def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
+        self._data_converter = temporal.data_converter
+        self._namespace = temporal.namespace
+        self._service = temporal.workflow_service
+        self._task_queue = task_queue
+        self._patience = patience
+
+    def converter(self, run_id: str) -> DataConverter:
+        """What reads the payloads of a run."""
+        return of_run(self._data_converter, run_id)
+
+    async def execution(self, run_id: str, execution: str = "") -> Execution:
+        """One execution of a run, the newest unless named. Raises NotFound and Unavailable."""
+        request = DescribeWorkflowExecutionRequest(
+            namespace=self._namespace,
+            execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
+        )
+
+        async def ask() -> DescribeWorkflowExecutionResponse:
+            return await self._service.describe_workflow_execution(request, timeout=_RPC)
+
+        told = await self._patiently(run_id, ask)
+        info = told.workflow_execution_info
+        if info.type.name != wire.WORKFLOW or info.task_queue != self._task_queue:
+            # Somebody else's workflow is no run, and that of another deployment is none of ours.
+            raise NotFound
+        return Execution(
+            id=info.execution.run_id,
+            first=info.first_run_id,
+            is_running=info.status in _RUNNING,
+            reset_to=told.workflow_extended_info.reset_run_id,
+        )
+
+    async def history(
+        self, run_id: str, execution: str, token: bytes = b"", *, wait: bool, most: int = _PAGE
+    ) -> GetWorkflowExecutionHistoryResponse:
+        """A page of a history. Raises NotFound and Unavailable.
+
+        With `wait`, after the last page of an open history there is always another: it comes when there
+        is more, or, empty, after some seconds. A token that was given without `wait` leads to what there
+        was at that time and no further.
+        """
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self._namespace,
+            execution=WorkflowExecution(workflow_id=run_id, run_id=execution),
+            maximum_page_size=most,
+            next_page_token=token,
+            wait_new_event=wait,
+            skip_archival=True,
+        )
+        timeout = _POLL if wait else _RPC
+
+        async def ask() -> GetWorkflowExecutionHistoryResponse:
+            return await self._service.get_workflow_execution_history(request, timeout=timeout)
+
+        found = await self._patiently(run_id, ask)
+        # A cursor names an execution, and nobody has been asked whose it is. What follows the first page
+        # is reached by its token alone.
+        for event in found.history.events[:1]:
+            begun = event.workflow_execution_started_event_attributes
+            if event.event_id == 1 and begun.task_queue.name != self._task_queue:
+                raise NotFound
+        return found
+
+    async def _patiently(self, run_id: str, ask: Callable[[], Awaitable[T]]) -> T:
+        # Not `retry.patiently`: the time counts from the first failure, for a poll may be long.
+        clock = asyncio.get_running_loop().time
+        deadline: float | None = None
+        async for pause in attempts(0.05, 1.0):
+            try:
+                return await ask()
+            except RPCError as error:
+                is_retryable(error)
+                deadline = deadline or clock() + self._patience
+                if clock() + pause > deadline:
+                    raise Unavailable(
+                        f"the events of the run {run_id!r} cannot be read: Temporal did not answer for "
+                        f"{self._patience:g} s ({error.message}). Go on from the last id received."
+                    ) from error
+        raise AssertionError("attempts have no end")
+
+
+def unknown_run(run_id: str) -> Refusal:
+    """The refusal of what is asked about a run that is not there."""
+    return Refusal(
+        Code.UNKNOWN_RUN,
+        f"There is no run {run_id!r}, or its history is no longer kept.",
+        run_id=run_id,
+    )

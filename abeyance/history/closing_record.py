@@ -1,0 +1,169 @@
+"""What an ended run left behind, and how answers that come after its end are judged.
+
+It left its closing record in its last event; a cancelled one left it in the memo, because Temporal gives
+it no result. A run that an operator terminated left nothing: of that one the memo and the status are told
+(`described`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import HistoryEventFilterType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
+from temporalio.client import Client as TemporalClient
+
+from abeyance import wire
+from abeyance.core import edits, idempotency, ledger
+from abeyance.core.events import Responded
+from abeyance.core.json import rfc3339
+from abeyance.core.ledger import Ledger, Settled
+from abeyance.errors import Code, Refusal
+from abeyance.history.description import RunDescription, decoded
+from abeyance.history.event_translation import closing_sources
+from abeyance.storage.converter import decode_message, of_run
+
+
+async def closing_record(
+    temporal: TemporalClient, described: RunDescription, rpc_timeout: Any
+) -> wire.ClosingRecord:
+    """What an ended run left behind; for one that left nothing, what the memo tells.
+
+    Raises Unreadable.
+    """
+    event = await _closing_event(temporal, described, rpc_timeout)
+    if (
+        event is not None
+        and (record := await closing_record_in(temporal, described.run_id, event)) is not None
+    ):
+        return record
+    found = _record(described.closing(), described.ended_at)
+    if found is not None:
+        return found
+    message = None
+    if event is not None:
+        failure = event.workflow_execution_failed_event_attributes.failure
+        converter = of_run(temporal.data_converter, described.run_id)
+        await decode_message(converter, failure, forgiving=True)
+        message = failure.message
+    view = described.degraded_view(message or None)
+    return wire.ClosingRecord(outcome=view.status, reason=view.reason, view=view)
+
+
+async def closing_record_in(
+    temporal: TemporalClient, run_id: str, event: HistoryEvent
+) -> wire.ClosingRecord | None:
+    """What an ended run left behind in the event that ended it; None if nothing. Raises Unreadable."""
+    payloads = closing_sources(event)
+    if not payloads:
+        return None
+    ended_at = event.event_time.ToDatetime(tzinfo=UTC)
+    found = await decoded(of_run(temporal.data_converter, run_id), payloads[0])
+    return _record(found, ended_at)
+
+
+def _record(found: Any, ended_at: datetime | None) -> wire.ClosingRecord | None:
+    if not isinstance(found, Mapping) or "view" not in found:
+        return None
+    record = wire.ClosingRecord.model_validate(found)
+    view = record.view.model_copy(
+        update={
+            "values": record.values,
+            "result": record.values,
+            "ended_at": ended_at or record.view.ended_at,
+        }
+    )
+    return record.model_copy(update={"view": view})
+
+
+async def _closing_event(
+    temporal: TemporalClient, described: RunDescription, rpc_timeout: Any
+) -> HistoryEvent | None:
+    response = await temporal.workflow_service.get_workflow_execution_history(
+        GetWorkflowExecutionHistoryRequest(
+            namespace=temporal.namespace,
+            execution=WorkflowExecution(workflow_id=described.run_id, run_id=described.execution),
+            history_event_filter_type=HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT,
+        ),
+        retry=True,
+        timeout=rpc_timeout,
+    )
+    return next(iter(response.history.events), None)
+
+
+def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> list[ledger.Receipt]:
+    """Judge an answer by what an ended run left behind, by the same rules as a running one.
+
+    Only the repeat of an accepted answer gets a receipt; everything else is refused.
+    """
+    view = record.view
+    named = order.interrupt_id or idempotency.addressee(record.keys, order.key)
+    if order.responses is None and named is None:
+        raise Refusal(
+            Code.RUN_FINISHED,
+            f"The run {view.run_id!r} has ended ({view.status}) and waits for no answer.",
+            run_status=view.status,
+            ended_at=view.ended_at and rfc3339(view.ended_at),
+        )
+    answers = order.responses or {named or "": order.response}
+    book = _book(record)
+    event = Responded(
+        now=view.ended_at or view.updated_at,
+        principal=order.principal,
+        answers=answers,
+        schema_faults={},
+        digests=order.digests,
+        note=order.note,
+        key=order.key,
+    )
+    if (called := idempotency.earlier(record.keys, event)) is not None:
+        return idempotency.receipts_again(called)
+    try:
+        ledger.refuse_strays(event)
+        return list(ledger.check_answers(book, event).values())
+    except Refusal as refusal:
+        raise _ended(refusal, view) from refusal
+
+
+def edit_after_the_end(record: wire.ClosingRecord, order: wire.EditDeadline) -> Refusal:
+    """The refusal of an edited deadline, by what an ended run left behind: none of it is open."""
+    try:
+        edits.open_interrupt(_book(record), order.interrupt_id)
+    except Refusal as refusal:
+        return _ended(refusal, record.view)
+    raise AssertionError("an ended run asks nothing")
+
+
+def _book(record: wire.ClosingRecord) -> Ledger:
+    return Ledger(settled={entry.id: _settled(entry) for entry in record.interrupts})
+
+
+def _ended(refusal: Refusal, view: wire.RunView) -> Refusal:
+    ended: dict[str, Any] = {
+        "run_status": view.status,
+        "ended_at": view.ended_at and rfc3339(view.ended_at),
+    }
+    return Refusal(refusal.code, refusal.message, **{**ended, **refusal.details})
+
+
+def _settled(entry: wire.InterruptView) -> Settled:
+    return Settled(
+        id=entry.id,
+        name=entry.name,
+        kind=entry.kind,  # type: ignore[arg-type]
+        address=entry.address,
+        prompt=entry.prompt,
+        requested_capability=entry.requested_capability,
+        created_at=entry.created_at,
+        deadline=entry.deadline,
+        status=entry.status,  # type: ignore[arg-type]
+        settled_at=entry.settled_at or entry.created_at,
+        by=entry.answered_by,
+        reason=entry.settled_reason,
+        answer_sha256=entry.answer_sha256,
+        answer=entry.answer,
+    )

@@ -1,0 +1,334 @@
+"""What Temporal's server knows of a run by itself: its status, its memo, and what keeps it waiting.
+
+Nobody else is asked, so this is there for a run that has ended, and for one that no worker serves: it is
+then shown as far as its memo tells, marked as `degraded`. Where this process cannot read the memo, for
+want of a key or of the storage, search attributes tell the rest: they are never encrypted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from temporalio.api.common.v1 import Payload, WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as Execution
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+)
+from temporalio.client import Client as TemporalClient
+from temporalio.converter import DataConverter
+
+from abeyance import wire
+from abeyance.core.json import rfc3339
+from abeyance.errors import Code, FailureCode, Refusal, Unreadable
+from abeyance.storage.converter import UNREADABLE, decode_message, of_run
+from abeyance.temporal.retry import NotFound, RetryableError
+
+PAUSED_NATIVELY: Final = 8
+"""A workflow that an operator has paused. The SDK's own enumeration lacks it, and fails on it."""
+_BLOCKING: Final = frozenset(
+    {
+        FailureCode.CODE_MISSING,
+        FailureCode.MODEL_UNAVAILABLE,
+        FailureCode.TOOLS_UNAVAILABLE,
+        FailureCode.PAYLOAD_UNREADABLE,
+        FailureCode.UNDECLARED_CAPABILITY,
+    }
+)
+ENDINGS: Final = frozenset({"completed", "failed", "cancelled", "halted"})
+"""The statuses of a run that has ended."""
+_ENDED_AS: Final = {
+    Execution.WORKFLOW_EXECUTION_STATUS_TERMINATED: ("cancelled", "terminated through Temporal"),
+    Execution.WORKFLOW_EXECUTION_STATUS_TIMED_OUT: ("failed", "timed out in Temporal"),
+    Execution.WORKFLOW_EXECUTION_STATUS_FAILED: ("failed", None),
+    Execution.WORKFLOW_EXECUTION_STATUS_CANCELED: ("cancelled", "cancelled through Temporal"),
+    Execution.WORKFLOW_EXECUTION_STATUS_COMPLETED: ("completed", None),
+}
+"""What Temporal's statuses say of how a run ended, and why."""
+_READ_ELSEWHERE: Final = wire.MEMO_FACTS
+"""What no view shows anything of, and may be large."""
+_MAPPINGS: Final = (wire.MEMO_START, wire.MEMO_SUMMARY)
+_SHOWN: Final = 300
+_LEAST_ROW: Final = 200
+"""In bytes. What is encrypted and smaller is no question, but what is left where one was settled."""
+
+
+class NotOurs(NotFound):
+    """A workflow has the id, and it is no run, or the run of another deployment."""
+
+
+class RunDescription:
+    """What Temporal's server knows of a run. `unread` is why parts of the memo cannot be read here."""
+
+    def __init__(
+        self,
+        run_id: str,
+        raw: DescribeWorkflowExecutionResponse,
+        memo: Mapping[str, Any],
+        unread: Mapping[str, str],
+    ) -> None:
+        self._info = raw.workflow_execution_info
+        self._pending = raw.pending_activities
+        self._unread = unread
+        self.run_id = run_id
+        self.status: int = self._info.status
+        self.execution: str = self._info.execution.run_id
+        self.first: str = self._info.first_run_id
+        self.memo = {**self._known_without_memo(), **memo} if unread else memo
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why this process cannot read what the run is and asks; None if it can."""
+        for name, why in self._unread.items():
+            if name != wire.MEMO_CLOSING:
+                return why
+        return None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run is open, be it natively paused."""
+        return self.status in (Execution.WORKFLOW_EXECUTION_STATUS_RUNNING, PAUSED_NATIVELY)
+
+    @property
+    def shown_status(self) -> str:
+        """The status that the run has written down last."""
+        return str((self.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"))
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When the run ended, if it did."""
+        if self.is_running or not self._info.HasField("close_time"):
+            return None
+        return self._info.close_time.ToDatetime(tzinfo=UTC)
+
+    @property
+    def started_at(self) -> datetime:
+        """When the run started."""
+        return self._info.start_time.ToDatetime(tzinfo=UTC)
+
+    @property
+    def blocked(self) -> list[dict[str, Any]]:
+        """The nodes that cannot run now, through no fault of theirs, and that Temporal goes on trying."""
+        return [
+            {
+                "code": why.application_failure_info.type,
+                "node": pending.activity_type.name,
+                "message": why.message,
+                "attempt": pending.attempt,
+            }
+            for pending in self._pending
+            if (why := _own_failure(pending.last_failure)).application_failure_info.type
+            in _BLOCKING
+        ]
+
+    def closing(self) -> Any:
+        """What a run that was cancelled through Temporal left in its memo. Raises Unreadable."""
+        if wire.MEMO_CLOSING in self._unread:
+            raise Unreadable(self._unread[wire.MEMO_CLOSING])
+        return self.memo.get(wire.MEMO_CLOSING)
+
+    def degraded_view(
+        self, reason: str | None = None, *, unreadable: str | None = None
+    ) -> wire.RunView:
+        """The run as far as the memo tells; `unreadable` is why it tells no more."""
+        summary = self.memo.get(wire.MEMO_SUMMARY) or {}
+        start = self.memo.get(wire.MEMO_START) or {}
+        status = self.shown_status
+        if not self.is_running:
+            status, ended_because = _ENDED_AS.get(
+                Execution.ValueType(self.status), ("failed", None)
+            )
+            reason = reason or ended_because
+        updated = summary.get("updated_at")
+        return wire.RunView(
+            run_id=self.run_id,
+            graph=start.get("graph", ""),
+            graph_version=start.get("graph_version", ""),
+            status=status,
+            outcome=None if self.is_running else status,
+            reason=reason or summary.get("reason") or None,
+            paused=bool(summary.get("paused")),
+            conversation_id=start.get("conversation_id"),
+            session_type=start.get("session_type", "agent"),
+            labels=start.get("labels", {}),
+            started_by=start.get("started_by"),
+            created_at=self.started_at,
+            updated_at=self.ended_at
+            or (datetime.fromisoformat(updated) if updated else self.started_at),
+            ended_at=self.ended_at,
+            interrupts=self._interrupts() if self.is_running else [],
+            queue_depth=summary.get("queue_depth", 0),
+            guarded_by=start.get("guarded_by", []),
+            blocked=[*self._blocking(unreadable or self.unreadable)],
+            degraded=True,
+        )
+
+    def _blocking(self, unreadable: str | None) -> Iterator[dict[str, Any]]:
+        if unreadable is not None:
+            yield {"code": str(FailureCode.PAYLOAD_UNREADABLE), "message": unreadable}
+        if self.status == PAUSED_NATIVELY:
+            yield {"code": str(Code.NATIVELY_PAUSED)}
+        else:
+            yield from self.blocked
+
+    def not_running(self) -> Refusal:
+        """The refusal of what can be done to a running run only."""
+        ended_at = self.ended_at and rfc3339(self.ended_at)
+        status = self.ended_as()
+        return Refusal(
+            Code.NOT_RUNNING,
+            f"The run {self.run_id!r} ended at {ended_at} ({status}), so nothing can be done to it.",
+            run_status=status,
+            ended_at=ended_at,
+        )
+
+    def ended_as(self) -> str:
+        """The status with which the run ended."""
+        status = self.degraded_view().status
+        # Halted and cancelled runs are completed ones to Temporal: the memo says which. One that has
+        # come to its end as it should wrote nothing more.
+        told = self.shown_status
+        return told if status == "completed" and told in ENDINGS else status
+
+    def _known_without_memo(self) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        if wire.MEMO_SUMMARY in self._unread:
+            told[wire.MEMO_SUMMARY] = {"status": self._attribute(wire.STATUS) or "running"}
+        if wire.MEMO_START in self._unread:
+            labels = self._attribute(wire.LABELS) or []
+            told[wire.MEMO_START] = {
+                "graph": self._attribute(wire.GRAPH) or "",
+                "conversation_id": self._attribute(wire.CONVERSATION),
+                "labels": {name: value for name, _, value in (e.partition("=") for e in labels)},
+            }
+        return told
+
+    def _attribute(self, name: str) -> Any:
+        payload = self._info.search_attributes.indexed_fields.get(name)
+        return None if payload is None else json.loads(payload.data)
+
+    def _unread_interrupts(self) -> Iterator[wire.InterruptView]:
+        start = self.memo.get(wire.MEMO_START) or {}
+        asked = self._attribute(wire.CAPABILITY) or [None]
+        for key, why in self._unread.items():
+            size = len(self._info.memo.fields[key].data)
+            if not key.startswith(wire.MEMO_INTERRUPT) or size < _LEAST_ROW:
+                continue
+            yield wire.InterruptView(
+                id=key.removeprefix(wire.MEMO_INTERRUPT),
+                run_id=self.run_id,
+                graph=start.get("graph", ""),
+                name="",
+                kind="unreadable",
+                address="",
+                prompt=f"This question cannot be read here: {why}",
+                requested_capability=asked[0] if len(asked) == 1 else wire.ANY_CAPABILITY,
+                created_at=self.started_at,
+                deadline=self._attribute(wire.DEADLINE),
+                status="open",
+                degraded=True,
+            )
+
+    def _interrupts(self) -> list[wire.InterruptView]:
+        graph = (self.memo.get(wire.MEMO_START) or {}).get("graph", "")
+        rows = [
+            row
+            for key, row in self.memo.items()
+            if key.startswith(wire.MEMO_INTERRUPT) and row is not None
+        ]
+        told = [
+            wire.InterruptView(
+                run_id=self.run_id,
+                graph=graph,
+                status="open",
+                requested_capability=row["capability"],
+                **{
+                    name: row[name]
+                    for name in (
+                        "id",
+                        "name",
+                        "kind",
+                        "address",
+                        "prompt",
+                        "created_at",
+                        "deadline",
+                        "digest",
+                    )
+                },
+            )
+            for row in rows
+        ]
+        return [*told, *self._unread_interrupts()]
+
+
+async def describe(
+    temporal: TemporalClient, task_queue: str, run_id: str, rpc_timeout: Any
+) -> RunDescription:
+    """Ask the server about a run of a task queue.
+
+    Raises NotOurs, or RPCError NOT_FOUND, if there is none, and Again amid a hand-over.
+    """
+    raw = await temporal.workflow_service.describe_workflow_execution(
+        DescribeWorkflowExecutionRequest(
+            namespace=temporal.namespace, execution=WorkflowExecution(workflow_id=run_id)
+        ),
+        retry=True,
+        timeout=rpc_timeout,
+    )
+    info = raw.workflow_execution_info
+    if info.type.name != wire.WORKFLOW or info.task_queue != task_queue:
+        raise NotOurs
+    if info.status == Execution.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+        # Its history has ended, and the run has not.
+        raise RetryableError(f"the run {run_id!r} is being handed over")
+    converter = of_run(temporal.data_converter, run_id)
+    for pending in raw.pending_activities:
+        # A worker with another key may have sealed it, and the run can be shown without it.
+        await decode_message(converter, pending.last_failure, forgiving=True)
+    return await read(temporal, raw)
+
+
+async def read(
+    temporal: TemporalClient,
+    raw: DescribeWorkflowExecutionResponse,
+    *,
+    beside: frozenset[str] = frozenset(),
+) -> RunDescription:
+    """What the server told of a run, with its memo as far as it can be read here, `beside` these keys."""
+    info = raw.workflow_execution_info
+    run_id = info.execution.workflow_id
+    converter = of_run(temporal.data_converter, run_id)
+    memo: dict[str, Any] = {}
+    unread: dict[str, str] = {}
+    for name, payload in info.memo.fields.items():
+        if name in beside or name == _READ_ELSEWHERE:
+            continue
+        try:
+            memo[name] = await decoded(converter, payload)
+        except Unreadable as error:
+            unread[name] = str(error)
+            continue
+        if name in _MAPPINGS and not isinstance(memo[name], Mapping):
+            unread[name] = f"{memo.pop(name)!r} is nothing that a run writes under {name!r}"[
+                :_SHOWN
+            ]
+    return RunDescription(run_id, raw, memo, unread)
+
+
+async def decoded(converter: DataConverter, payload: Payload) -> Any:
+    """The value that a payload holds. Raises Unreadable."""
+    try:
+        (value,) = await converter.decode([payload])
+    except UNREADABLE as error:
+        raise Unreadable(str(error)) from error
+    return value
+
+
+def _own_failure(failure: Failure) -> Failure:
+    # What is too large for the server, it cuts, and wraps in a failure of its own.
+    is_wrapped = failure.HasField("server_failure_info") and failure.HasField("cause")
+    return failure.cause if is_wrapped else failure

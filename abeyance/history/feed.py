@@ -1,0 +1,353 @@
+"""One long poll on the history of a run, shared by all in this process who follow it.
+
+The tail keeps the latest events once, for everybody; a follower is a number in that sequence. So a
+follower costs nothing, nobody waits for the slowest, and who falls behind further than is kept loses
+only their own place. A tail stops in the moment in which its last follower leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from typing import Final, cast
+
+from temporalio.client import Client as TemporalClient
+
+from abeyance import wire
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.history.client import Execution, unknown_run
+from abeyance.history.cursors import is_later, order
+from abeyance.history.reader import Histories, HistoryWalk, Place
+from abeyance.temporal.retry import NotFound
+from abeyance.temporal.update_limiter import SingleFlight
+
+
+class Recent:
+    """The latest events of a run in order: `kept`, and what was added last. They are numbered from 0."""
+
+    def __init__(self, kept: int) -> None:
+        self.kept = kept
+        self.first = 0
+        self._events: deque[wire.Event] = deque()
+        self._dropped = ""
+
+    @property
+    def end(self) -> int:
+        """The number of the event that comes next."""
+        return self.first + len(self._events)
+
+    def add(self, events: Iterable[wire.Event]) -> None:
+        """Add events, all but those that are no later than the latest.
+
+        More than `kept` make room first, so that of a sudden many a reader who was up to date loses none.
+        """
+        while len(self._events) > self.kept:
+            self._dropped = self._events.popleft().id
+            self.first += 1
+        latest = self._events[-1].id if self._events else self._dropped
+        self._events.extend(event for event in events if is_later(event.id, latest))
+
+    def number_after(self, cursor: str) -> int | None:
+        """The number of the first event that is later than a cursor, None if it may be dropped."""
+        if is_later(self._dropped, cursor):
+            return None
+        return self.first + bisect_right(self._events, order(cursor), key=lambda e: order(e.id))
+
+    def at(self, number: int) -> wire.Event:
+        """The event with this number."""
+        return self._events[number - self.first]
+
+
+class Tail:
+    """The tail of one run, from the beginning of its newest execution on.
+
+    `kept` is how many events a follower may fall behind. `is_level` is set when it has read what there
+    was when it began. `moved` is set, and replaced, when it has read more. `on_over` is called when it
+    will read no more, for whatever reason.
+    """
+
+    def __init__(
+        self,
+        histories: Histories,
+        run_id: str,
+        newest: Execution,
+        *,
+        kept: int,
+        on_over: Callable[[Tail], None],
+    ) -> None:
+        self.run_id = run_id
+        self.recent = Recent(kept)
+        self.is_level = asyncio.Event()
+        self.moved = asyncio.Event()
+        self._histories = histories
+        self._on_over = on_over
+        self._executions = {newest.id}
+        self._has_whole_run = newest.first == newest.id
+        self._followers: set[Follower] = set()
+        self._task = asyncio.create_task(self._read(newest))
+        self._task.add_done_callback(self._over)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it will read no more."""
+        return self._task.done()
+
+    def has(self, walk: HistoryWalk) -> bool:
+        """Whether it reads, or has read, the history that a reader is in."""
+        return walk.execution in self._executions or (self._has_whole_run and not walk.seen)
+
+    def seat(self) -> Follower:
+        """A new follower, who has to `leave`."""
+        follower = Follower(self)
+        self._followers.add(follower)
+        return follower
+
+    def leave(self, follower: Follower) -> None:
+        """The follower reads no more; the last one ends the tail."""
+        self._followers.discard(follower)
+        if not self._followers:
+            self._task.cancel()
+            self._on_over(self)
+
+    def raise_error(self) -> None:
+        """Raise what has ended the tail before the run ended, if anything has."""
+        error = self._task.exception() if self.is_over else None
+        if isinstance(error, Unavailable):
+            # Each follower gets an error of their own, because raising one adds to its traceback.
+            raise Unavailable(str(error), retry_after=error.retry_after) from error
+        if error is not None:
+            raise error
+
+    async def _read(self, newest: Execution) -> None:
+        place: Place | None = Place.beginning(self.run_id, newest.id)
+        wait = False
+        try:
+            while place is not None:
+                page = await self._histories.read(place, wait=wait)
+                place = page.then
+                if place is not None:
+                    self._executions.add(place.known.execution)
+                self.recent.add(page.events)
+                if page.is_last:
+                    # Only without waiting can one tell that there is nothing more. From here on it is
+                    # read with waiting, which has to begin at the beginning once more.
+                    wait = True
+                    self.is_level.set()
+                self._drop_the_slow()
+                self._move()
+        except NotFound:
+            raise unknown_run(self.run_id) from None
+
+    def _drop_the_slow(self) -> None:
+        first = self.recent.first
+        slow = [each for each in self._followers if each.number is not None and each.number < first]
+        for follower in slow:
+            follower.was_dropped = True
+            self.leave(follower)
+
+    def _move(self) -> None:
+        self.moved.set()
+        self.moved = asyncio.Event()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            # Looked at here too, because every follower may have gone.
+            task.exception()
+        self._on_over(self)
+        self.is_level.set()
+        self._move()
+
+
+class Follower:
+    """One reader at a tail. `number` is that of the event to read next, None until `join`."""
+
+    def __init__(self, tail: Tail) -> None:
+        self.tail = tail
+        self.number: int | None = None
+        self.was_dropped = False
+        self._seen = ""
+
+    def join(self, walk: HistoryWalk) -> bool:
+        """Go on with the tail from where a reader is.
+
+        False if the tail does not know what comes next there, or if so much has come since that the
+        follower might be dropped before having had a chance.
+        """
+        self._seen = walk.seen
+        recent = self.tail.recent
+        number = recent.number_after(walk.seen) if self.tail.has(walk) else None
+        is_near = number is not None and recent.end - number <= recent.kept // 2
+        self.number = number if is_near else None
+        return is_near
+
+    def leave(self) -> None:
+        """Read no more."""
+        self.tail.leave(self)
+
+    async def next(self) -> wire.Event | None:
+        """The next event as soon as it is there; None after the last.
+
+        Raises Unavailable if the follower fell too far behind, or Temporal has gone away.
+        """
+        while True:
+            if self.was_dropped:
+                raise Unavailable(
+                    f"this reader of the run {self.tail.run_id!r} was too slow: it fell more than "
+                    f"{self.tail.recent.kept} events behind and was dropped. Connect again with the last "
+                    "id received.",
+                    retry_after=0.0,
+                )
+            if self.number is None:
+                raise RuntimeError("a follower reads on only after it has joined")
+            if self.number < self.tail.recent.end:
+                event = self.tail.recent.at(self.number)
+                self.number += 1
+                # A reader may come with something that the tail has yet to read.
+                if is_later(event.id, self._seen):
+                    return event
+            elif self.tail.is_over:
+                self.tail.raise_error()
+                return None
+            else:
+                await self.tail.moved.wait()
+
+
+_PAGE_PATIENCE: Final = 10.0
+
+
+class Feed:
+    """The feeds of the runs of one deployment: of a Temporal namespace, those of `task_queue`.
+
+    At most `most_tails` runs are followed at a time, each by any number of followers, of whom one who
+    falls more than `kept` events behind is dropped. `patience` is how many seconds a Temporal that has
+    gone away is waited for.
+    """
+
+    def __init__(
+        self,
+        temporal: TemporalClient,
+        task_queue: str,
+        *,
+        most_tails: int = 500,
+        kept: int = 1_000,
+        patience: float = 60.0,
+    ) -> None:
+        self._histories = Histories(temporal, task_queue, patience=patience)
+        self._at_once = Histories(temporal, task_queue, patience=min(patience, _PAGE_PATIENCE))
+        self._most_tails = most_tails
+        self._kept = kept
+        self._tails: dict[str, Tail] = {}
+        self._newest: SingleFlight[Execution] = SingleFlight()
+
+    @property
+    def tails(self) -> int:
+        """How many runs are being followed."""
+        return len(self._tails)
+
+    async def page(
+        self, run_id: str, after: str | None, limit: int
+    ) -> tuple[list[wire.Event], str | None]:
+        """At most `limit` events that came after the cursor `after`, as far as there are any now.
+
+        None as a cursor is before the oldest that is kept. Also returns the cursor to go on from, which
+        is None once the run has ended and all was told. Raises the refusals `unknown_run`,
+        `invalid_body` for what is no cursor of this run, and `gone`, with the `oldest` cursor, for one
+        whose history is no longer kept; and Unavailable.
+        """
+        if limit < 1:
+            raise ValueError(f"limit={limit}: a page holds at least one event")
+        walk = HistoryWalk(self._at_once, run_id, after)
+        events: list[wire.Event] = []
+        while len(events) < limit and not (walk.has_ended or walk.is_at_present):
+            events += await walk.step()
+        if walk.has_ended and len(events) <= limit:
+            return events, None
+        if events:
+            return events[:limit], events[:limit][-1].id
+        return [], after or str(await self._at_once.oldest(run_id))
+
+    async def follow(self, run_id: str, after: str | None) -> AsyncGenerator[wire.Event, None]:
+        """Everything after the cursor `after`, then what happens, until the run has ended.
+
+        Raises what `opened` raises; and Unavailable for a follower who has fallen too far behind,
+        or when Temporal has gone away. Whoever goes on from the last id misses nothing.
+        """
+        async with aclosing(await self.opened(run_id, after)) as events:
+            async for event in events:
+                yield event
+
+    async def opened(self, run_id: str, after: str | None) -> AsyncGenerator[wire.Event, None]:
+        """The same, for whoever has to know of a refusal before the first event comes.
+
+        Raises the refusals of `page`, `too_many_runs` if as many runs are followed as may be, and
+        Unavailable. The generator has to be closed, or read to its end.
+        """
+        events = self._events(run_id, after)
+        # Its first item is None and says that nothing refuses; the others are events.
+        await anext(events)
+        return cast("AsyncGenerator[wire.Event, None]", events)
+
+    async def _events(
+        self, run_id: str, after: str | None
+    ) -> AsyncGenerator[wire.Event | None, None]:
+        walk = HistoryWalk(self._histories, run_id, after)
+        is_open = False
+        follower = await self._seat(run_id)
+        try:
+            if follower is not None:
+                await follower.tail.is_level.wait()
+                follower.tail.raise_error()
+            while follower is None or not follower.join(walk):
+                # From before the step, so that nothing that comes during it is waited for again.
+                moved = None if follower is None else follower.tail.moved
+                fresh = await walk.step()
+                if not is_open:
+                    is_open = True
+                    yield None
+                for event in fresh:
+                    yield event
+                if walk.has_ended:
+                    return
+                if not walk.is_at_present:
+                    continue
+                if follower is None or moved is None or follower.tail.is_over:
+                    follower = await self._seat(run_id)
+                elif not follower.join(walk):
+                    # The tail is a moment behind this reader.
+                    await moved.wait()
+            if not is_open:
+                yield None
+            while (latest := await follower.next()) is not None:
+                yield latest
+        finally:
+            if follower is not None:
+                follower.leave()
+
+    async def _seat(self, run_id: str) -> Follower | None:
+        """A place at the run's tail; None if the run has ended and needs none."""
+        tail = self._tails.get(run_id)
+        if tail is not None:
+            return tail.seat()
+        newest = await self._newest.read(run_id, lambda: self._histories.newest(run_id))
+        if not newest.is_running:
+            return None
+        tail = self._tails.get(run_id)
+        if tail is None:
+            if len(self._tails) >= self._most_tails:
+                raise Refusal(
+                    Code.TOO_MANY_RUNS,
+                    f"{self._most_tails} runs are followed through this process, and no more may be: "
+                    f"try another one or later, or read the events of {run_id!r} page by page.",
+                    limit=self._most_tails,
+                    run_id=run_id,
+                )
+            tail = Tail(self._histories, run_id, newest, kept=self._kept, on_over=self._forget)
+            self._tails[run_id] = tail
+        return tail.seat()
+
+    def _forget(self, tail: Tail) -> None:
+        if self._tails.get(tail.run_id) is tail:
+            del self._tails[tail.run_id]

@@ -1,0 +1,218 @@
+"""One reader's way through the histories of a run, from a cursor to the present."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client as TemporalClient
+
+from abeyance import wire
+from abeyance.errors import Code, Refusal
+from abeyance.history.client import Execution, HistoryClient, unknown_run
+from abeyance.history.cursors import Cursor, is_later
+from abeyance.history.event_translation import (
+    CLOSING_EVENTS,
+    Known,
+    failures,
+    released,
+    sources,
+    translate,
+)
+from abeyance.storage.converter import decode_message
+from abeyance.temporal.retry import NotFound
+
+
+class HistoryWalk:
+    """Reads what happened after `after`, in order and each event once; None begins with the oldest.
+
+    `seen` is the cursor of the last event that was read, "" before the first. Raises the refusal
+    `invalid_body` if `after` is no cursor of this run.
+    """
+
+    def __init__(self, histories: Histories, run_id: str, after: str | None) -> None:
+        self.run_id = run_id
+        self.seen = after or ""
+        self.has_ended = False
+        self.is_at_present = False
+        self._histories = histories
+        self._place: Place | None = None
+        if after is not None:
+            self._place = Place.beginning(run_id, Cursor.parse(run_id, after).execution)
+
+    @property
+    def execution(self) -> str:
+        """The execution whose history the walk is in, "" before its first step."""
+        return "" if self._place is None else self._place.known.execution
+
+    async def step(self) -> list[wire.Event]:
+        """Read a page; it may hold nothing new.
+
+        Afterwards `has_ended` says that the run has ended and all of it was read, `is_at_present` that
+        there was nothing more at the time. Raises the refusals `unknown_run` and `gone`, and Unavailable.
+        """
+        if self._place is None:
+            newest = await self._histories.newest(self.run_id)
+            self._place = Place.beginning(self.run_id, newest.first)
+        try:
+            page = await self._histories.read(self._place)
+        except NotFound:
+            oldest = await self._histories.oldest(self.run_id)
+            if self.seen:
+                raise _gone(self.run_id, oldest) from None
+            self._place = Place.beginning(self.run_id, oldest.execution)
+            return []
+        fresh = [event for event in page.events if is_later(event.id, self.seen)]
+        if fresh:
+            self.seen = fresh[-1].id
+        self.is_at_present = page.is_last
+        self.has_ended = page.then is None
+        self._place = page.then or self._place
+        return fresh
+
+
+def _gone(run_id: str, oldest: Cursor) -> Refusal:
+    return Refusal(
+        Code.GONE,
+        f"What came after this cursor in the run {run_id!r} is no longer kept: go on from the "
+        "oldest cursor that is, and read the run to see what was missed.",
+        oldest=str(oldest),
+        run_id=run_id,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where to read on in a history, and what is known of it up to there."""
+
+    known: Known
+    token: bytes = b""
+
+    @classmethod
+    def beginning(cls, run_id: str, execution: str) -> Place:
+        """Before the first event of a history."""
+        return cls(known=Known(run_id=run_id, execution=execution))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some events, and where to read on; `then` None: the run has ended.
+
+    `is_last` says that there was nothing more at the time, and `then` is where to read it all again.
+    """
+
+    events: tuple[wire.Event, ...]
+    then: Place | None
+    is_last: bool = False
+
+
+class Histories:
+    """The histories of the runs of a task queue.
+
+    `patience` is how many seconds a Temporal that has gone away is waited for.
+    """
+
+    def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
+        self._source = HistoryClient(temporal, task_queue, patience=patience)
+
+    async def newest(self, run_id: str) -> Execution:
+        """The run's newest execution. Raises the refusal `unknown_run`, and Unavailable."""
+        try:
+            return await self._source.execution(run_id)
+        except NotFound:
+            raise unknown_run(run_id) from None
+
+    async def oldest(self, run_id: str) -> Cursor:
+        """Before the first event of the oldest history from which one can read on to the newest.
+
+        Raises the refusal `unknown_run`, and Unavailable.
+        """
+        newest = await self.newest(run_id)
+        oldest: Known | None = None
+        try:
+            async for begun in self._backwards(run_id, newest.id):
+                oldest = begun
+        except NotFound:
+            # Of what came before, nothing is kept.
+            pass
+        if oldest is None:
+            raise unknown_run(run_id)
+        return Cursor(run_id=run_id, execution=oldest.execution, birth=oldest.birth, event=0)
+
+    async def read(self, place: Place, *, wait: bool = False) -> Page:
+        """The page at a place. With `wait`, one at the end of an open history comes when there is more,
+        or, empty, after some seconds. Raises NotFound if the history is not there, and Unavailable.
+        """
+        known = place.known
+        response = await self._source.history(known.run_id, known.execution, place.token, wait=wait)
+        events: list[wire.Event] = []
+        for event in response.history.events:
+            told, known = await self._translated(event, known)
+            events += told
+            if event.event_type in CLOSING_EVENTS:
+                return await self._ended(event, events, known)
+        token = response.next_page_token
+        if token and not wait:
+            return Page(events=tuple(events), then=Place(known=known, token=token))
+        told, known = released(known)
+        then = (
+            Place(known=known, token=token)
+            if token
+            else Place.beginning(known.run_id, known.execution)
+        )
+        return Page(events=(*events, *told), then=then, is_last=not token)
+
+    async def _ended(self, event: HistoryEvent, events: list[wire.Event], known: Known) -> Page:
+        successor = await self._successor(event, known)
+        if successor is None:
+            return Page(events=tuple(events), then=None)
+        if events and events[-1].type in wire.TERMINAL_EVENTS:
+            # It was not the end of the run.
+            events.pop()
+        return Page(events=tuple(events), then=Place.beginning(known.run_id, successor))
+
+    async def _successor(self, event: HistoryEvent, known: Known) -> str | None:
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+            attributes = event.workflow_execution_continued_as_new_event_attributes
+            return attributes.new_execution_run_id
+        try:
+            ended = await self._source.execution(known.run_id, known.execution)
+            newest = await self._source.execution(known.run_id)
+        except NotFound:
+            return None
+        if ended.reset_to:
+            return ended.reset_to
+        if newest.first != ended.first or newest.id == ended.id:
+            return None
+        # A reset of an older execution has ended this one, and left no trace in it. What replaced it was
+        # copied from before, so that is the first whose beginning is not later than what ended here.
+        execution = newest.id
+        async for begun in self._backwards(known.run_id, newest.id):
+            execution = begun.execution
+            if begun.birth <= known.birth:
+                break
+        return execution
+
+    async def _backwards(self, run_id: str, execution: str) -> AsyncIterator[Known]:
+        """What the first event of each history tells, from this one to the oldest of its chain."""
+        while execution:
+            response = await self._source.history(run_id, execution, wait=False, most=1)
+            (event, *_) = response.history.events
+            _, known = await self._translated(event, Known(run_id=run_id, execution=execution))
+            yield known
+            execution = event.workflow_execution_started_event_attributes.continued_execution_run_id
+
+    async def _translated(
+        self, event: HistoryEvent, known: Known
+    ) -> tuple[list[wire.Event], Known]:
+        converter = self._source.converter(known.run_id)
+        for failure in failures(event):
+            await decode_message(converter, failure)
+        payloads = sources(event)
+        values: list[Any] = []
+        if payloads:
+            values = await converter.decode(payloads)
+        return translate(event, values, known)

@@ -1,0 +1,259 @@
+"""Where a reference in a JSON Schema leads, within the schema itself."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final
+
+import jsonschema_rs
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic_core import core_schema
+
+from abeyance.core.events import SchemaFault
+from abeyance.core.json import Json, canonical, size
+from abeyance.schemas import patterns
+from abeyance.schemas.cost import MAX_WORK, CostEstimator
+
+_LONGEST_CHAIN: Final = 8
+
+
+def resolved(schema: Any, root: Any) -> Any:
+    """What a schema is that may be a reference into `root`; None where it leads nowhere."""
+    for _ in range(_LONGEST_CHAIN):
+        match schema:
+            case {"$ref": str(name)}:
+                schema = root
+                for part in filter(None, name.removeprefix("#").split("/")):
+                    schema = schema.get(part) if isinstance(schema, Mapping) else None
+            case _:
+                break
+    return schema
+
+
+_BOUNDS: Final = frozenset({"ge", "gt", "le", "lt", "max_digits", "multiple_of"})
+_KEYS: Final = {
+    "int": "^[+-]?[0-9]+$",
+    "float": r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$",
+}
+"""What a key, which is text in JSON, has to look like, by the type that it will be read as."""
+_VERSION: Final = re.compile("uuid[1-8]")
+_UUID: Final = "^.{{14}}{version}"
+_MOST_FAULTS: Final = 20
+_MOST_CHARS: Final = 500
+_SEARCHED_BYTES: Final = 20_000
+_SEARCHED_WORK: Final = 50_000
+"""How large an answer may be, and how much work (`Places.work`), for all its faults to be listed: the
+validator finds all of them or none.
+"""
+_AROUND: Final = 20
+"""Places that a question of the core may put around the schema of a state."""
+_SEARCHING: Final = 40
+"""How many times as long that takes."""
+
+
+def schema_of(response: Any) -> Json:
+    """The JSON Schema of what an author gave as `response`: a type, a schema, or None for anything.
+
+    Raises ValueError if it is neither, or has more places than a schema may have.
+    """
+    if response is None:
+        return None
+    if isinstance(response, Mapping):
+        # A copy: the author's own may change after it was declared.
+        schema = copy.deepcopy(dict(response))
+    else:
+        try:
+            schema = TypeAdapter(response).json_schema(schema_generator=_AnswerSchema)
+        except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+            message = f"{response!r} cannot be written as a JSON Schema: {error.message}"
+            raise ValueError(message) from error
+    try:
+        _usable(canonical(schema))
+    except (ValueError, TypeError) as error:
+        text = getattr(error, "message", str(error))
+        message = f"{_shown(schema)} is not a JSON Schema that can be used: {text}"
+        raise ValueError(message) from error
+    return schema
+
+
+def without_lookaround(schema: Mapping[str, Json]) -> Json:
+    """A copy of a schema that nobody here vouches for, without the patterns of which nobody can tell how
+    long they take: those that look around or back. Raises ValueError if it cannot be used.
+    """
+    try:
+        return CostEstimator(json.loads(canonical(schema))).linear()
+    except (ValueError, TypeError) as error:
+        message = f"{_shown(schema)} is not a JSON Schema that can be used: {error}"
+        raise ValueError(message) from error
+
+
+def faults_of(schema: Json, answer: Json) -> tuple[SchemaFault, ...]:
+    """Everything by which an answer misses a schema, at most twenty things; empty if it fits.
+
+    An answer that is very large, or whose schema refers to itself, gets one fault without a place, and so
+    does one that it would take too long to validate.
+    """
+    return faults_of_all({"": (schema, answer)})[""]
+
+
+def faults_of_all(asked: Mapping[str, tuple[Json, Json]]) -> dict[str, tuple[SchemaFault, ...]]:
+    """The same for several answers that come at once, each with its schema. All of them together take no
+    longer than one may take.
+    """
+    found: dict[str, tuple[SchemaFault, ...]] = {}
+    left = MAX_WORK
+    for name, (schema, answer) in asked.items():
+        try:
+            usable = _usable(canonical(schema))
+            work = usable.places.work(answer, left)
+        except ValueError as error:
+            together = "" if left == MAX_WORK else "; it came with others, so send it by itself"
+            found[name] = (SchemaFault(pointer="", message=f"{error}{together}"),)
+            continue
+        left -= work
+        found[name] = ()
+        if not usable.validator.is_valid(answer):
+            is_searched = work <= min(_SEARCHED_WORK, left // _SEARCHING)
+            left -= _SEARCHING * work if is_searched else 0
+            found[name] = _misses(usable, answer, is_searched=is_searched)
+    return found
+
+
+def _misses(usable: _Usable, answer: Json, *, is_searched: bool) -> tuple[SchemaFault, ...]:
+    if usable.places.is_recursive:
+        return (SchemaFault(pointer="", message="it does not fit the schema, which is recursive"),)
+    if size(answer) > _SEARCHED_BYTES or not is_searched:
+        message = "it does not fit the schema, and is too large for the place to be searched for"
+        return (SchemaFault(pointer="", message=message),)
+    found: list[SchemaFault] = []
+    for miss in chain.from_iterable(map(_likely, usable.validator.iter_errors(answer))):
+        pointer = "".join(f"/{escaped(str(part))}" for part in miss.instance_path)
+        # A part that is there although its schema is `false`: what the library says of it helps nobody.
+        is_needless = miss.message.startswith("False schema does not allow")
+        message = "it may not be given here" if is_needless else miss.message[:_MOST_CHARS]
+        found.append(SchemaFault(pointer=pointer, message=message))
+        if len(found) == _MOST_FAULTS:
+            break
+    return tuple(found)
+
+
+def _likely(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.ValidationError]:
+    """What an answer that could be one of several things misses of the one that it seems to be."""
+    place = len(error.instance_path)
+    seeming = [
+        branch
+        for branch in getattr(error.kind, "context", ())
+        if not any(_is_of_another(each, place) for each in branch)
+    ]
+    if len(seeming) == 1:
+        for each in seeming[0]:
+            yield from _likely(each)
+    else:
+        yield error
+
+
+def _is_of_another(error: jsonschema_rs.ValidationError, place: int) -> bool:
+    """Whether the thing itself is of another kind, or a member that names its kind names another."""
+    depth = len(error.instance_path) - place
+    return (depth == 0 and error.kind.name in {"type", "const", "enum"}) or (
+        depth == 1 and error.kind.name == "const"
+    )
+
+
+def escaped(part: str) -> str:
+    """A part of a JSON pointer, as it is written in one."""
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+class _AnswerSchema(GenerateJsonSchema):
+    """Says of some types what pydantic's own schema leaves out, so that no answer is taken that they will
+    refuse: which texts are a Decimal, a UUID of one version, a URL of one scheme, or a key.
+    """
+
+    def generate(
+        self, schema: core_schema.CoreSchema, mode: JsonSchemaMode = "validation"
+    ) -> JsonSchemaValue:
+        found: JsonSchemaValue = _with_known_formats(super().generate(schema, mode))
+        return found
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        found = super().dict_schema(schema)
+        keys = schema.get("keys_schema")
+        if keys is not None and keys["type"] in _KEYS:
+            found["propertyNames"] = {"pattern": _KEYS[keys["type"]]}
+        return found
+
+    def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
+        found = super().url_schema(schema)
+        if schemes := schema.get("allowed_schemes"):
+            found["pattern"] = f"^({'|'.join(map(re.escape, schemes))}):"
+        return found
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        places, digits = schema.get("decimal_places"), schema.get("max_digits")
+        number: JsonSchemaValue = super().decimal_schema(schema)["anyOf"][0]
+        if places is not None:
+            number.setdefault("multipleOf", 10.0**-places)
+        if digits is not None:
+            bound = 10.0 ** (digits - (places or 0))
+            number.update(exclusiveMinimum=-bound, exclusiveMaximum=bound)
+        if not _BOUNDS.isdisjoint(schema):
+            # A number can be bounded by a schema, but not one that is written as text.
+            return number
+        fraction = "[0-9]+" if places is None else f"[0-9]{{1,{places}}}" if places else "0+"
+        text = {"type": "string", "pattern": rf"^[+-]?[0-9]+(\.{fraction})?$"}
+        return {"anyOf": [number, text]}
+
+
+def _with_known_formats(schema: Json) -> Json:
+    match schema:
+        case {"type": "string", "format": str(format_)} if _VERSION.fullmatch(format_):
+            pattern = _UUID.format(version=format_[-1])
+            return {**schema, "format": "uuid", "pattern": pattern}
+        case Mapping():
+            return {key: _with_known_formats(value) for key, value in schema.items()}
+        case list():
+            return [_with_known_formats(value) for value in schema]
+        case _:
+            return schema
+
+
+def places_fault(schema: Json) -> str | None:
+    """Why there are too many places in a schema for a question to be made of it, or None."""
+    try:
+        CostEstimator(json.loads(canonical(schema)), around=_AROUND)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Usable:
+    places: CostEstimator
+    validator: jsonschema_rs.Draft202012Validator
+
+
+@lru_cache(maxsize=200)
+def _usable(schema_text: str) -> _Usable:
+    places = CostEstimator(json.loads(schema_text))
+    places.prepare()
+    validator = jsonschema_rs.Draft202012Validator(
+        places.schema,
+        validate_formats=True,
+        pattern_options=patterns.options(looks_around=places.looks_around),
+        offline=True,
+    )
+    return _Usable(places, validator)
+
+
+def _shown(schema: Json) -> str:
+    text = repr(schema)
+    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}..."

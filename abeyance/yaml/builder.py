@@ -1,0 +1,285 @@
+"""What a YAML document declares, declared: each item becomes the call that Python would have made.
+
+It also says where everything stands, so that what the graph finds wrong can be told with its line.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, TypeAlias, assert_never
+
+from abeyance.authoring.graph import Graph
+from abeyance.authoring.rules import node_of
+from abeyance.core.json import Json
+from abeyance.core.spec import START
+from abeyance.errors import GraphError
+from abeyance.util import ImportStringError, import_string
+from abeyance.yaml import state
+from abeyance.yaml.errors import Faults
+from abeyance.yaml.form import REFERENCE
+from abeyance.yaml.schema import (
+    ActionForm,
+    AssertForm,
+    EdgeForm,
+    FunctionNodeForm,
+    GotoForm,
+    GraphForm,
+    GraphNodeForm,
+    HaltForm,
+    InterruptForm,
+    InterruptNodeForm,
+    ParallelForm,
+    QuestionForm,
+    RetractForm,
+    RetryForm,
+    RuleForm,
+)
+from abeyance.yaml.source import Place
+
+Opener: TypeAlias = Callable[[str], Graph]
+"""Reads another document, by its path as it is written. Raises NotFound and GraphError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """An item of a list: its form, or None where it could not be read, and the name that it has.
+
+    A spoilt one has faults that were told already, and was read without some of its keys.
+    """
+
+    place: Place
+    form: Any
+    name: str | None = None
+    is_spoilt: bool = False
+    has_lost_ways: bool = False
+
+
+class Declaration:
+    """A graph that is being declared. `opener` reads the documents of graphs that are nested in it."""
+
+    def __init__(self, head: GraphForm, faults: Faults, name: str, opener: Opener) -> None:
+        self._head = head
+        self._faults = faults
+        self._opener = opener
+        self._order: dict[str, None] = {}
+        self._leaves_by_join: set[str] = set()
+        self._graph = Graph(
+            name,
+            state=self._state(name),
+            description=head.description,
+            on_error=head.on_error,
+            interrupt_before=head.interrupt_before,
+            interrupt_after=head.interrupt_after,
+        )
+
+    def graph(self) -> Graph:
+        """The graph, built if it has no faults. Those that it has are noted."""
+        self._graph.finally_(*self._head.finally_)
+        self._place_the_whole()
+        try:
+            self._graph.build()
+        except GraphError as error:
+            self._faults.of_graph(error.faults)
+        return self._graph
+
+    def in_order(self) -> None:
+        """Without edges, the order of the nodes is the way."""
+        order = [name for name in self._order if name not in self._head.finally_]
+        for source, target in pairwise([START, *order]):
+            if source not in self._leaves_by_join:
+                self._graph.edge(source, target)
+
+    def node(self, item: Item) -> None:
+        """Declare a node. One that has only a name is there too, so that ways may lead to it."""
+        if item.has_lost_ways:
+            self._faults.lost(node=item.form is None and item.name is None)
+        match item.form:
+            case FunctionNodeForm() as form:
+                name, told = form.id, f"the node {form.id!r}"
+                self._function(form, item.place)
+            case InterruptNodeForm() as form:
+                name, told = form.id, f"the interrupt {form.id!r}"
+                said = self._question(form.config, (*item.place, "config"))
+                self._graph.interrupt(name, **said)
+            case GraphNodeForm() as form:
+                name, told = form.id, f"the nested graph {form.id!r}"
+                self._nested(form, (*item.place, "config", "graph"))
+            case _:
+                if item.name is None:
+                    return
+                name, told = item.name, f"the node {item.name!r}"
+                self._graph.node(name=name)(_nothing)
+        self._order[name] = None
+        if item.is_spoilt:
+            self._faults.spoilt(told)
+        if item.form is not None:
+            keys = item.form.config.model_fields_set
+            self._faults.keys(told, (*item.place, "config"), keys)
+        self._faults.repeated(f"two nodes are named {name!r}", item.place)
+        for each in (told, f"the node {name!r}", f"the finally node {name!r}"):
+            self._faults.subject(each, item.place)
+        for each in (f"the node name {name!r}", f"{name!r} is a reserved word"):
+            self._faults.subject(each, item.place)
+
+    def edge(self, item: Item) -> None:
+        """Declare an edge or a join."""
+        options: dict[str, Any] = {}
+        match item.form:
+            case (source, target):
+                pass
+            case EdgeForm(from_=source, to=target) as form:
+                options = {"when": form.when, "join": form.join}
+            case _:
+                self._faults.lost(node=False)
+                return
+        self._graph.edge(source, target, **options)
+        sources = [source] if isinstance(source, str) else source
+        for told in (
+            f"the edge from {', '.join(map(repr, sources))} to {target!r}",
+            f"the edge from {source!r} to {target!r}",
+            f"the join {'+'.join(sources) + '>' + target!r}",
+            f"an edge to {target!r} has no source",
+        ):
+            self._faults.subject(told, item.place)
+
+    def rule(self, item: Item) -> None:
+        """Declare a rule."""
+        form = item.form
+        if not isinstance(form, RuleForm):
+            self._faults.lost(node=False)
+            return
+        told = f"the rule {form.id!r}"
+        places = [(*item.place, "then", number) for number in range(len(form.then))]
+        actions = [
+            self._action(action, place, node_of(form.when))
+            for action, place in zip(form.then, places, strict=True)
+        ]
+        self._graph.rule(form.id, when=form.when, then=actions)
+        for action, place in zip(form.then, places, strict=True):
+            if isinstance(action, ParallelForm) and action.join is not None:
+                self._leaves_by_join.update(action.nodes)
+                self.edge(Item(place=place, form=(action.nodes, action.join)))
+        if item.is_spoilt:
+            self._faults.spoilt(told)
+        self._faults.repeated(f"two rules are named {form.id!r}", item.place)
+        self._faults.subject(told, item.place)
+        self._faults.subject(f"the rule name {form.id!r}", item.place)
+        self._faults.keys(told, item.place, ["when"])
+        for number, (action, place) in enumerate(zip(form.then, places, strict=True)):
+            self._faults.subject(f"{told}, then[{number}]", place)
+            for mark in (",", ":"):
+                self._faults.subject(f"{told}, {actions[number]['kind']}{mark}", place)
+            if isinstance(action, InterruptForm):
+                self._faults.keys(told, place, action.model_fields_set)
+
+    def _function(self, form: FunctionNodeForm, place: Place) -> None:
+        place = (*place, "kind")
+        function = self._imported(form.kind, place)
+        if function is not None and not callable(function):
+            self._faults.note(place, f"{form.kind!r} is not a function, but {function!r}")
+        options = {
+            name: value for name, value in form.config if name in form.config.model_fields_set
+        }
+        self._graph.node(name=form.id, **options)(function if callable(function) else _nothing)
+
+    def _nested(self, form: GraphNodeForm, place: Place) -> None:
+        inner = self._inner(form.config.graph, place)
+        if inner is None:
+            self._graph.node(name=form.id)(_nothing)
+            return
+        said = form.config.model_dump(exclude={"graph"}, exclude_unset=True)
+        self._graph.subgraph(form.id, inner, **said)
+        self._faults.subject(f"the nested graph {form.id!r}: ", place)
+        self._faults.subject(f"the nested graph {form.id!r} contains", place)
+
+    def _inner(self, given: str, place: Place) -> Graph | None:
+        if re.fullmatch(REFERENCE, given):
+            found = self._imported(given, place)
+            if isinstance(found, Graph):
+                return found
+            if found is not None:
+                self._faults.note(place, f"{given!r} is not a graph, but {found!r}")
+            return None
+        try:
+            return self._opener(given)
+        except ImportStringError as error:
+            self._faults.note(place, str(error))
+        except GraphError as error:
+            for fault in error.faults:
+                self._faults.note(place, f"in {given!r}, {fault}")
+        return None
+
+    def _question(self, form: QuestionForm, place: Place) -> dict[str, Any]:
+        said = form.said()
+        if isinstance(said.get("response"), str):
+            said["response"] = self._imported(said["response"], (*place, "response"))
+        return said
+
+    def _action(self, form: ActionForm, place: Place, own: str | None) -> Mapping[str, Json]:
+        match form:
+            case InterruptForm():
+                return {"kind": form.kind, **self._question(form, place)}
+            case RetryForm(target=target) if target in {None, own}:
+                return {"kind": "retry"}
+            case RetryForm(target=target):
+                return {"kind": "goto", "node": target}
+            case ParallelForm(nodes=nodes):
+                return {"kind": "parallel", "nodes": nodes}
+            case AssertForm() | GotoForm() | HaltForm() | RetractForm():
+                return {name: value for name, value in form if value is not None}
+            case _:
+                assert_never(form)
+
+    def _state(self, graph: str) -> Any:
+        match self._head.state:
+            case None:
+                return None
+            case str() as reference:
+                return self._imported(reference, ("state",))
+            case fields:
+                found = {name: state.fault_of(name, what) for name, what in fields.items()}
+                faults = {name: fault for name, fault in found.items() if fault is not None}
+                for name, fault in faults.items():
+                    self._faults.note(("state", name), f"the field {name!r} {fault}")
+                # With any field open, what reads a faulty one is no fault of its own.
+                return None if faults else state.model_of(graph, fields)
+
+    def _imported(self, reference: str, place: Place) -> Any:
+        """What a reference names, or None if it names nothing, which is noted."""
+        try:
+            return import_string(reference)
+        except ImportStringError as error:
+            self._faults.note(place, str(error))
+        except Exception as error:  # noqa: BLE001 whatever a module raises, it cannot be used
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            self._faults.note(
+                place,
+                f"{reference!r} cannot be imported: {type(error).__name__}: {error} "
+                f"(line {last.lineno} of {last.filename})",
+            )
+        return None
+
+    def _place_the_whole(self) -> None:
+        head = self._head
+        whole: Final[Mapping[str, Place]] = {
+            "the graph name": ("id",),
+            "the graph: on_error": ("on_error",),
+            "the state": ("state",),
+            "the field": ("state",),
+            "finally": ("finally",),
+            "interrupt_before": ("interrupt_before",),
+            "interrupt_after": ("interrupt_after",),
+            "nothing starts": ("edges",),
+        }
+        for told, place in whole.items():
+            self._faults.subject(told, place)
+        for number, name in enumerate(head.finally_):
+            self._faults.subject(f"finally names an unknown node {name!r}", ("finally", number))
+
+
+def _nothing() -> None:
+    """Stands for code that is not there: a graph with such a node is never handed out."""

@@ -1,0 +1,278 @@
+"""The same done to many runs in one call, with a result for each."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final
+
+from fastapi import APIRouter
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from abeyance import wire
+from abeyance.api import openapi, openapi_examples
+from abeyance.api.auth import CONTROL, RESPOND, Who, demand
+from abeyance.api.dependencies import AppState, ClientDep
+from abeyance.api.path_params import Key
+from abeyance.api.routers.control import demand_course, demand_message, leads_on
+from abeyance.api.routers.lists import Label
+from abeyance.api.routers.messages import fitted, message_of
+from abeyance.api.schemas import Name, given_in, statuses_asked
+from abeyance.client import Client
+from abeyance.core.authority import takes_of_directive
+from abeyance.core.state import Status
+from abeyance.errors import Code, Refusal, Unavailable
+from abeyance.handle import RunFilter
+from abeyance.history.description import ENDINGS
+from abeyance.util import checked_run_id, gather_limited
+
+router = APIRouter(prefix="/batch", tags=["batch"])
+
+MAX_RUNS: Final = 1_000
+"""How many runs one call reaches."""
+_AT_ONCE: Final = 20
+_MOST_FILTERS: Final = 20
+_OPEN: Final = frozenset(str(status) for status in Status) - ENDINGS
+
+
+def _several(given: object) -> object:
+    # As in the query of a list, where one and several are written alike.
+    return [given] if isinstance(given, str) else given
+
+
+_ONE_OR_SEVERAL: Final = BeforeValidator(_several)
+
+
+class BatchFilter(wire.Request):
+    """Which runs, as in a list of runs. Without a `status`, those that have not ended."""
+
+    status: Annotated[list[str], _ONE_OR_SEVERAL, AfterValidator(statuses_asked)] = Field(
+        default_factory=list, max_length=_MOST_FILTERS
+    )
+    graph: Name | None = None
+    conversation_id: Name | None = None
+    label: Annotated[list[Label], _ONE_OR_SEVERAL] = Field(
+        default_factory=list, max_length=_MOST_FILTERS
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> BatchFilter:
+        if not (self.status or self.graph or self.conversation_id or self.label):
+            raise ValueError(
+                "an empty filter would mean every run: give a status, graph, conversation_id or label"
+            )
+        return self
+
+    @property
+    def wanted(self) -> RunFilter:
+        """The filter of the list."""
+        return RunFilter(
+            statuses=frozenset(self.status) or _OPEN,
+            graph=self.graph,
+            conversation_id=self.conversation_id,
+            labels=tuple(self.label),
+        )
+
+
+class Selection(wire.Request):
+    """The runs that are meant: by `run_ids`, or by a `filter`, at most `limit` from `cursor` on."""
+
+    run_ids: list[Annotated[str, Field(max_length=1_000)]] | None = Field(
+        default=None, min_length=1, max_length=MAX_RUNS
+    )
+    filter: BatchFilter | None = None
+    limit: int = Field(default=MAX_RUNS, ge=1, le=MAX_RUNS, strict=True)
+    cursor: str | None = Field(
+        default=None, max_length=4_000, description="The `next_cursor` of the call before."
+    )
+
+    @model_validator(mode="after")
+    def _selects_in_one_way(self) -> Selection:
+        if (self.run_ids is None) == (self.filter is None):
+            raise ValueError("give either `run_ids` or `filter`")
+        if self.run_ids is not None and self.model_fields_set & {"limit", "cursor"}:
+            raise ValueError("`limit` and `cursor` go with a `filter`")
+        return self
+
+
+class PauseBatch(Selection):
+    """Runs to pause."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.PAUSE_MANY]})
+    body: wire.PauseBody = Field(default_factory=wire.PauseBody)
+
+
+class ResumeBatch(Selection):
+    """Runs to resume."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.RESUME_MANY]})
+    body: wire.ControlBody = Field(default_factory=wire.ControlBody)
+
+
+class CancelBatch(Selection):
+    """Runs to cancel."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.CANCEL_MANY]})
+    body: wire.CancelBody = Field(default_factory=wire.CancelBody)
+
+
+class SteerBatch(Selection):
+    """Runs to steer, with the same message."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.STEER_MANY]})
+    body: wire.MessageBody
+
+
+class RespondBatch(Selection):
+    """Runs to answer: `response` goes to the only open interrupt of each, `responses` to those of the
+    run that they name.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.RESPOND_MANY]})
+    body: wire.Answers
+
+
+class RunOutcome(BaseModel):
+    """What became of the operation on one run; `code` and `detail` say why it was not done."""
+
+    run_id: str
+    ok: bool
+    code: str | None = None
+    detail: str | None = None
+
+
+class BatchOutcome(BaseModel):
+    """What became of it on each. `next_cursor`: more runs fit the filter."""
+
+    results: list[RunOutcome]
+    succeeded: int
+    failed: int
+    next_cursor: str | None = None
+
+
+_DONE: Final = openapi.change(200, "What became of each run.", openapi_examples.DONE_TO_MANY)
+
+
+@router.post("/pause", dependencies=[CONTROL], responses=_DONE)
+async def pause_many(body: PauseBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
+    """Pause many runs. Each result says whether Temporal has the signal for the run."""
+    order = wire.Pause(
+        **given_in(body.body), actor=who.subject, capabilities=who.capabilities, key=key
+    )
+
+    async def pause(run_id: str) -> None:
+        if leads_on(body.body):
+            await demand_course(who, client, run_id)
+        await client.run(run_id).control(order)
+
+    return await _done(client, body, pause)
+
+
+@router.post("/resume", dependencies=[CONTROL], responses=_DONE)
+async def resume_many(body: ResumeBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
+    """Let many runs go on."""
+    order = wire.Resume(**given_in(body.body), actor=who.subject, key=key)
+    return await _done(client, body, lambda run_id: client.run(run_id).control(order))
+
+
+@router.post("/cancel", dependencies=[CONTROL], responses=_DONE)
+async def cancel_many(body: CancelBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
+    """Cancel many runs. Each result says whether Temporal has the signal for the run."""
+    order = wire.Cancel(**given_in(body.body), actor=who.subject, key=key)
+    return await _done(client, body, lambda run_id: client.run(run_id).control(order))
+
+
+@router.post("/steer", responses=_DONE)
+async def steer_many(
+    body: SteerBatch, who: Who, behind: AppState, client: ClientDep, key: Key
+) -> BatchOutcome:
+    """Put the same message into the mailboxes of many runs, under one `message_id`.
+
+    With the same `message_id`, or the same `Idempotency-Key`, a repeat changes nothing. Each result says
+    whether Temporal has the signal for the run.
+    """
+    message = message_of(body.body, who, key)
+    demand(who, takes_of_directive(message.action))
+
+    async def steer(run_id: str) -> None:
+        await demand_message(who, client, message, run_id)
+        await client.run(run_id).signal_message(await fitted(message, run_id, behind, client))
+
+    return await _done(client, body, steer)
+
+
+@router.post("/respond", dependencies=[RESPOND], responses=_DONE)
+async def respond_to_many(
+    body: RespondBatch, who: Who, client: ClientDep, key: Key
+) -> BatchOutcome:
+    """Answer many runs, each all or nothing."""
+    await _see_a_worker(client)
+
+    async def respond(run_id: str) -> object:
+        order = wire.Respond(**_answers_for(run_id, body.body), principal=who, key=key)
+        return await client.run(run_id).respond_to(order)
+
+    return await _done(client, body, respond)
+
+
+async def _done(
+    client: Client, selection: Selection, work: Callable[[str], Awaitable[object]]
+) -> BatchOutcome:
+    async def one(run_id: str) -> RunOutcome:
+        try:
+            await work(checked_run_id(run_id))
+        except Refusal as refusal:
+            return RunOutcome(run_id=run_id, ok=False, code=refusal.code, detail=refusal.message)
+        except Unavailable as error:
+            code = Code.UNAVAILABLE
+            return RunOutcome(run_id=run_id, ok=False, code=code, detail=str(error))
+        return RunOutcome(run_id=run_id, ok=True)
+
+    run_ids, next_cursor = await _selected(client, selection)
+    results = await gather_limited(run_ids, one, at_once=_AT_ONCE)
+    succeeded = sum(result.ok for result in results)
+    return BatchOutcome(
+        results=results,
+        succeeded=succeeded,
+        failed=len(results) - succeeded,
+        next_cursor=next_cursor,
+    )
+
+
+async def _selected(client: Client, selection: Selection) -> tuple[list[str], str | None]:
+    if selection.filter is None:
+        return list(dict.fromkeys(selection.run_ids or ())), None
+    found: list[str] = []
+    cursor = selection.cursor
+    while True:
+        # A page may be short and yet not be the last.
+        left = selection.limit - len(found)
+        page, cursor = await client.runs.list(selection.filter.wanted, cursor=cursor, limit=left)
+        found += [view.run_id for view in page]
+        if cursor is None or len(found) == selection.limit:
+            return list(dict.fromkeys(found)), cursor
+
+
+async def _see_a_worker(client: Client) -> None:
+    """Raise Unavailable where every single run would do so, after a long time."""
+    if not await client.pollers():
+        raise Unavailable("no worker is up that could be asked; the same call may be repeated")
+
+
+def _answers_for(run_id: str, body: wire.Answers) -> dict[str, object]:
+    shown = {id_: digest for id_, digest in body.digests.items() if _run_of(id_) == run_id}
+    given = {**given_in(body), "digests": shown}
+    if body.responses is None:
+        return given
+    own = {id_: answer for id_, answer in body.responses.items() if _run_of(id_) == run_id}
+    if not own:
+        raise Refusal(
+            Code.UNKNOWN_INTERRUPT,
+            f"None of the answers is for an interrupt of the run {run_id!r}: their ids begin with the "
+            "run's.",
+            run_id=run_id,
+        )
+    return {**given, "responses": own}
+
+
+def _run_of(interrupt_id: str) -> str:
+    return interrupt_id.rpartition(".")[0]

@@ -1,0 +1,60 @@
+"""The graphs that are served."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
+
+from abeyance.api import openapi, openapi_examples
+from abeyance.api.auth import READ
+from abeyance.api.dependencies import AppState
+from abeyance.api.schemas import GraphSummary, Listed
+from abeyance.authoring.diagram import mermaid
+from abeyance.errors import Code
+
+router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
+
+
+@router.get(
+    "",
+    responses=openapi.read("The graphs, by name.", openapi_examples.listed(openapi_examples.GRAPH)),
+)
+async def list_graphs(behind: AppState) -> Listed[GraphSummary]:
+    """List the graphs that can be started here."""
+    specs = [behind.graphs[name].build() for name in sorted(behind.graphs)]
+    return Listed(
+        items=[
+            GraphSummary(
+                name=spec.name,
+                version=spec.version,
+                description=spec.description,
+                input_schema=spec.input_schema,
+            )
+            for spec in specs
+        ]
+    )
+
+
+@router.get(
+    "/{name}",
+    responses=openapi.read("The graph.", openapi_examples.GRAPH_SPEC, Code.UNKNOWN_GRAPH),
+)
+async def read_graph(name: str, behind: AppState) -> dict[str, Any]:
+    """Read a graph: its nodes, edges and questions, and in `guarded_by` the capabilities that it can ask
+    for. Runs that are under way keep the one that they were started with.
+    """
+    spec = behind.graph(name).build()
+    return {**asdict(spec), "version": spec.version, "guarded_by": list(spec.guarded_by)}
+
+
+@router.get(
+    "/{name}/diagram",
+    response_class=PlainTextResponse,
+    responses=openapi.text("The flowchart.", openapi_examples.DIAGRAM, Code.UNKNOWN_GRAPH),
+)
+async def draw_graph(name: str, behind: AppState) -> PlainTextResponse:
+    """Draw a graph, as the text of a Mermaid flowchart."""
+    return PlainTextResponse(mermaid(behind.graph(name).build()))

@@ -1,0 +1,276 @@
+"""A message as a run gets it: under an id by which a repeat is known, from whom, in the run's terms."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Annotated, Final, TypeAlias
+
+from fastapi import APIRouter, Body, Query, Request, Response
+from pydantic import BaseModel
+
+from abeyance import wire
+from abeyance.api import openapi, openapi_examples
+from abeyance.api.auth import READ, STEER, Who
+from abeyance.api.dependencies import AppState, Backend, ClientDep
+from abeyance.api.long_poll import Length, Wait, long_poll, sleep_unless
+from abeyance.api.path_params import Key, RunId
+from abeyance.api.problems import invalid
+from abeyance.api.routers.control import Sent, demand_message, sent, signalled
+from abeyance.api.schemas import Accepted, given_in
+from abeyance.authoring.graph import Graph
+from abeyance.client import Client
+from abeyance.core.authority import CONTROL as CONTROLS
+from abeyance.core.policy import Principal
+from abeyance.core.spec import SubgraphNode
+from abeyance.errors import Code, Refusal
+from abeyance.schemas.state_model import StateModel, ValuesError
+
+
+def message_of(body: wire.MessageBody, who: Principal, key: str | None) -> wire.SteerMessage:
+    """What somebody sends, under a key if they gave one. Raises `invalid_body` for two ids."""
+    if None not in (key, body.message_id) and key != body.message_id:
+        told = f"{body.message_id!r} is not the Idempotency-Key {key!r}: give one, or both the same"
+        raise invalid([{"pointer": "/message_id", "message": told}])
+    message_id = body.message_id or key or uuid.uuid4().hex
+    given = {**given_in(body), "message_id": message_id}
+    return wire.SteerMessage(**given, sender=who.subject, capabilities=who.capabilities)
+
+
+async def fitted(
+    message: wire.SteerMessage, run_id: str, behind: Backend, client: Client
+) -> wire.SteerMessage:
+    """The message for this run: what it would set is written as the run's state takes it.
+
+    Which of the run's graphs it will be about only the run knows, so it has to fit one of them. Raises
+    `invalid_message` where this service has the graph and it fits none, and `unknown_run`.
+    """
+    patch = message.params.get("patch")
+    # The run itself says what it cannot use.
+    if message.action != "update_state" or not isinstance(patch, dict):
+        return message
+    graph = behind.graphs.get(await client.run(run_id).graph_of() or "")
+    if graph is None:
+        return message
+    misfits: list[ValuesError] = []
+    for states in _states(graph):
+        try:
+            written = states.patch(patch)
+        except ValuesError as error:
+            misfits.append(error)
+        else:
+            return message.model_copy(update={"params": {**message.params, "patch": written}})
+    faults = [
+        {**fault, "pointer": f"/params/patch{fault['pointer']}"} for fault in misfits[0].errors
+    ]
+    raise Refusal(
+        Code.INVALID_MESSAGE, f"update_state cannot be carried out: {misfits[0]}.", errors=faults
+    )
+
+
+def _states(graph: Graph) -> Iterator[StateModel]:
+    """The states of a graph and of those in it, but for agents, whose own state is not edited so."""
+    yield graph.states
+    for name, node in graph.build().nodes.items():
+        if isinstance(node, SubgraphNode) and not node.agent:
+            yield from _states(graph.subgraphs[name])
+
+
+router = APIRouter(prefix="/runs/{run_id}", tags=["messages"])
+
+MessageBody: TypeAlias = Annotated[wire.MessageBody, Body(examples=[openapi_examples.MESSAGE])]
+
+_LARGEST_PAGE: Final = 1_000
+_USUAL_PAGE: Final = 50
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 1.0
+_REFUSED: Final = (
+    Code.UNKNOWN_RUN,
+    Code.NOT_RUNNING,
+    Code.UNKNOWN_NODE,
+    Code.MESSAGE_CONFLICT,
+    Code.INVALID_MESSAGE,
+    Code.ACTION_NOT_ALLOWED,
+    Code.QUEUE_FULL,
+)
+
+
+class MessagePage(BaseModel):
+    """Unread messages, in the order of reading. `total` counts those of all pages."""
+
+    items: list[wire.MessageView]
+    page: int
+    page_size: int
+    total: int
+
+
+Timeout: TypeAlias = Annotated[
+    Length | None,
+    Query(
+        description="How long to try again while the run's queue is full: ISO 8601, `30s`, or seconds. "
+        "More than the service's `default_timeout` is cut to it.",
+        examples=["PT10S"],
+    ),
+]
+
+
+@router.post(
+    "/steer",
+    status_code=202,
+    responses=signalled(
+        openapi_examples.ACCEPTED_MESSAGE,
+        openapi_examples.RUN,
+        Code.UNKNOWN_RUN,
+        Code.NOT_RUNNING,
+        Code.INVALID_MESSAGE,
+        Code.MESSAGE_CONFLICT,
+    ),
+)
+async def steer(
+    *,
+    run_id: RunId,
+    body: MessageBody,
+    who: Who,
+    behind: AppState,
+    client: ClientDep,
+    key: Key,
+    request: Request,
+    response: Response,
+    wait: Wait = None,
+) -> Sent:
+    """Put a message into a run's mailbox, to be read at the next boundary.
+
+    It is delivered, or reported in the run's `undelivered` or `rejected` and by an event. The same
+    message again, by its `message_id` or `Idempotency-Key`, changes nothing.
+
+    A message takes `runs:steer`; the actions `pause`, `rerun`, `go_back`, `skip` and `update_state` take
+    `runs:control` instead, and all of them but `pause` every capability that the run's graph can ask for
+    (`guarded_by`).
+    """
+    await demand_message(who, client, body, run_id)
+    message = await fitted(message_of(body, who, key), run_id, behind, client)
+    message_id = await client.run(run_id).signal_message(message)
+    accepted = Accepted(run_id=run_id, message_id=message_id)
+    return await sent(behind, who, accepted, wait, request, response)
+
+
+@router.post(
+    "/messages",
+    status_code=201,
+    response_model=wire.MessageReceipt,
+    responses=openapi.change(
+        201, "The message is in.", openapi_examples.MESSAGE_RECEIPT, *_REFUSED, Code.NATIVELY_PAUSED
+    ),
+)
+async def send_message(
+    *,
+    run_id: RunId,
+    body: MessageBody,
+    who: Who,
+    behind: AppState,
+    client: ClientDep,
+    key: Key,
+    request: Request,
+    timeout: Timeout = None,
+) -> wire.MessageReceipt | Response:
+    """Put a message into a run's mailbox, with a receipt from the run itself.
+
+    While the queue is full it is tried again for `timeout`; without one a full queue is refused at
+    once. Nothing of it waits inside the run. What it takes is as for a steer.
+    """
+    await demand_message(who, client, body, run_id)
+    message = await fitted(message_of(body, who, key), run_id, behind, client)
+    longest = min(timeout or 0.0, behind.settings.default_timeout)
+    waiting = _until_there_is_room(client, run_id, message, longest, behind.leaving)
+    receipt = await long_poll(request, waiting)
+    # Nobody reads what is answered to a caller who has gone.
+    return Response(status_code=204) if receipt is None else receipt
+
+
+@router.get(
+    "/messages",
+    dependencies=[READ],
+    responses=openapi.read(
+        "A page of messages.", openapi_examples.MESSAGE_PAGE, Code.UNKNOWN_RUN, Code.NATIVELY_PAUSED
+    ),
+)
+async def list_messages(
+    run_id: RunId,
+    client: ClientDep,
+    page: Annotated[int, Query(description="Counted from 1; what is below is 1.")] = 1,
+    page_size: Annotated[int, Query(description="1 to 1000; anything else is 50.")] = _USUAL_PAGE,
+) -> MessagePage:
+    """List a run's unread messages, without reading them. A page past the end is empty."""
+    unread = await client.run(run_id).messages()
+    page = max(1, page)
+    page_size = page_size if 0 < page_size <= _LARGEST_PAGE else _USUAL_PAGE
+    first = (page - 1) * page_size
+    return MessagePage(
+        items=unread[first : first + page_size],
+        page=page,
+        page_size=page_size,
+        total=len(unread),
+    )
+
+
+@router.delete(
+    "/messages",
+    dependencies=[STEER],
+    responses=openapi.change(
+        200,
+        "How many messages were thrown away.",
+        openapi_examples.CLEARED,
+        Code.UNKNOWN_RUN,
+        Code.NOT_RUNNING,
+        Code.IDEMPOTENCY_CONFLICT,
+        Code.NATIVELY_PAUSED,
+    ),
+)
+async def clear_messages(run_id: RunId, who: Who, client: ClientDep, key: Key) -> wire.Cleared:
+    """Throw a run's unread messages away. They are reported as undelivered, with the reason `cleared`;
+    the run goes on. A repeat with the same `Idempotency-Key` leaves alone what has come since.
+    """
+    return wire.Cleared(cleared=await client.run(run_id).clear_messages(principal=who, key=key))
+
+
+@router.post(
+    "/pause-and-send",
+    status_code=202,
+    responses=openapi.change(
+        202,
+        "The message is in.",
+        openapi_examples.MESSAGE_RECEIPT,
+        *_REFUSED,
+        Code.IDEMPOTENCY_CONFLICT,
+    ),
+)
+async def pause_and_send(
+    *, run_id: RunId, body: MessageBody, who: Who, behind: AppState, client: ClientDep, key: Key
+) -> wire.MessageReceipt:
+    """Pause a run, and put a message into its mailbox, which is read when the run goes on.
+
+    A message that is refused pauses nothing, and the same again pauses once. It takes `runs:control` and
+    what the message itself takes.
+    """
+    await demand_message(who, client, body, run_id, beside=CONTROLS)
+    message = await fitted(message_of(body, who, key), run_id, behind, client)
+    order = wire.Pause(actor=who.subject, key=key or body.message_id)
+    return await client.run(run_id).pause_and_send_message(message, order)
+
+
+async def _until_there_is_room(
+    client: Client, run_id: str, message: wire.SteerMessage, longest: float, leaving: asyncio.Event
+) -> wire.MessageReceipt:
+    until = time.monotonic() + longest
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return await client.run(run_id).send_message(message)
+        except Refusal as refusal:
+            left = until - time.monotonic()
+            if refusal.code is not Code.QUEUE_FULL or left <= 0 or leaving.is_set():
+                raise
+        await sleep_unless(leaving, min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,0 +1,243 @@
+"""What callers send, and the lists that they get; the rest of what crosses the wire is in `wire`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+)
+
+from abeyance import wire
+from abeyance.api import openapi_examples
+from abeyance.api.problems import invalid
+from abeyance.core.json import sha256
+from abeyance.core.state import Called, Limits, Status
+from abeyance.duration import OptionalSeconds, Seconds
+
+T = TypeVar("T")
+
+_MOST_LABELS: Final = 20
+_STATUSES: Final = frozenset(str(status) for status in Status)
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        message = f"{text[:100]!r} has characters that cannot be printed"
+        raise ValueError(message)
+    return text
+
+
+Name: TypeAlias = Annotated[
+    str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)
+]
+LabelName: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:/-]{1,64}$")]
+LabelValue: TypeAlias = Annotated[
+    str, StringConstraints(max_length=256), AfterValidator(_printable)
+]
+
+
+def given_in(body: BaseModel | None) -> dict[str, Any]:
+    """The fields of a body that its sender gave, by their names; none where there is no body.
+
+    Null may mean something, so it is not the same as absence.
+    """
+    return {} if body is None else {name: getattr(body, name) for name in body.model_fields_set}
+
+
+def statuses_asked(named: list[str]) -> list[str]:
+    """The statuses that are named. Raises ValueError for what is none."""
+    # `status=a,b` and `status=a&status=b` are one.
+    asked = [name.strip() for part in named for name in part.split(",")]
+    if unknown := [name for name in asked if name not in _STATUSES]:
+        known = ", ".join(map(str, Status))
+        message = f"{unknown[0][:100]!r} is not a status of a run; they are {known}"
+        raise ValueError(message)
+    return asked
+
+
+def _listed(given: object) -> object:
+    return (given,) if isinstance(given, str) else given
+
+
+Names: TypeAlias = Annotated[
+    tuple[Name, ...],
+    BeforeValidator(_listed, json_schema_input_type=list[Name] | Name),
+    Field(max_length=1_000),
+]
+"""Names of nodes, or one."""
+
+
+class LimitsBody(wire.Request):
+    """Limits of one run. Each may only be lower than that of the service."""
+
+    max_queue_size: int = Field(default=100, ge=1, strict=True)
+    max_message_length: int = Field(default=10_000, ge=1, strict=True)
+    max_metadata_size: int = Field(default=100_000, ge=2, strict=True)
+    allowed_actions: tuple[Name, ...] = Field(
+        default=(), max_length=100, description="Actions that messages may have; none means all."
+    )
+    allowed_media_hosts: tuple[Name, ...] = Field(
+        default=(),
+        max_length=100,
+        description="Hosts whose media a message, or the input of an agent, may name by a url.",
+    )
+    max_visits: int = Field(default=1000, ge=1, strict=True)
+    max_guard_turns: int = Field(default=10, ge=0, strict=True)
+    max_parallel_visits: int = Field(default=50, ge=1, strict=True)
+    pause_timeout: OptionalSeconds = Field(default=None, gt=0)
+    grace: Seconds = Field(default=30.0, ge=0)
+    continue_as_new_after: int = Field(default=1500, ge=3, strict=True)
+
+    def below(self, bounds: Limits) -> Limits:
+        """The bounds, lowered by what is given here. Raises `invalid_body` for what is higher."""
+        wanted = given_in(self)
+        errors = [
+            {"pointer": f"/limits/{name}", "message": fault}
+            for name, value in sorted(wanted.items())
+            if (fault := _widening(name, value, getattr(bounds, name))) is not None
+        ]
+        if errors:
+            raise invalid(errors)
+        return replace(bounds, **wanted)
+
+
+def _widening(name: str, value: Any, bound: Any) -> str | None:
+    """Why a limit would be wider than that of the service; None if it is not."""
+    if isinstance(bound, tuple):
+        if name == "allowed_actions" and not bound:
+            return None
+        further = sorted({*value} - {*bound})
+        if further:
+            return f"{further[0]!r} is not one of the {', '.join(bound) or 'none'} of this service"
+        # No actions at all would mean all of them.
+        is_all = name == "allowed_actions" and not value
+        return "none would mean all, and this service allows fewer" if is_all else None
+    if bound is None or (value is not None and value <= bound):
+        return None
+    over = f"{_told(value)} is more than the {_told(bound)} of this service"
+    return f"{over}, and a run can only ask for less"
+
+
+class StartBody(wire.Request):
+    """A run to start. Of the optional fields `run_id` is the caller's own id for it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.START]})
+
+    graph: str = Field(min_length=1, max_length=256, description="The name of a served graph.")
+    input: JsonValue = Field(description="The values that the graph's input_schema describes.")
+    run_id: str | None = Field(
+        default=None, description=f"Its own id, of the form {wire.RUN_ID_RULE}; else one is made."
+    )
+    conversation_id: Name | None = Field(default=None, description="Groups runs.")
+    session_type: Name = Field(default="agent", description="What sort of run of a conversation.")
+    labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=_MOST_LABELS)
+    limits: LimitsBody = Field(default_factory=LimitsBody)
+    interrupt_before: Names = Field(
+        default=(),
+        description="Nodes before which a person looks at the values; `*` is every node.",
+    )
+    interrupt_after: Names = Field(
+        default=(), description="Nodes after which a person looks at the values."
+    )
+    on_error: str | None = Field(
+        default=None,
+        pattern=r"^(fail|interrupt)$",
+        description="What happens where a node fails that says nothing itself; where to go then is its "
+        "author's to say.",
+    )
+    reuse: bool = Field(
+        default=False, strict=True, description="Start anew under the id of a run that has ended."
+    )
+    allow_concurrent: bool = Field(
+        default=False,
+        strict=True,
+        description="Start beside the active run of an agent that the conversation has.",
+    )
+
+    def sha256(self) -> str:
+        """The hash of all that is asked for, by which a repeat of the call is recognised."""
+        return sha256(self.model_dump(mode="json"))
+
+
+class AnswerBody(wire.Request):
+    """The answer to the interrupt that the path names. null is an answer."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.ANSWER_TO_ONE]})
+
+    response: JsonValue
+    note: str | None = Field(default=None, max_length=2_000)
+    digests: dict[str, str] = Field(default_factory=dict)
+
+
+class Answered(wire.Receipts):
+    """What became of the answers, and of the run."""
+
+    run: wire.RunView
+
+
+class Listed(BaseModel, Generic[T]):
+    """A list. `next_cursor` is where it goes on; null at its end."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class Accepted(BaseModel):
+    """That Temporal has the signal. What comes of it is in the run's view and in its events."""
+
+    run_id: str
+    message_id: str | None = Field(default=None, exclude_if=lambda id_: id_ is None)
+
+
+class RunStatus(BaseModel):
+    """A run, for somebody who may not read it."""
+
+    run_id: str
+    status: str
+
+
+class InterruptStatus(BaseModel):
+    """An interrupt, for somebody who may not read it."""
+
+    id: str
+    run_id: str
+    status: str
+
+
+class RunResult(wire.ClosingRecord):
+    """What an ended run left behind."""
+
+    run_id: str
+    status: str
+    error: wire.ErrorView | None = None
+    keys: dict[str, Called] = Field(default_factory=dict, exclude=True)
+
+    @classmethod
+    def of(cls, run_id: str, record: wire.ClosingRecord) -> RunResult:
+        """The result of a run, from its closing record."""
+        kept: Mapping[str, Any] = {
+            name: getattr(record, name) for name in type(record).model_fields
+        }
+        return cls(run_id=run_id, status=record.view.status, error=record.view.error, **kept)
+
+
+class GraphSummary(BaseModel):
+    """A graph that is served. `version` changes with its nodes and edges, not with their code."""
+
+    name: str
+    version: str
+    description: str
+    input_schema: Any
+
+
+def _told(bound: float | None) -> str:
+    return "no limit" if bound is None else f"{bound:.15g}"

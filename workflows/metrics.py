@@ -1,0 +1,140 @@
+"""What a run measures of itself. None of it changes what the run does.
+
+The SDK's meter is silent in a replay, so a history that is read again counts nothing twice. What may
+count twice is a workflow task that was lost after it had run and before the server had its result:
+then the server has it done again, and that is no replay. So a hand-over is counted by the run that
+goes on, not by the one that asks for it.
+
+A gauge of one run would need the run's id as an attribute, and there are as many of those as runs. So
+the depth is that of all runs of a graph that this process holds in its cache; a run that was evicted
+from it is in none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Final
+from weakref import WeakValueDictionary
+
+from temporalio import workflow
+from temporalio.common import MetricMeter
+from temporalio.worker import Interceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
+
+with workflow.unsafe.imports_passed_through():
+    from abeyance import metrics, wire
+    from abeyance.core import effects, events
+    from abeyance.core.policy import TIMEOUT
+    from abeyance.core.state import RunState
+
+_UNMETERED: Final = "abeyance_unmetered"
+_MICROSECONDS: Final = 1_000_000
+_held: Final[WeakValueDictionary[tuple[str, str], MeteredRun]] = WeakValueDictionary()
+"""The runs that this process holds, by task queue and run: one that is read anew replaces itself."""
+_held_lock: Final = threading.Lock()
+
+
+class MeteredRun:
+    """The instruments of one run."""
+
+    def __init__(self, start: wire.StartRun, graph: str, *, is_carried: bool) -> None:
+        meter = (
+            MetricMeter.noop
+            if _UNMETERED in workflow.extern_functions()
+            else workflow.metric_meter()
+        )
+        self._run = workflow.info().task_queue, start.run_id
+        self._graph = graph
+        self.unread = 0
+        self._depth = meter.create_gauge(metrics.QUEUE_DEPTH.exposed, metrics.QUEUE_DEPTH.says)
+        self._operations = meter.create_counter(metrics.OPERATIONS.exposed, metrics.OPERATIONS.says)
+        self._wait = meter.create_histogram_float(metrics.WAIT.exposed, metrics.WAIT.says)
+        if is_carried:
+            took = workflow.now().timestamp() - start.generation / _MICROSECONDS
+            told: dict[str, metrics.Checkpoint] = {"kind": "hand-over"}
+            meter.create_counter(metrics.CHECKPOINTS.exposed, metrics.CHECKPOINTS.says).add(
+                1, {**told, "status": "success"}
+            )
+            meter.create_histogram_float(
+                metrics.CHECKPOINT_LATENCY.exposed, metrics.CHECKPOINT_LATENCY.says
+            ).record(max(0.0, took * 1000), told)
+
+    def carried_out(self, event: events.Event, before: RunState, after: RunState) -> None:
+        """An event was applied."""
+        noted = after.mailbox.rejected
+        match event, noted:
+            case events.MessageSent(message=message), (*_, note) if (
+                noted is not before.mailbox.rejected and note.message_id == message.message_id
+            ):
+                # Nobody waits for the answer of a signal: what came of it is written down. The note
+                # goes again when the same message is let in later.
+                self.refused(event, note.code)
+            case events.SignalRefused(signal=name, code=code), _:
+                self._count(name, "refused", code)
+            case _ if (operation := _operation(event)) is not None:
+                self._count(operation, "success")
+            case _:
+                pass
+
+    def refused(self, event: events.Event, code: str) -> None:
+        """An event that nobody waits for was refused."""
+        if (operation := _operation(event)) is not None:
+            self._count(operation, "refused", code)
+
+    def published(self, state: RunState, facts: Sequence[effects.Publish]) -> None:
+        """A workflow task is done."""
+        for fact in facts:
+            settled = state.ledger.settled.get(str(fact.data.get("id")))
+            if fact.type != "interrupt.answered" or fact.actor == TIMEOUT or settled is None:
+                continue
+            waited = (fact.time - settled.created_at).total_seconds()
+            self._wait.record(waited, {"graph": self._graph, "kind": settled.kind})
+        self._tell_depth(0 if state.finished else len(state.mailbox.queue))
+
+    def _tell_depth(self, unread: int) -> None:
+        was, self.unread = self.unread, unread
+        with _held_lock:
+            _held[self._run] = self
+            total = sum(other.unread for other in _held.values() if self._is_beside(other))
+        if was or unread:
+            self._depth.set(total, {"graph": self._graph})
+
+    def _is_beside(self, other: MeteredRun) -> bool:
+        return (self._run[0], self._graph) == (other._run[0], other._graph)
+
+    def _count(self, operation: metrics.Operation, status: metrics.Outcome, code: str = "") -> None:
+        via: metrics.Via = "run"
+        told = {"operation": operation, "status": status, "code": code, "via": via}
+        self._operations.add(1, told)
+
+
+class Unmetered(Interceptor):
+    """Makes the runs of a worker measure nothing."""
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002 the SDK's own word
+    ) -> type[WorkflowInboundInterceptor] | None:
+        # A run cannot see the settings of its worker: only what the worker lets it call.
+        input.unsafe_extern_functions[_UNMETERED] = lambda: None
+        return None
+
+
+def _operation(event: events.Event) -> metrics.Operation | None:
+    match event:
+        case events.Paused():
+            return "pause"
+        case events.Resumed():
+            return "resume"
+        case events.CancelRequested():
+            return "cancel"
+        case events.MessageSent():
+            return "message"
+        case events.MessagesCleared():
+            return "clear"
+        case events.Responded():
+            return "respond"
+        case events.ValuesEdited() | events.DeadlineEdited():
+            return "edit"
+        case _:
+            return None
