@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from abeyance.core.authority import READ
+from abeyance.core.json import truncate
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.schemas.state_model import pointer
@@ -229,6 +230,5 @@ def _message(entry: Mapping[str, Any]) -> str:
             return str(entry["msg"]).removeprefix("Value error, ")
         case _:
             text = str(entry["msg"])
-            given = repr(entry.get("input"))
-            shown = given if len(given) <= _SHOWN_CHARS else f"{given[:_SHOWN_CHARS]}..."
+            shown = truncate(repr(entry.get("input")), _SHOWN_CHARS)
             return f"{text[:1].lower()}{text[1:]} (given: {shown})"

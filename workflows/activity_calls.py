@@ -29,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.effects import VisitInput
     from abeyance.core.outcome import Failed, Stopped
     from abeyance.errors import FailureCode
-    from abeyance.workflows.orders import Orders
+    from abeyance.workflows.requests import Orders
 
 VisitHandle: TypeAlias = workflow.ActivityHandle[wire.VisitReport]
 """What stands for a visit that runs: to be awaited, or cancelled."""

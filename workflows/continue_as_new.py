@@ -12,7 +12,9 @@ from typing import Final
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from abeyance.core.state import Rotation
+    from abeyance import wire
+    from abeyance.core import snapshot
+    from abeyance.core.state import Rotation, RunState
 
 _SOFT_BYTES: Final = 2_000_000
 _SOFT_UPDATES: Final = 400
@@ -72,12 +74,6 @@ class History:
     def due(self, soft_events: int) -> Rotation | None:
         """Whether a hand-over is due, and how urgently. `soft_events` is `continue_as_new_after`."""
         return due(replace(self._growth, updates=self.updates), soft_events=soft_events)
-
-
-with workflow.unsafe.imports_passed_through():
-    from abeyance import wire
-    from abeyance.core import snapshot
-    from abeyance.core.state import RunState
 
 
 def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> None:

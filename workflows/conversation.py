@@ -16,37 +16,12 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
+    from abeyance.core.conversation import Claim, Conversation
+    from abeyance.errors import Refusal
+    from abeyance.workflows.requests import Signals, refusals_as_application_errors
 
 _TIMEOUT: Final = timedelta(seconds=3)
 _TWICE: Final = RetryPolicy(maximum_attempts=2)
-
-
-async def leave_conversation(start: wire.StartRun) -> None:
-    """Tell the conversation of a run, if it has one, that the run has ended."""
-    if start.conversation_id is None or start.claim is None:
-        return
-    try:
-        # Not a signal of the workflow's own: the server drops what a run sends in its last task, and
-        # a task more would be a time in which the run is over and still takes messages (tried). A
-        # local activity belongs to the last task.
-        await workflow.execute_local_activity(
-            wire.RELEASE_ACTIVITY,
-            wire.Release(conversation_id=start.conversation_id, tokens=[start.claim]),
-            start_to_close_timeout=_TIMEOUT,
-            retry_policy=_TWICE,
-        )
-    except ActivityError:
-        # The next one who looks finds that the run has ended.
-        workflow.logger.warning("conversation=%s | was not told of the end", start.conversation_id)
-
-
-with workflow.unsafe.imports_passed_through():
-    from abeyance import wire
-    from abeyance.core.conversation import Claim, Conversation
-    from abeyance.errors import Refusal
-    from abeyance.workflows import results
-    from abeyance.workflows.signals import Signals
-
 _IDLE: Final = timedelta(minutes=10)
 _MOST_EVENTS: Final = 1_000
 
@@ -85,12 +60,12 @@ class ConversationWorkflow:
 
     @workflow.update(description="Not for people: a run is about to start.")
     async def claim(self, wanted: Claim) -> None:
-        with results.refusals_as_application_errors():
+        with refusals_as_application_errors():
             self._hold(self._held.claimed(wanted, workflow.now()))
 
     @claim.validator
     def _check_claim(self, wanted: Claim) -> None:
-        with results.refusals_as_application_errors():
+        with refusals_as_application_errors():
             self._held.check(wanted)
 
     @workflow.signal(description="Not for people: runs have ended, or never started.")
@@ -110,3 +85,22 @@ class ConversationWorkflow:
     def _hold(self, conversation: Conversation) -> None:
         self._held = conversation
         self._is_changed = True
+
+
+async def leave_conversation(start: wire.StartRun) -> None:
+    """Tell the conversation of a run, if it has one, that the run has ended."""
+    if start.conversation_id is None or start.claim is None:
+        return
+    try:
+        # Not a signal of the workflow's own: the server drops what a run sends in its last task, and
+        # a task more would be a time in which the run is over and still takes messages (tried). A
+        # local activity belongs to the last task.
+        await workflow.execute_local_activity(
+            wire.RELEASE_ACTIVITY,
+            wire.Release(conversation_id=start.conversation_id, tokens=[start.claim]),
+            start_to_close_timeout=_TIMEOUT,
+            retry_policy=_TWICE,
+        )
+    except ActivityError:
+        # The next one who looks finds that the run has ended.
+        workflow.logger.warning("conversation=%s | was not told of the end", start.conversation_id)

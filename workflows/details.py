@@ -7,16 +7,24 @@ shown in a code span, in which nothing is markup, and what cannot be seen in it 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any, Final
 
 from abeyance import projections, wire
-from abeyance.core.json import canonical
+from abeyance.core.json import canonical, truncate
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import Phase, RunState
+from abeyance.schemas.json_schema import resolved
 from abeyance.wire import visible
-from abeyance.workflows.visibility import cut, form, nearest_first
 
+_FAR: Final = "9999"
+_ANY: Final = "any JSON"
+_DEEPEST: Final = 4
+_MOST: Final = 8
+"""Properties of one object, and alternatives of one value; a form that needs more is no line."""
 _QUESTIONS = 10
 _RUNNING = 20
 _AGENTS = 10
@@ -60,7 +68,7 @@ def code(text: str | None, *, most: int = _FIELD_CHARS) -> str:
     """A text as a code span of Markdown, in which nothing is a link, an image or HTML."""
     flat = visible(" ".join((text or "").split())).replace("`", "'")
     # Two backticks without a text between them would open a longer span, up to the next such pair.
-    return f"`{cut(flat, most)}`" if flat else "(nothing)"
+    return f"`{truncate(flat, most)}`" if flat else "(nothing)"
 
 
 def _standing(state: RunState) -> str:
@@ -99,7 +107,7 @@ def _about(start: wire.StartRun) -> str:
 
 def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
     # Each line is a code span of its own: a span would swallow the ends of lines.
-    prompt = cut(entry.prompt, _PROMPT_CHARS)
+    prompt = truncate(entry.prompt, _PROMPT_CHARS)
     lines = [line for line in prompt.splitlines() if line.strip()] or [""]
     facts = [f"asked at {code(entry.address)}"]
     is_cut = prompt is not entry.prompt or len(lines) > _PROMPT_LINES
@@ -128,7 +136,7 @@ def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
 
 
 def _ways(entry: Interrupt, start: wire.StartRun) -> list[str]:
-    answer = cut(form(entry.response_schema), _FIELD_CHARS)
+    answer = truncate(form(entry.response_schema), _FIELD_CHARS)
     if entry.kind != "approval":
         return [_how("answer", entry, start), _body(entry, answer)]
     return [
@@ -167,3 +175,63 @@ def _then(deadline: datetime, policy: OnTimeout | OnPauseTimeout) -> str:
 
 def _time(moment: datetime | None) -> str:
     return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def nearest_first(state: RunState) -> list[Interrupt]:
+    """The open interrupts by deadline, those without one last."""
+    return sorted(
+        state.ledger.open.values(),
+        key=lambda entry: (entry.deadline.isoformat() if entry.deadline else _FAR, entry.number),
+    )
+
+
+def form(schema: Any) -> str:
+    """The form of an answer, such as `{"approved": boolean, "note"?: string}`.
+
+    `?` marks what may be left out. What a line cannot tell (formats, ranges, depth) is left out: the
+    run judges an answer by the whole schema.
+    """
+    root = schema if isinstance(schema, Mapping) else {}
+    return _form(schema, root, 0)
+
+
+def _form(schema: Any, root: Mapping[str, Any], depth: int) -> str:
+    schema = resolved(schema, root)
+    is_deep = depth == _DEEPEST
+    match schema:
+        case {"const": value}:
+            return _value(value)
+        case {"enum": [_, *_] as values}:
+            return _either([_value(value) for value in values])
+        case {"anyOf": [_, *_] as options} | {"oneOf": [_, *_] as options} if not is_deep:
+            return _either([_form(option, root, depth + 1) for option in options[: _MOST + 1]])
+        case {"type": "object", "properties": Mapping() as properties} if (
+            properties and not is_deep
+        ):
+            needed = schema.get("required", ())
+            return _object(properties, needed, root, depth)
+        case {"type": "array", "items": items} if not is_deep:
+            return f"[{_form(items, root, depth + 1)}, ...]"
+        case {"type": str(name)}:
+            return name
+        case {"type": [_, *_] as names}:
+            return _either([str(name) for name in names])
+        case _:
+            return _ANY
+
+
+def _object(properties: Mapping[str, Any], needed: Any, root: Mapping[str, Any], depth: int) -> str:
+    parts = [
+        f"{_value(name)}{'' if name in needed else '?'}: {_form(of, root, depth + 1)}"
+        for name, of in list(properties.items())[:_MOST]
+    ]
+    return "{" + ", ".join([*parts, "..."] if len(properties) > _MOST else parts) + "}"
+
+
+def _either(options: list[str]) -> str:
+    return " or ".join([*options[:_MOST], "..."] if len(options) > _MOST else options)
+
+
+def _value(value: Any) -> str:
+    # In ASCII, and so without marks that turn the direction of writing.
+    return json.dumps(value)

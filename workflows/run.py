@@ -37,9 +37,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.workflows import (
         activity_calls,
         continue_as_new,
-        orders,
-        results,
-        signals,
+        requests,
         visibility,
     )
     from abeyance.workflows.continue_as_new import History
@@ -66,8 +64,8 @@ class AgentRun:
         # Signals and updates may be handled before the first line of `run`, so all is ready here.
         now = workflow.now()
         self._start = start
-        self._orders = orders.Orders(start)
-        self._signals = signals.Signals(self._orders)
+        self._orders = requests.Orders(start)
+        self._signals = requests.Signals(self._orders)
         self._running: dict[str, activity_calls.VisitHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._facts: list[effects.Publish] = []
@@ -82,7 +80,7 @@ class AgentRun:
         event: events.Event
         if carried is None:
             # A refusal ends the run; as it is it would fail this task for ever.
-            with results.refusals_as_application_errors():
+            with requests.refusals_as_application_errors():
                 self._state = machine.new_run(
                     run_id=start.run_id,
                     spec=spec,
@@ -132,28 +130,28 @@ class AgentRun:
         if self._is_dirty:
             # What came while the conversation was told.
             self._notice.write(self._state, self._facts, self._start)
-        return results.record_of(self._state, self._start)
+        return visibility.record_of(self._state, self._start)
 
     @workflow.signal(description="Start no new work. No argument is needed.")
-    def pause(self, order: RawValue = signals.NOTHING) -> None:
+    def pause(self, order: RawValue = requests.NOTHING) -> None:
         self._feed_signal("pause", order)
 
     @workflow.signal(description="Go on after a pause. No argument is needed.")
-    def resume(self, order: RawValue = signals.NOTHING) -> None:
+    def resume(self, order: RawValue = requests.NOTHING) -> None:
         self._feed_signal("resume", order)
 
     @workflow.signal(description="End the run in good order. No argument is needed.")
-    def cancel(self, order: RawValue = signals.NOTHING) -> None:
+    def cancel(self, order: RawValue = requests.NOTHING) -> None:
         self._feed_signal("cancel", order)
 
     @workflow.signal(description='Leave a message: {"message_id": ..., "text": ...}.')
-    def steer(self, message: RawValue = signals.NOTHING) -> None:
+    def steer(self, message: RawValue = requests.NOTHING) -> None:
         # Whatever it is: what cannot be read is recorded as rejected, and not dropped without a word.
         self._feed(self._signals.message(message))
 
     @workflow.update(description='Answer: {"interrupt_id": ..., "response": ...}.')
     async def respond(self, order: wire.Respond) -> wire.Receipts:
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             event = self._responded(order, is_checked=True)
             receipts = idempotency.receipts(self._state.ledger, event)
         self._feed_update(event, order.stamp)
@@ -161,7 +159,7 @@ class AgentRun:
 
     @respond.validator
     def _check_respond(self, order: wire.Respond) -> None:
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.check_sealed("respond", order.stamp)
             event = self._responded(order)
             called = idempotency.earlier(self._state.keys, event)
@@ -169,13 +167,13 @@ class AgentRun:
                 again = idempotency.receipts_again(called)
             else:
                 asked = {entry.id: entry.digest for entry in self._state.ledger.open.values()}
-                orders.check_shown(order.stamp, event.answers, asked)
+                requests.check_shown(order.stamp, event.answers, asked)
                 ledger.refuse_strays(event)
                 machine.check(self._state, event)
                 again = [*ledger.check_answers(self._state.ledger, event).values()]
         if len(again) == len(event.answers):
             # Rejecting is how a validator can answer at once and leave nothing in the history.
-            raise results.replayed(wire.Receipts(receipts=again))
+            raise requests.replayed(wire.Receipts(receipts=again))
         self._check_sealed("respond", order)
 
     def _responded(self, order: wire.Respond, *, is_checked: bool = False) -> events.Responded:
@@ -189,7 +187,7 @@ class AgentRun:
     )
     async def send_message(self, message: wire.SendMessage) -> wire.MessageReceipt:
         event = commands.message_sent(message, workflow.now(), str(workflow.uuid4()))
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
@@ -201,7 +199,7 @@ class AgentRun:
     def _check_send_message(self, message: wire.SendMessage) -> None:
         event = commands.message_sent(message, workflow.now(), "-")
         pauses = False
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.check_sealed("send_message", message.stamp)
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
@@ -211,7 +209,7 @@ class AgentRun:
                 pauses = idempotency.earlier(self._state.keys, pause) is None
         if is_known and not pauses:
             receipt = self._message_receipt(event.message.message_id, duplicate=True)
-            raise results.replayed(receipt)
+            raise requests.replayed(receipt)
         self._check_sealed("send_message", message)
 
     def _message_receipt(self, message_id: str, *, duplicate: bool) -> wire.MessageReceipt:
@@ -229,11 +227,11 @@ class AgentRun:
     def _check_clear_messages(self, order: wire.ClearMessages | None = None) -> None:
         order = order or wire.ClearMessages()
         event = commands.messages_cleared(order, workflow.now())
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.check_sealed("clear_messages", order.stamp)
             called = idempotency.earlier(self._state.keys, event)
         if called is not None:
-            raise results.replayed(wire.Cleared(cleared=called.receipt))
+            raise requests.replayed(wire.Cleared(cleared=called.receipt))
         self._check_sealed("clear_messages", order)
 
     @workflow.update(description="Not for people: a visit takes the messages that are for it.")
@@ -329,23 +327,23 @@ class AgentRun:
 
     def _feed_update(self, event: events.Event, stamp: wire.Stamp | None) -> None:
         update = workflow.current_update_info()
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.use("" if update is None else update.name, stamp)
             self._feed(event)
         self._history.updates += 1
 
     def _check_sealed(self, name: str, order: wire.Request | None) -> None:
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.check(name, None if order is None else order.stamp)
 
     def _check_edit(self, name: str, order: wire.Request, event: events.Event) -> None:
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             self._orders.check_sealed(name, order.stamp)
             called = idempotency.earlier(self._state.keys, event)
         if called is not None:
-            raise results.replayed(wire.Record())
+            raise requests.replayed(wire.Record())
         self._check_sealed(name, order)
-        with results.refusals_as_application_errors():
+        with requests.refusals_as_application_errors():
             machine.check(self._state, event)
 
     def _feed_signal(self, name: events.Control, brought: RawValue) -> None:
@@ -354,7 +352,7 @@ class AgentRun:
         except Refusal as refusal:
             # Nobody waits for the answer of a signal; an exception here would end the run.
             workflow.logger.warning("code=%s | signal refused: %s", refusal.code, refusal)
-            self._feed(signals.refused(name, refusal))
+            self._feed(requests.refused(name, refusal))
 
     def _native_cancel(self) -> None:
         reason = workflow.cancellation_reason() or "cancelled through Temporal"

@@ -1,85 +1,27 @@
-"""How an answer has to look, in one line: a JSON Schema as people read it.
-
-The line is no JSON: words such as `boolean` stand without quotes where a value has to be put in, so
-that nobody can send a form as if it were an answer.
-"""
+"""Visibility: the memo, search attributes and current details that Temporal shows of a run."""
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import ApplicationError
 
-from abeyance import wire
-from abeyance.core.effects import Publish
-from abeyance.core.json import Json, size
-from abeyance.core.ledger import Interrupt
-from abeyance.core.spec import OnTimeout
-from abeyance.core.state import Failure, RunState
-from abeyance.projections import on_timeout_text
-from abeyance.schemas.json_schema import resolved
-
-_ANY: Final = "any JSON"
-_DEEPEST: Final = 4
-_MOST: Final = 8
-"""Properties of one object, and alternatives of one value; a form that needs more is no line."""
-
-
-def form(schema: Any) -> str:
-    """The form of an answer, such as `{"approved": boolean, "note"?: string}`.
-
-    `?` marks what may be left out. What a line cannot tell (formats, ranges, depth) is left out: the
-    run judges an answer by the whole schema.
-    """
-    root = schema if isinstance(schema, Mapping) else {}
-    return _form(schema, root, 0)
-
-
-def _form(schema: Any, root: Mapping[str, Any], depth: int) -> str:
-    schema = resolved(schema, root)
-    is_deep = depth == _DEEPEST
-    match schema:
-        case {"const": value}:
-            return _value(value)
-        case {"enum": [_, *_] as values}:
-            return _either([_value(value) for value in values])
-        case {"anyOf": [_, *_] as options} | {"oneOf": [_, *_] as options} if not is_deep:
-            return _either([_form(option, root, depth + 1) for option in options[: _MOST + 1]])
-        case {"type": "object", "properties": Mapping() as properties} if (
-            properties and not is_deep
-        ):
-            needed = schema.get("required", ())
-            return _object(properties, needed, root, depth)
-        case {"type": "array", "items": items} if not is_deep:
-            return f"[{_form(items, root, depth + 1)}, ...]"
-        case {"type": str(name)}:
-            return name
-        case {"type": [_, *_] as names}:
-            return _either([str(name) for name in names])
-        case _:
-            return _ANY
-
-
-def _object(properties: Mapping[str, Any], needed: Any, root: Mapping[str, Any], depth: int) -> str:
-    parts = [
-        f"{_value(name)}{'' if name in needed else '?'}: {_form(of, root, depth + 1)}"
-        for name, of in list(properties.items())[:_MOST]
-    ]
-    return "{" + ", ".join([*parts, "..."] if len(properties) > _MOST else parts) + "}"
-
-
-def _either(options: list[str]) -> str:
-    return " or ".join([*options[:_MOST], "..."] if len(options) > _MOST else options)
-
-
-def _value(value: Any) -> str:
-    # In ASCII, and so without marks that turn the direction of writing.
-    return json.dumps(value)
-
+with workflow.unsafe.imports_passed_through():
+    from abeyance import projections, wire
+    from abeyance.core import effects
+    from abeyance.core.effects import Publish
+    from abeyance.core.json import Json, size, truncate
+    from abeyance.core.ledger import Interrupt
+    from abeyance.core.spec import FunctionNode, OnTimeout
+    from abeyance.core.state import Failure, Phase, RunState, Status
+    from abeyance.errors import FailureCode
+    from abeyance.projections import on_timeout_text
+    from abeyance.workflows.details import details, nearest_first
 
 _MEMO_BYTES = 48_000
 _MEMO_ROWS = 50
@@ -87,7 +29,9 @@ _FACTS_BYTES = 8_000
 _ATTRIBUTE_BYTES = 1_500
 _PROMPT_CHARS = 200
 _FIELD_CHARS = 300
-_FAR = "9999"
+_CLOSING_MEMO_BYTES: Final = 12_000
+_CLOSING_KEYS: Final = 20
+_ACTIVITY_EVERY: Final = timedelta(minutes=1)
 
 
 def memo_rows(state: RunState) -> dict[str, Json]:
@@ -114,7 +58,7 @@ def memo_summary(state: RunState, rows: Mapping[str, Json]) -> dict[str, Json]:
         "more": len(state.ledger.open) - len(rows),
         "queue_depth": len(state.mailbox.queue),
         "deadline": deadline and deadline.isoformat(),
-        "reason": ending and cut(ending.reason or "", _FIELD_CHARS),
+        "reason": ending and truncate(ending.reason or "", _FIELD_CHARS),
         "updated_at": state.updated_at.isoformat(),
     }
 
@@ -163,7 +107,7 @@ def timer_summary(state: RunState) -> str:
     moment = state.next_deadline()
     for entry in state.ledger.open.values():
         if entry.deadline == moment:
-            return cut(f"deadline of {entry.name}: {_short(entry.on_timeout)}", 200)
+            return truncate(f"deadline of {entry.name}: {_short(entry.on_timeout)}", 200)
     return "grace of the ending" if state.ending is not None else "deadline of the pause"
 
 
@@ -172,14 +116,6 @@ def failure_message(failure: Failure | None) -> str:
     if failure is None:
         return "the run failed"
     return f"{failure.address}: {failure.message}" if failure.address else failure.message
-
-
-def nearest_first(state: RunState) -> list[Interrupt]:
-    """The open interrupts by deadline, those without one last."""
-    return sorted(
-        state.ledger.open.values(),
-        key=lambda entry: (entry.deadline.isoformat() if entry.deadline else _FAR, entry.number),
-    )
 
 
 def _short(policy: OnTimeout) -> str:
@@ -191,31 +127,15 @@ def _short(policy: OnTimeout) -> str:
 def _row(entry: Interrupt) -> dict[str, Any]:
     return {
         "id": entry.id,
-        "name": cut(entry.name, _FIELD_CHARS),
+        "name": truncate(entry.name, _FIELD_CHARS),
         "kind": entry.kind,
-        "address": cut(entry.address, _FIELD_CHARS),
+        "address": truncate(entry.address, _FIELD_CHARS),
         "capability": entry.requested_capability,
-        "prompt": cut(entry.prompt, _PROMPT_CHARS),
+        "prompt": truncate(entry.prompt, _PROMPT_CHARS),
         "created_at": entry.created_at.isoformat(),
         "deadline": entry.deadline and entry.deadline.isoformat(),
         "digest": entry.digest,
     }
-
-
-def cut(text: str, most: int) -> str:
-    """The text, with dots at its end if it had more than `most` characters."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
-with workflow.unsafe.imports_passed_through():
-    from abeyance import wire
-    from abeyance.core import effects
-    from abeyance.core.json import Json
-    from abeyance.core.spec import FunctionNode
-    from abeyance.core.state import Phase, RunState, Status
-    from abeyance.workflows.details import details
-
-_ACTIVITY_EVERY: Final = timedelta(minutes=1)
 
 
 class VisibilityWriter:
@@ -308,3 +228,33 @@ def _update(name: str, value: Any) -> SearchAttributeUpdate[Any]:
         case "Datetime":
             key = SearchAttributeKey.for_datetime(name)
     return key.value_unset() if value is None else key.value_set(value)
+
+
+def record_of(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
+    """What a finished run leaves behind. Raises what closes it as failed or cancelled."""
+    record = projections.closing_record(state, start)
+    ending = state.ending
+    if ending is not None and ending.native:
+        # Temporal gives a cancelled workflow no result: what it leaves behind is in the memo.
+        whole = record.model_dump(mode="json")
+        if size(whole) > _CLOSING_MEMO_BYTES:
+            view = {**whole["view"], "degraded": True}
+            keys = dict([*whole["keys"].items()][-_CLOSING_KEYS:])
+            bare: dict[str, Any] = {
+                "values": {},
+                "interrupts": [],
+                "transcripts": None,
+                "keys": keys,
+            }
+            whole = {**whole, **bare, "keys": keys, "view": view}
+        workflow.upsert_memo({wire.MEMO_CLOSING: whole})
+        raise asyncio.CancelledError
+    if ending is not None and ending.outcome == "failed":
+        failure = ending.error
+        raise ApplicationError(
+            failure_message(failure),
+            record.model_dump(mode="json"),
+            type=failure.code if failure else FailureCode.NODE_FAILED,
+            non_retryable=True,
+        )
+    return record

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from abeyance.core.json import truncate
 from abeyance.errors import AbeyanceError
 
 if TYPE_CHECKING:
@@ -81,7 +82,10 @@ def unprepared(model: str, error: Exception) -> ModelUnusable | None:
 
     match error:
         case ImportError():
-            return _unusable(model, f"a package that it needs is not installed: {_cut(error)}")
+            return _unusable(
+                model,
+                f"a package that it needs is not installed: {_cut(error)}",
+            )
         case UserError() | ValueError():
             missing = _VARIABLE.search(str(error))
             return _unusable(
@@ -110,9 +114,15 @@ def failure_of(model: str, error: Exception) -> ModelFailure | None:
         case library.ModelAPIError():
             return _of_provider(model, error)
         case library.ContentFilterError():
-            return _refused(model, f"its content filter stopped it: {_cut(error)}")
+            return _refused(
+                model,
+                f"its content filter stopped it: {_cut(error)}",
+            )
         case library.UnexpectedModelBehavior():
-            return _down(model, f"what it sent cannot be understood: {_cut(error)}")
+            return _down(
+                model,
+                f"what it sent cannot be understood: {_cut(error)}",
+            )
         case library.ConcurrencyLimitExceeded():
             return _down(model, _cut(error))
         case library.UserError() | NotImplementedError():
@@ -135,11 +145,17 @@ def _of_provider(model: str, error: ModelAPIError) -> ModelFailure:
                 f" larger context, or less to read: {_cut(error)}",
             )
         case library.ModelQuotaExceededError():
-            return _unusable(model, f"the account's quota or credit is used up: {_cut(error)}")
+            return _unusable(
+                model,
+                f"the account's quota or credit is used up: {_cut(error)}",
+            )
         case library.ModelAuthenticationError():
             return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
         case library.ModelNotFoundError():
-            return _unusable(model, f"its provider does not know it: {_cut(error)}")
+            return _unusable(
+                model,
+                f"its provider does not know it: {_cut(error)}",
+            )
         case library.ModelRequestRejectedError():
             return _refused(model, _cut(error))
         case _ if status is None or status in _PASSING or status >= _SERVER_ERRORS:
@@ -147,7 +163,10 @@ def _of_provider(model: str, error: ModelAPIError) -> ModelFailure:
         case _ if status in _UNAUTHORISED:
             return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
         case _ if status == _TOO_LARGE:
-            return _refused(model, f"the conversation is too large for it: {_cut(error)}")
+            return _refused(
+                model,
+                f"the conversation is too large for it: {_cut(error)}",
+            )
         case _:
             return _refused(model, _cut(error))
 
@@ -210,5 +229,4 @@ def _reply(error: ModelAPIError) -> str:
 
 
 def _cut(error: Exception) -> str:
-    text = str(error).strip().rstrip(".") or type(error).__name__
-    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}..."
+    return truncate(str(error).strip().rstrip(".") or type(error).__name__, _MOST_CHARS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from abeyance.core.json import truncate
 from abeyance.errors import AbeyanceError
 
 _LONGEST: Final = 2_000
@@ -61,4 +62,4 @@ def described(error: BaseException) -> str:
 def cut(text: str, longest: int = _LONGEST) -> str:
     """A text that can be sent, and is not too long to be told."""
     text = text.encode(errors="replace").decode()
-    return text if len(text) <= longest else f"{text[:longest]}..."
+    return truncate(text, longest)

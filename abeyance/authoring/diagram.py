@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, assert_never
 
-from abeyance.core.json import Json, canonical
+from abeyance.core.json import Json, canonical, truncate
 from abeyance.core.spec import (
     END,
     START,
@@ -235,5 +235,4 @@ def _label(said: str) -> str:
 
 def _escaped(text: str) -> str:
     flat = " ".join(text.split())
-    shown = flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}..."
-    return _SPECIAL.sub(lambda found: f"#{ord(found[0])};", shown)
+    return _SPECIAL.sub(lambda match: f"#{ord(match[0])};", truncate(flat, _LONGEST))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -14,15 +16,21 @@ from abeyance.cli.api_call import (
     Conversation,
     Graph,
     Labels,
+    Now,
+    Reason,
     Statuses,
+    exchange,
     json_given,
     with_api,
 )
 from abeyance.cli.errors import ErrorText, ExitCode
-from abeyance.errors import SettingsError
+from abeyance.errors import Refusal, SettingsError
 
 if TYPE_CHECKING:
+    from abeyance.cli.formatting import Line
+    from abeyance.client import Client
     from abeyance.http import Connection
+
 
 bulk = typer.Typer()
 
@@ -70,7 +78,7 @@ def batch(
         )
     if run and "-" in run and body == "-":
         raise SettingsError("--run - and --body - would both read stdin: give one as a file")
-    ids = _ids(run or [])
+    ids = _ids(run or [], "--run")
     given = {} if body is None else {"body": json_given(body, "--body")}
     path = f"/batch/{operation}"
 
@@ -144,11 +152,12 @@ def evict(
     show([*(Line("evicted", run_id) for run_id in runs), Line("in all", str(len(runs)))])
 
 
-def _ids(given: list[str]) -> list[str]:
-    read = [line.strip() for line in sys.stdin] if "-" in given else []
-    ids = [run_id for run_id in dict.fromkeys([*given, *read]) if run_id not in ("", "-")]
-    if given and not ids:
-        raise SettingsError("--run -: there is no id on stdin")
+def _ids(arguments: Sequence[str], name: str) -> list[str]:
+    """Return the ids, with those on stdin in place of `-`. Raises SettingsError, naming the option."""
+    lines = [line.strip() for line in sys.stdin] if "-" in arguments else []
+    ids = [run_id for run_id in dict.fromkeys([*arguments, *lines]) if run_id not in ("", "-")]
+    if arguments and not ids:
+        raise SettingsError(f"{name} - reads ids from stdin, and stdin has none")
     return ids
 
 
@@ -161,3 +170,142 @@ def _show(operation: str, total: int, failed: list[dict[str, Any]]) -> None:
         for result in failed
     ]
     show(lines)
+
+
+clearing = typer.Typer(
+    help="Delete what is kept outside of Temporal, where the environment says that this is.",
+    no_args_is_help=True,
+)
+
+
+@clearing.callback()
+def _group() -> None:
+    """Keep `delete` a subcommand: typer promotes the only command of a group."""
+
+
+@clearing.command("delete", cls=ErrorText)
+def delete_blobs(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN", help="Ids of runs. - reads ids from stdin.", show_default=False
+        ),
+    ],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Delete the blobs of runs that have ended: large values, and what their agents have said.
+
+    What Temporal still keeps of such a run cannot be read as a whole any more. A run that goes on is
+    refused. The exit code is 1 if it could not be done to some.
+    """
+    from abeyance.client import Client
+    from abeyance.settings import load_settings
+
+    ids = _ids(runs, "RUN")
+    settings = load_settings()
+
+    async def work() -> list[dict[str, Any]]:
+        client = await Client.connect(task_queue=settings.task_queue, settings=settings)
+        return [await _delete_blobs(client, run_id) for run_id in ids]
+
+    results = asyncio.run(work())
+    failed = sum(not result["ok"] for result in results)
+    if as_json:
+        told = {"results": results, "succeeded": len(results) - failed, "failed": failed}
+        typer.echo(json.dumps(told))
+    else:
+        _show_deleted(results)
+    if failed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+async def _delete_blobs(client: Client, run_id: str) -> dict[str, Any]:
+    try:
+        blobs = await client.runs.delete_blobs(run_id)
+    except Refusal as refusal:
+        error = {"code": str(refusal.code), "detail": refusal.message}
+        return {"run_id": run_id, "ok": False, **error}
+    return {"run_id": run_id, "ok": True, "blobs": blobs}
+
+
+def _show_deleted(results: Sequence[dict[str, Any]]) -> None:
+    from abeyance.cli.formatting import Line, show
+
+    show(
+        Line("deleted", f"{result['run_id']}  {result['blobs']} blobs")
+        if result["ok"]
+        else Line("not done", f"{result['run_id']}  {result['code']}: {result['detail']}")
+        for result in results
+    )
+
+
+conversing = typer.Typer(help="Control all active runs of a conversation.", no_args_is_help=True)
+
+ConversationId = Annotated[
+    str,
+    typer.Argument(metavar="CONVERSATION", help="The id of a conversation.", show_default=False),
+]
+
+
+@conversing.command(cls=ErrorText)
+def interrupt(
+    conversation: ConversationId,
+    *,
+    now: Now = False,
+    reason: Reason = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel every active run."""
+    body = {"reason": reason, "mode": "now" if now else "graceful"}
+    _reach(conversation, "interrupt", body, as_json=as_json)
+
+
+@conversing.command(cls=ErrorText)
+def steer(
+    conversation: ConversationId,
+    text: Annotated[str, typer.Argument(help="What to tell the agent.", show_default=False)],
+    *,
+    message_id: Annotated[
+        str | None,
+        typer.Option(help="Its own id; to send the same again changes nothing."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell the one active run of an agent something, which it reads at its next turn."""
+    _reach(conversation, "steer", {"text": text, "message_id": message_id}, as_json=as_json)
+
+
+@conversing.command(cls=ErrorText)
+def pause(
+    conversation: ConversationId,
+    *,
+    reason: Reason = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="How long at most, as 30s, 5m, 2h, 2d or PT5M.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the active runs start nothing new until they are resumed."""
+    _reach(conversation, "pause", {"reason": reason, "timeout": timeout}, as_json=as_json)
+
+
+@conversing.command(cls=ErrorText)
+def resume(conversation: ConversationId, *, reason: Reason = None, as_json: AsJson = False) -> None:
+    """Let the active runs go on."""
+    _reach(conversation, "resume", {"reason": reason}, as_json=as_json)
+
+
+def _reach(conversation: str, operation: str, body: Mapping[str, Any], *, as_json: bool) -> None:
+    from abeyance.http.client import conversation_path
+
+    path = f"{conversation_path(conversation)}/{operation}"
+    given = {name: value for name, value in body.items() if value is not None}
+
+    def lines(told: Any) -> list[Line]:
+        from abeyance.cli.formatting import Line
+
+        reached = [Line(operation, run_id) for run_id in told["runs"]]
+        return reached or [Line(operation, "no run of the conversation is active")]
+
+    exchange(lambda api: api.post(path, given), lines, as_json=as_json)

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
-from abeyance.cli.graphs import schema_example
-from abeyance.core.json import canonical
+from abeyance.core.json import canonical, truncate
+from abeyance.schemas.json_schema import resolved
 from abeyance.wire import visible
 
 _GAP: Final = "  "
@@ -23,18 +23,12 @@ _GAP: Final = "  "
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows below their heads, each row in a line; the last column is as wide as it is."""
-    flat = [[_flat(cell) for cell in row] for row in rows]
+    flat = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(_width, column)) for column in zip(heads, *flat, strict=True)]
     write(_line(heads, widths))
     for row in flat:
         sys.stdout.write(f"{_line(row, widths)}\n")
     sys.stdout.flush()
-
-
-def truncate(text: str, most: int) -> str:
-    """The text in one line of at most `most` characters."""
-    flat = _flat(text)
-    return flat if len(flat) <= most else f"{flat[: most - 3]}..."
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -44,7 +38,8 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join(padded).rstrip()
 
 
-def _flat(text: str) -> str:
+def one_line(text: str) -> str:
+    """Return the text as one printable line."""
     return " ".join(readable(text).split())
 
 
@@ -176,17 +171,14 @@ def call_text(tool: str, arguments: Any) -> str:
     """The call of a tool in one line: `transfer(amount=5, to="ada")`."""
     if not isinstance(arguments, Mapping):
         # What a model wrote that is no JSON.
-        return f"{tool}({_cut(arguments if isinstance(arguments, str) else _json(arguments))})"
-    listed = (f"{name}={_cut(_json(value))}" for name, value in arguments.items())
+        text = arguments if isinstance(arguments, str) else _json(arguments)
+        return f"{tool}({truncate(text, _ARGUMENT)})"
+    listed = (f"{name}={truncate(_json(value), _ARGUMENT)}" for name, value in arguments.items())
     return f"{tool}({', '.join(listed)})"
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _ARGUMENT else f"{text[: _ARGUMENT - 3]}..."
 
 
 def interrupt_lines(
@@ -227,7 +219,7 @@ def _shown(entry: Mapping[str, Any]) -> Iterator[Line]:
                 yield Line("", f"about {call_text(tool, arguments)}")
         case reason:
             text = json.dumps(reason, ensure_ascii=False)
-            yield Line("", f"because {text if len(text) <= _REASON else f'{text[:_REASON]}...'}")
+            yield Line("", f"because {truncate(text, _REASON)}")
 
 
 def _ways(entry: Mapping[str, Any]) -> list[str]:
@@ -262,8 +254,7 @@ def result_lines(result: Mapping[str, Any]) -> list[Line]:
 def event_line(event: Mapping[str, Any]) -> str:
     """An event in one line: when, what, where, by whom, and the rest as JSON."""
     data = {name: value for name, value in (event.get("data") or {}).items() if value is not None}
-    told = json.dumps(data, ensure_ascii=False) if data else ""
-    told = told if len(told) <= _LONGEST else f"{told[:_LONGEST]}..."
+    told = truncate(json.dumps(data, ensure_ascii=False), _LONGEST) if data else ""
     by = f"by {event['actor']}" if event.get("actor") else ""
     parts = (short_time(event["time"]), event["type"].ljust(25), event.get("address"), by, told)
     return " ".join(readable("  ".join(part for part in parts if part)).split("\n")).rstrip()
@@ -297,3 +288,54 @@ def status_of(view: Mapping[str, Any]) -> str:
     if view.get("paused") and view["status"] != "paused":
         told += ", paused"
     return told
+
+
+_DEEPEST: Final = 8
+
+
+def schema_example(schema: Any) -> Any:
+    """A value that fits the schema, or nearly: ranges, formats and patterns are left to the person."""
+    return _specimen(schema, schema, 0)
+
+
+def _specimen(schema: Any, root: Any, depth: int) -> Any:
+    schema = resolved(schema, root)
+    if not isinstance(schema, Mapping) or depth == _DEEPEST:
+        return None
+    for key in ("default", "const"):
+        if key in schema:
+            return schema[key]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    for key in ("anyOf", "oneOf"):
+        if schema.get(key):
+            return _specimen(schema[key][0], root, depth + 1)
+    match schema.get("type"):
+        case "object":
+            return _object(schema, root, depth)
+        case "boolean":
+            return True
+        case "integer" | "number":
+            return 0
+        case "array":
+            return []
+        case "null":
+            return None
+        case _:
+            return "..."
+
+
+def _object(schema: Mapping[str, Any], root: Any, depth: int) -> dict[str, Any]:
+    fields = schema.get("properties") or {}
+    needed = [*(schema.get("required") or ())]
+    found = {name: _specimen(fields.get(name), root, depth + 1) for name in needed}
+    # As of who accepts what an MCP server asks, who then has to fill something in.
+    match schema:
+        case {"if": {"properties": Mapping() as cases}, "then": {"required": [*more]}} if all(
+            isinstance(case, Mapping) and name in found and found[name] == case.get("const")
+            for name, case in cases.items()
+        ):
+            found |= {name: _specimen(fields.get(name), root, depth + 1) for name in more}
+        case _:
+            pass
+    return found

@@ -150,11 +150,12 @@ def _run_row(view: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _interrupt_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    from abeyance.cli.formatting import short_time, truncate
+    from abeyance.cli.formatting import one_line, short_time
+    from abeyance.core.json import truncate
 
     return (
         short_time(entry["deadline"]) if entry["deadline"] else "-",
         entry["id"],
         entry["requested_capability"] or "-",
-        truncate(entry["prompt"], _PROMPT),
+        truncate(one_line(entry["prompt"]), _PROMPT),
     )

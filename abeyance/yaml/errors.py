@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from abeyance.core.json import truncate
 from abeyance.yaml.source import Document, Fault, Place
 
 _FOLLOWS: Final = re.compile(
@@ -122,7 +123,7 @@ def _said(entry: ErrorDetails, place: Place) -> str:
         case _:
             told = told.removeprefix("Value error, ").removeprefix("Input ")
             if told.startswith("should"):
-                return f"{_named(place)} {told}, not {_shown(given)}"
+                return f"{_named(place)} {told}, not {truncate(repr(given), _SHOWN)}"
             return f"{_named(place)}: {told}"
 
 
@@ -131,8 +132,3 @@ def _named(place: Sequence[str | int]) -> str:
     key = max(number for number, part in enumerate(place) if isinstance(part, str))
     indexes = "".join(f"[{part}]" for part in place[key + 1 :])
     return f"{place[key]}{indexes}" if indexes else repr(place[key])
-
-
-def _shown(given: Any) -> str:
-    text = repr(given)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

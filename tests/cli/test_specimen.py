@@ -9,8 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from abeyance.api.schemas import InterruptStatus, RunStatus
-from abeyance.cli.formatting import interrupt_lines, run_lines
-from abeyance.cli.graphs import schema_example
+from abeyance.cli.formatting import interrupt_lines, run_lines, schema_example
 from abeyance.mcp.elicitation import Elicitation, elicitation_question
 from abeyance.schemas.json_schema import schema_of
 
