@@ -1,8 +1,8 @@
-"""A run's current details, as Temporal's UI shows them: Markdown for a person who has to act.
+"""The current details of a run in Temporal's UI: Markdown for the person who has to act.
 
-Temporal's UI leaves out what is nested in a list and does not wrap a block of code, so there is a
-heading for each question and code stands in spans. Whatever an author, a caller or a person wrote is
-shown in a code span, in which nothing is markup, and what cannot be seen in it by its code point.
+Temporal's UI drops nested list items and does not wrap code blocks, so each question has a heading, and
+code is in spans. Text of authors, callers and approvers is always in a code span, which disables markup;
+invisible characters are shown by their code points.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FAR: Final = "9999"
 _ANY: Final = "any JSON"
 _DEEPEST: Final = 4
 _MOST: Final = 8
-"""Properties of one object, and alternatives of one value; a form that needs more is no line."""
+"""Maximum properties of an object, and alternatives of a value."""
 _QUESTIONS = 10
 _RUNNING = 20
 _AGENTS = 10
@@ -36,7 +36,7 @@ _PROMPT_LINES = 20
 
 
 def details(state: RunState, start: wire.StartRun) -> str:
-    """Markdown for Temporal's UI: what the run waits for, until when, and how to answer."""
+    """Return Markdown with open questions, deadlines, and how to answer."""
     parts = [_standing(state)]
     agents = [
         f"{code(agent.address)} after {agent.turns} turn{'' if agent.turns == 1 else 's'}"
@@ -65,9 +65,9 @@ def details(state: RunState, start: wire.StartRun) -> str:
 
 
 def code(text: str | None, *, most: int = _FIELD_CHARS) -> str:
-    """A text as a code span of Markdown, in which nothing is a link, an image or HTML."""
+    """Return a text as a Markdown code span."""
     flat = visible(" ".join((text or "").split())).replace("`", "'")
-    # Two backticks without a text between them would open a longer span, up to the next such pair.
+    # Two backticks without a text in between would open a longer span.
     return f"`{truncate(flat, most)}`" if flat else "(nothing)"
 
 
@@ -83,40 +83,42 @@ def _standing(state: RunState) -> str:
             shown += f": {code(ending.reason)}"
         if ending.outcome == "cancelled" and ending.actor is not None:
             shown += f", by {code(ending.actor)}"
-        beside = [f"Beside that: {code(each.message)}" for each in ending.beside[:_BESIDE]]
+        beside = [f"Beside that: {code(failure.message)}" for failure in ending.beside[:_BESIDE]]
         return "\n\n".join([shown, *beside])
     if pause is None:
         return f"**{state.status}**"
-    told = f"**{state.status}** by {code(pause.actor)} since {_time(pause.since)}"
+    text = f"**{state.status}** by {code(pause.actor)} since {_time(pause.since)}"
     if pause.reason:
-        told += f": {code(pause.reason)}"
+        text += f": {code(pause.reason)}"
     if pause.deadline is not None:
-        told += f"; {_then(pause.deadline, pause.on_timeout)}"
-    return f"{told}\n\nTo go on, send the signal `resume` (no argument). Answers count meanwhile."
+        text += f"; {_then(pause.deadline, pause.on_timeout)}"
+    return f"{text}\n\nTo go on, send the signal `resume` (no argument). Answers count meanwhile."
 
 
 def _about(start: wire.StartRun) -> str:
-    told = [f"Started by {code(start.started_by)}"]
+    facts = [f"Started by {code(start.started_by)}"]
     if start.conversation_id is not None:
-        told.append(f"conversation {code(start.conversation_id)}")
+        facts.append(f"conversation {code(start.conversation_id)}")
     if start.labels:
         labels = ", ".join(f"{name}={value}" for name, value in sorted(start.labels.items()))
-        told.append(f"labels {code(labels)}")
-    return ", ".join(told) + "."
+        facts.append(f"labels {code(labels)}")
+    return ", ".join(facts) + "."
 
 
 def _asked(number: int, entry: Interrupt, start: wire.StartRun) -> list[str]:
-    # Each line is a code span of its own: a span would swallow the ends of lines.
+    # A code span swallows line breaks, so each line is its own span.
     prompt = truncate(entry.prompt, _PROMPT_CHARS)
     lines = [line for line in prompt.splitlines() if line.strip()] or [""]
     facts = [f"asked at {code(entry.address)}"]
     is_cut = prompt is not entry.prompt or len(lines) > _PROMPT_LINES
     match entry.reason:
         case {"tool": str(tool), "arguments": arguments} if entry.kind in ("approval", "outcome"):
-            told = canonical(arguments)
-            is_cut = is_cut or len(told) > _CALL_CHARS
-            if told not in prompt:
-                facts.append(f"about the tool {code(tool)} with {code(told, most=_CALL_CHARS)}")
+            arguments_text = canonical(arguments)
+            is_cut = is_cut or len(arguments_text) > _CALL_CHARS
+            if arguments_text not in prompt:
+                facts.append(
+                    f"about the tool {code(tool)} with {code(arguments_text, most=_CALL_CHARS)}"
+                )
         case _:
             pass
     if is_cut:
@@ -156,7 +158,7 @@ def _how(verb: str, entry: Interrupt, start: wire.StartRun) -> str:
 
 
 def _body(entry: Interrupt, answer: str) -> str:
-    # A block would not be wrapped, and its end would stand outside of the page.
+    # The UI does not wrap code blocks.
     return code(f'{{"interrupt_id": "{entry.id}", "response": {answer}}}', most=1_000)
 
 
@@ -178,7 +180,7 @@ def _time(moment: datetime | None) -> str:
 
 
 def nearest_first(state: RunState) -> list[Interrupt]:
-    """The open interrupts by deadline, those without one last."""
+    """Return open interrupts by deadline; those without one come last."""
     return sorted(
         state.ledger.open.values(),
         key=lambda entry: (entry.deadline.isoformat() if entry.deadline else _FAR, entry.number),
@@ -186,10 +188,10 @@ def nearest_first(state: RunState) -> list[Interrupt]:
 
 
 def form(schema: Any) -> str:
-    """The form of an answer, such as `{"approved": boolean, "note"?: string}`.
+    """Return the shape of an answer, such as `{"approved": boolean, "note"?: string}`.
 
-    `?` marks what may be left out. What a line cannot tell (formats, ranges, depth) is left out: the
-    run judges an answer by the whole schema.
+    `?` marks optional properties. It is not valid JSON, so that nobody sends it as an answer. Formats,
+    ranges and deep levels are omitted; the run validates answers by the whole schema.
     """
     root = schema if isinstance(schema, Mapping) else {}
     return _form(schema, root, 0)
@@ -233,5 +235,5 @@ def _either(options: list[str]) -> str:
 
 
 def _value(value: Any) -> str:
-    # In ASCII, and so without marks that turn the direction of writing.
+    # ASCII only, so without marks that change the text direction.
     return json.dumps(value)

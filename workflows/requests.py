@@ -34,7 +34,7 @@ T = TypeVar("T")
 Order = TypeVar("Order", bound=wire.Request)
 
 NOTHING: Final = RawValue(Payload())
-"""What a signal without an argument brings."""
+"""The payload of a signal without an argument."""
 
 _KINDS: Final[dict[Control, type[wire.Order]]] = {
     "pause": wire.Pause,
@@ -44,24 +44,24 @@ _KINDS: Final[dict[Control, type[wire.Order]]] = {
 _SHOWN_CHARS: Final = 200
 _MARK: Final = "unreadable-signal-"
 _UNDECRYPTED: Final = (
-    "The signal cannot be read: it is encrypted, and the worker could not decrypt it. Either that lacks "
-    "the key (ABEYANCE_ENCRYPTION_KEYS), or what came is damaged."
+    "The signal cannot be decrypted: the worker lacks the key (ABEYANCE_ENCRYPTION_KEYS), or the signal "
+    "is damaged."
 )
-"""It names no key, so that a worker with other keys replays the same."""
+"""Names no key, so that a worker with other keys replays the same."""
 _REMEMBERED: Final = 200
 
 
 class Orders:
-    """The orders of one run, in all its histories."""
+    """Verifies the stamps of one run's requests, across continue-as-new."""
 
     def __init__(self, start: wire.StartRun) -> None:
         self.used = start.used
-        # A run keeps to what it began with, or a replay would judge otherwise than the run itself did.
+        # Fixed at the start of the run, so that replays decide the same.
         self._takes_sealed_only = start.stamp is not None
         self._execution = workflow.info().first_execution_run_id
 
     def check(self, name: str, stamp: wire.Stamp | None) -> None:
-        """Raise the Refusal of an order that is not taken."""
+        """Raise the Refusal of a request without a valid, unused stamp."""
         self.check_sealed(name, stamp)
         if stamp is None:
             return
@@ -69,171 +69,166 @@ class Orders:
         if is_older or stamp.nonce in self.used:
             raise Refusal(
                 Code.NOT_SEALED,
-                f"This {name!r} has come before, or is older than {_REMEMBERED} others that have, and "
-                "counts once. Whoever means it again sends a new one.",
+                f"This {name!r} was received before, or is older than the last {_REMEMBERED} requests: "
+                "send a new one.",
             )
 
     def check_sealed(self, name: str, stamp: wire.Stamp | None) -> None:
-        """The same, except that a repeat passes: for where it is told what came of the first."""
+        """Like `check`, but accept a used stamp: for repeats that get the first receipt."""
         if stamp is None:
             if self._takes_sealed_only:
                 raise Refusal(
                     Code.NOT_SEALED,
-                    f"The run takes only what is sealed for it, and this {name!r} was not: send it by a "
-                    "client or an API with the same ABEYANCE_ENCRYPTION_KEYS and "
+                    f"The run accepts only sealed requests, and this {name!r} is not sealed: send it by "
+                    "a client or an API with the same ABEYANCE_ENCRYPTION_KEYS and "
                     "ABEYANCE_ENCRYPTION_REQUIRED.",
                 )
         elif (stamp.order, stamp.execution) != (name, self._execution):
             raise Refusal(
                 Code.NOT_SEALED,
-                f"This was sealed as {stamp.order!r} for the execution {stamp.execution!r}, and came as "
-                f"{name!r} to {self._execution!r}: it is a copy of what was sent before.",
+                f"This was sealed as {stamp.order!r} for the execution {stamp.execution!r}, but "
+                f"received as {name!r} by {self._execution!r}: it is a copy of an earlier request.",
             )
 
     def own(self, visit: str, report: wire.VisitReport) -> wire.VisitReport:
-        """How a visit ended, as it was reported: by a copy of what another one has returned it fails."""
+        """Return the report of a visit; a failure if the report was sealed for another visit."""
         stamp = report.stamp
         whose = None if stamp is None else (stamp.order, stamp.execution)
         if whose == (visit, self._execution) or (stamp is None and not self._takes_sealed_only):
             return report
         message = (
-            f"what was handed in as the result of {visit!r} was not sealed for this visit; set "
-            "ABEYANCE_ENCRYPTION_REQUIRED for all workers, and look who else completes activities"
+            f"the result of {visit!r} was not sealed for this visit: set ABEYANCE_ENCRYPTION_REQUIRED "
+            "for all workers, and check which other clients complete activities"
         )
         failed = Failed(code=FailureCode.NODE_FAILED, message=message)
         return wire.VisitReport(outcome=failed, took=report.took)
 
     def use(self, name: str, stamp: wire.Stamp | None) -> None:
-        """Take an order, and no copy of it from now on. Raises as `check` does."""
+        """Check a stamp and mark it as used. Raises as `check`."""
         self.check(name, stamp)
         if stamp is not None:
-            # They grow with time: what is forgotten is older than all that is remembered.
+            # Nonces grow with time, so the forgotten ones are older than all remembered ones.
             self.used = tuple(sorted((*self.used, stamp.nonce))[-_REMEMBERED:])
 
 
 def check_shown(
-    stamp: wire.Stamp | None, answered: Collection[str], asked: Mapping[str, str]
+    stamp: wire.Stamp | None, interrupt_ids: Collection[str], open_digests: Mapping[str, str]
 ) -> None:
-    """Raise `stale` if an answer was sealed for other questions than those that it would answer.
+    """Raise `stale` if an answer was sealed for an earlier version of its questions.
 
-    `asked` are the digests of the open ones by their ids.
+    `open_digests` are the digests of open interrupts by id.
     """
-    for id_ in answered:
-        if stamp is not None and id_ in asked and stamp.shown.get(id_) != asked[id_]:
+    for id_ in interrupt_ids:
+        if stamp is not None and id_ in open_digests and stamp.shown.get(id_) != open_digests[id_]:
             raise Refusal(
                 Code.STALE,
-                f"The answer was sealed for something else than what {id_!r} asks now. Read the "
-                "interrupt again.",
+                f"The answer was sealed for an earlier version of {id_!r}. Read the interrupt again.",
                 interrupt_id=id_,
-                digest=asked[id_],
+                digest=open_digests[id_],
             )
 
 
 class Signals:
-    """Reads what the signals of one history bring, which have to come here in their order.
-
-    `orders` says which of them are taken; without it all are.
-    """
+    """Decodes the signals of one history, which must arrive in order. `orders` verifies their stamps."""
 
     def __init__(self, orders: Orders | None = None) -> None:
         self._orders = orders
         self._count = 0
 
-    def event_of(self, name: Control, brought: RawValue) -> events.Event:
-        """The event that a control signal means. Raises the Refusal of what cannot be read."""
-        return commands.control(self._order(name, brought, _KINDS[name]), workflow.now())
+    def event_of(self, name: Control, argument: RawValue) -> events.Event:
+        """Convert a control signal to its event. Raises the Refusal of an unreadable signal."""
+        return commands.control(self._order(name, argument, _KINDS[name]), workflow.now())
 
-    def message(self, brought: RawValue) -> events.MessageSent:
-        """The message that a signal brings, whatever it is: what is none is told as rejected."""
+    def message(self, argument: RawValue) -> events.MessageSent:
+        """Convert a signal to a message event; an unreadable one becomes a rejected message."""
         now = workflow.now()
-        if self._is_unread(brought):
-            made = events.Message(message_id=str(workflow.uuid4()), text="", sender="temporal")
-            return events.MessageSent(now=now, message=made, signalled=True, fault=_UNDECRYPTED)
+        if self._is_unread(argument):
+            empty = events.Message(message_id=str(workflow.uuid4()), text="", sender="temporal")
+            return events.MessageSent(now=now, message=empty, signalled=True, fault=_UNDECRYPTED)
         try:
-            self._take("steer", brought)
+            self._take("steer", argument)
         except Refusal as refusal:
-            made = events.Message(message_id=str(workflow.uuid4()), text="", sender="temporal")
-            return events.MessageSent(now=now, message=made, signalled=True, fault=refusal.message)
+            empty = events.Message(message_id=str(workflow.uuid4()), text="", sender="temporal")
+            return events.MessageSent(now=now, message=empty, signalled=True, fault=refusal.message)
         try:
-            given = _value(brought, object)
+            content = _value(argument, object)
         except Refusal:
-            given = brought.payload.data.decode(errors="replace")
-        return commands.message_signalled(given, now, str(workflow.uuid4()))
+            content = argument.payload.data.decode(errors="replace")
+        return commands.message_signalled(content, now, str(workflow.uuid4()))
 
-    def value(self, brought: RawValue, kind: type[T], *, name: str = "") -> T | None:
-        """What a signal brings, None if nothing. Raises the Refusal of what is not taken, or cannot be
-        read. `name` is that of the signal.
-        """
-        if self._is_unread(brought):
+    def value(self, argument: RawValue, kind: type[T], *, name: str = "") -> T | None:
+        """Decode the argument of the signal `name`, None without one. Raises the Refusal of a bad one."""
+        if self._is_unread(argument):
             raise Refusal(Code.INVALID_BODY, _UNDECRYPTED)
-        self._take(name, brought)
-        found: T | None = _value(brought, kind)
-        return found
+        self._take(name, argument)
+        value: T | None = _value(argument, kind)
+        return value
 
-    def _order(self, name: Control, brought: RawValue, kind: type[Order]) -> Order:
-        found = self.value(brought, kind, name=name)
-        if found is None:
+    def _order(self, name: Control, argument: RawValue, kind: type[Order]) -> Order:
+        value = self.value(argument, kind, name=name)
+        if value is None:
             return kind()
-        if not isinstance(found, kind):
-            raise _unreadable(f"the signal {name!r} is JSON, and it brings bytes")
-        return found
+        if not isinstance(value, kind):
+            raise _unreadable(f"the signal {name!r} takes JSON, not bytes")
+        return value
 
-    def _take(self, name: str, brought: RawValue) -> None:
+    def _take(self, name: str, argument: RawValue) -> None:
         if self._orders is not None:
-            self._orders.use(name, stamp_of(brought.payload))
+            self._orders.use(name, stamp_of(argument.payload))
 
-    def _is_unread(self, brought: RawValue) -> bool:
-        """Whether the worker that got the signal first could not decrypt it."""
+    def _is_unread(self, argument: RawValue) -> bool:
+        """Return True if the worker that received the signal first could not decrypt it."""
         self._count += 1
         mark = f"{_MARK}{self._count}"
-        if not is_unread(brought.payload):
+        if not is_unread(argument.payload):
             return workflow.unsafe.is_replaying() and workflow.patched(mark)
         if not workflow.patched(mark):
-            # It was read when it came: this worker cannot replay it, and says why.
-            workflow.payload_converter().from_payload(brought.payload)
+            # Another worker decrypted it before: this worker cannot replay it, and raises the reason.
+            workflow.payload_converter().from_payload(argument.payload)
         workflow.logger.warning("code=%s | a signal cannot be decrypted", Code.INVALID_BODY)
         return True
 
 
 def refused(name: Control, refusal: Refusal) -> events.SignalRefused:
-    """The event that tells of a signal that was refused."""
+    """Return the event of a refused signal."""
     return events.SignalRefused(
         now=workflow.now(), signal=name, code=str(refusal.code), reason=refusal.message
     )
 
 
-def _value(brought: RawValue, kind: type) -> Any:
-    if brought.payload == NOTHING.payload:
+def _value(argument: RawValue, kind: type) -> Any:
+    if argument.payload == NOTHING.payload:
         return None
     try:
-        return workflow.payload_converter().from_payload(brought.payload, _or_nothing(kind))
+        return workflow.payload_converter().from_payload(argument.payload, _or_nothing(kind))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = "".join(f"/{part}" for part in first["loc"])
-        raise _unreadable(f"{place or 'what it brings'}: {first['msg']}", brought) from None
+        raise _unreadable(f"{place or 'the argument'}: {first['msg']}", argument) from None
     except ApplicationError as error:
-        # What was sealed for another run, say, is not read at all.
+        # A payload that was sealed for another run, for example.
         raise Refusal(Code.NOT_SEALED, error.message) from None
     except (KeyError, ValueError, RuntimeError) as error:
-        raise _unreadable(str(error), brought) from None
+        raise _unreadable(str(error), argument) from None
 
 
 def _or_nothing(kind: type) -> Any:
-    # As in a signal by hand, where null is nothing.
+    # Null means no argument.
     return Any if kind is object else kind | None
 
 
-def _unreadable(why: str, brought: RawValue = NOTHING) -> Refusal:
-    shown = brought.payload.data[:_SHOWN_CHARS].decode(errors="replace")
+def _unreadable(why: str, argument: RawValue = NOTHING) -> Refusal:
+    shown = argument.payload.data[:_SHOWN_CHARS].decode(errors="replace")
     return Refusal(
         Code.INVALID_BODY,
-        f"The signal cannot be read: {why[:_SHOWN_CHARS]}. It brought {shown!r}; send JSON, or nothing.",
+        f"The signal cannot be read: {why[:_SHOWN_CHARS]}. Its argument is {shown!r}; send JSON, or "
+        "nothing.",
     )
 
 
 @contextmanager
 def refusals_as_application_errors() -> Iterator[None]:
-    """Raise a refusal as Temporal carries it, by an ApplicationError whose type is the code."""
+    """Convert a Refusal to an ApplicationError whose type is the code."""
     try:
         yield
     except Refusal as refusal:
@@ -243,9 +238,9 @@ def refusals_as_application_errors() -> Iterator[None]:
 
 
 def replayed(receipt: wire.Record) -> ApplicationError:
-    """What a validator turns a repeat away with: it has the receipt in it."""
+    """Return the error by which a validator rejects a repeated request; it contains the receipt."""
     return ApplicationError(
-        "the same came before",
+        "the request was received before",
         receipt.model_dump(mode="json"),
         type=wire.REPLAYED,
         non_retryable=True,

@@ -35,7 +35,7 @@ _ACTIVITY_EVERY: Final = timedelta(minutes=1)
 
 
 def memo_rows(state: RunState) -> dict[str, Json]:
-    """The open interrupts for the memo, by key: the nearest deadlines first, within the budget."""
+    """Return memo rows of open interrupts by key: nearest deadline first, within the budget."""
     rows: dict[str, Json] = {}
     spent = 0
     for entry in nearest_first(state):
@@ -48,7 +48,7 @@ def memo_rows(state: RunState) -> dict[str, Json]:
 
 
 def memo_summary(state: RunState, rows: Mapping[str, Json]) -> dict[str, Json]:
-    """The run in a few words, for lists that must not wake a worker."""
+    """Return the memo summary of a run, for lists that must not wake a worker."""
     ending = state.ending
     deadline = state.next_deadline()
     return {
@@ -64,7 +64,7 @@ def memo_summary(state: RunState, rows: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def fact_batches(facts: Sequence[Publish]) -> Iterator[list[Json]]:
-    """The facts in batches that fit beside the rest of the memo, in order."""
+    """Yield facts in batches that fit beside the rest of the memo, in order."""
     batch: list[Json] = []
     spent = 0
     for fact in facts:
@@ -86,24 +86,24 @@ def fact_batches(facts: Sequence[Publish]) -> Iterator[list[Json]]:
 
 
 def capabilities(state: RunState) -> list[str]:
-    """The capabilities that open interrupts ask for; `*` alone if they are too many to list."""
-    asked = {entry.requested_capability for entry in state.ledger.open.values()}
-    return within_attribute(sorted(name for name in asked if name is not None))
+    """Return the required capabilities of open interrupts; only `*` if they are too many."""
+    names = {entry.requested_capability for entry in state.ledger.open.values()}
+    return within_attribute(sorted(name for name in names if name is not None))
 
 
 def within_attribute(names: list[str]) -> list[str]:
-    """A list that fits a search attribute: itself, or `*`, which says: look in the view."""
+    """Return the names if they fit a search attribute, else `*`: read the view."""
     return names if sum(len(name.encode()) + 8 for name in names) <= _ATTRIBUTE_BYTES else ["*"]
 
 
 def interrupt_deadline(state: RunState) -> datetime | None:
-    """The nearest deadline of an open interrupt."""
+    """Return the nearest deadline of an open interrupt."""
     due = [entry.deadline for entry in state.ledger.open.values() if entry.deadline is not None]
     return min(due, default=None)
 
 
 def timer_summary(state: RunState) -> str:
-    """What the deadline timer is for, as Temporal's UI shows it beside the timer."""
+    """Return the summary of the deadline timer for Temporal's UI."""
     moment = state.next_deadline()
     for entry in state.ledger.open.values():
         if entry.deadline == moment:
@@ -112,14 +112,14 @@ def timer_summary(state: RunState) -> str:
 
 
 def failure_message(failure: Failure | None) -> str:
-    """The message with which a failed run ends in Temporal: what failed, and where."""
+    """Return the message of a failed run in Temporal, with its address."""
     if failure is None:
         return "the run failed"
     return f"{failure.address}: {failure.message}" if failure.address else failure.message
 
 
 def _short(policy: OnTimeout) -> str:
-    # A default answer is an answer, and those are shown to nobody.
+    # Answers are not shown, and a default is one.
     text = on_timeout_text(policy)
     return text if isinstance(text, str) else "default"
 
@@ -139,17 +139,17 @@ def _row(entry: Interrupt) -> dict[str, Any]:
 
 
 class VisibilityWriter:
-    """What Temporal has been told about a run, so that it need not be told again.
+    """Writes changes of a run to Temporal's memo, search attributes and details.
 
-    After a hand-over it is told something at once, whether there is news or not. The server forgets a
-    task that brought nothing but an update which was turned away. If that was the first task, it may
-    also forget that the run waits for another, and a replay begins later than the run did (tried).
+    After a continue-as-new it writes at once, even without changes. The server drops a task that has only
+    a rejected update. If that is the first task, the server may also lose a pending task, and a replay
+    begins later than the run did (tested).
     """
 
     def __init__(self, carried: RunState | None, now: datetime) -> None:
-        self._owes_word = carried is not None
+        self._must_write = carried is not None
         self._rows: Mapping[str, Json] = {} if carried is None else memo_rows(carried)
-        # A new run has what its client wrote when it started it.
+        # The client wrote these when it started the run.
         self._status = Status.RUNNING if carried is None else carried.status
         self._attributes: Mapping[str, Any] = (
             {wire.STATUS: str(Status.RUNNING), wire.CAPABILITY: [], wire.DEADLINE: None}
@@ -161,7 +161,7 @@ class VisibilityWriter:
     def write(
         self, state: RunState, facts: Sequence[effects.Publish], start: wire.StartRun
     ) -> None:
-        """Tell Temporal what changed since the last time."""
+        """Write all changes since the last write."""
         workflow.set_current_details(details(state, start))
         self._write_memo(state, facts)
         self._write_attributes(state)
@@ -172,11 +172,11 @@ class VisibilityWriter:
             key: row for key, row in rows.items() if self._rows.get(key) != row
         }
         changes.update(dict.fromkeys(self._rows.keys() - rows.keys()))
-        is_shown_otherwise = state.status not in (self._status, Status.COMPLETED)
-        has_news = bool(changes or facts or is_shown_otherwise or self._owes_word)
-        self._owes_word = False
+        has_new_status = state.status not in (self._status, Status.COMPLETED)
+        has_changes = bool(changes or facts or has_new_status or self._must_write)
+        self._must_write = False
         self._rows, self._status = rows, state.status
-        if not has_news:
+        if not has_changes:
             return
         changes[wire.MEMO_SUMMARY] = memo_summary(state, rows)
         first, *more = [*fact_batches(facts)] or [[]]
@@ -187,7 +187,7 @@ class VisibilityWriter:
             workflow.upsert_memo({wire.MEMO_FACTS: batch})
 
     def _write_attributes(self, state: RunState) -> None:
-        if _is_for_a_moment(state):
+        if _runs_only_local(state):
             return
         attributes = _attributes(state)
         updates = [
@@ -196,7 +196,7 @@ class VisibilityWriter:
             if self._attributes.get(name) != value
         ]
         self._attributes = attributes
-        # The run's own time: that of a task is another in a replay, after a local activity.
+        # The run's own time: after a local activity the task's time differs in a replay.
         if state.last_activity_at - self._activity_written >= _ACTIVITY_EVERY:
             self._activity_written = state.last_activity_at
             updates.append(_update(wire.ACTIVITY, state.last_activity_at))
@@ -204,7 +204,7 @@ class VisibilityWriter:
             workflow.upsert_search_attributes(updates)
 
 
-def _is_for_a_moment(state: RunState) -> bool:
+def _runs_only_local(state: RunState) -> bool:
     if state.status is not Status.RUNNING or state.ledger.open:
         return False
     nodes = [state.node_of(visit) for visit in state.in_phase(Phase.RUNNING)]
@@ -231,11 +231,11 @@ def _update(name: str, value: Any) -> SearchAttributeUpdate[Any]:
 
 
 def record_of(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
-    """What a finished run leaves behind. Raises what closes it as failed or cancelled."""
+    """Return the closing record of a finished run. Raises to close it as failed or cancelled."""
     record = projections.closing_record(state, start)
     ending = state.ending
     if ending is not None and ending.native:
-        # Temporal gives a cancelled workflow no result: what it leaves behind is in the memo.
+        # A cancelled workflow has no result: put the record into the memo.
         whole = record.model_dump(mode="json")
         if size(whole) > _CLOSING_MEMO_BYTES:
             view = {**whole["view"], "degraded": True}
