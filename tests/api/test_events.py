@@ -125,7 +125,7 @@ async def test_a_page_of_a_run_that_goes_on_can_be_gone_on_from(api: Api) -> Non
     run_id, _ = await api.waiting("gated")
     first = await page(api, run_id)
     then = await page(api, run_id, after=first["next_cursor"])
-    await api.http.post(f"/runs/{run_id}/pause", json={})
+    await api.http.post(f"/runs/{run_id}/pause?wait=10s", json={})
     last = await page(api, run_id, after=then["next_cursor"])
 
     assert first["next_cursor"] == first["items"][-1]["id"]
