@@ -107,7 +107,7 @@ class Rehearsal:
     def take(self, visit: str, number: int) -> events.Message | None:
         """The n-th message that a running visit takes, counted from 0; None if there is none."""
         self._apply(events.MessagesTaken(now=self._now, visit=visit, upto=number + 1))
-        taken = self._state.visits[visit].taken
+        taken = self._state.visits[visit].messages_taken
         return taken[number] if len(taken) > number else None
 
     async def _feed(self, event: events.Event) -> None:

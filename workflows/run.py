@@ -240,14 +240,14 @@ class AgentRun:
     async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
         self._feed_update(commands.messages_taken(order, workflow.now()), order.stamp)
         visit = self._state.visits.get(order.visit)
-        return [] if visit is None else list(visit.taken[order.start : order.upto])
+        return [] if visit is None else list(visit.messages_taken[order.start : order.upto])
 
     @take_messages.validator
     def _check_take_messages(self, order: wire.TakeMessages) -> None:
         self._check_sealed("take_messages", order)
         visit = self._state.visits.get(order.visit)
         if visit is not None and (
-            len(visit.taken) > order.start or any(messages.for_visit(self._state, visit))
+            len(visit.messages_taken) > order.start or any(messages.for_visit(self._state, visit))
         ):
             return
         raise ApplicationError(

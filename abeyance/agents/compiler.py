@@ -41,7 +41,7 @@ class SubagentGate:
         called = self._agent.agents.get(name)
         if called is None:
             gone = tool_results.error(f"There is no tool {name!r} any more.")
-            return Finished(result=gone, ended="failed")
+            return Finished(result=gone, tool_status="failed")
         admission = ToolGate(self._agent, called.tool, ctx, AgentState(state.agent_state))
         refused = await admission.refused()
         changes = admission.memory.changes()
@@ -52,7 +52,7 @@ class SubagentGate:
             return Finished(patch=patch, goto=name, result=known)
         kept = await tool_results.kept(blobs_of(ctx), ctx.run_id, refused)
         ended = tool_results.to_model_text(refused)[0]
-        return Finished(patch=patch, result={**(known or {}), **kept}, ended=ended)
+        return Finished(patch=patch, result={**(known or {}), **kept}, tool_status=ended)
 
 
 _LEAST_ATTEMPTS: Final = 3

@@ -87,7 +87,7 @@ class ToolVisit:
         tools = self._agent.tools if server is None else await server.offered()
         if name not in tools:
             gone = tool_results.error(f"There is no tool {name!r} any more.")
-            return Finished(result=gone, ended="failed")
+            return Finished(result=gone, tool_status="failed")
         return await _Call(self._agent, tools[name], state, ctx).make()
 
 
@@ -242,5 +242,5 @@ class _Call:
         return Finished(
             patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
             result=await tool_results.kept(blobs, ctx.run_id, result),
-            ended=tool_results.to_model_text(result)[0],
+            tool_status=tool_results.to_model_text(result)[0],
         )

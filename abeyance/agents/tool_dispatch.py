@@ -174,7 +174,7 @@ class ToolDispatch:
             item["known"] = known
         # What a person was asked about first, be it by a hook, is for one attempt.
         once = digest is not None or is_hooked
-        call = Call(tool=tool.name, id=called.call_id, asked=asked, once=once)
+        call = Call(tool=tool.name, id=called.call_id, interrupts=asked, once=once)
         node = self._offered[tool.name].node
         if tool.name in self._agent.agents and self._enters(is_hooked=is_hooked, asked=asked):
             node = ENTRY_NODE

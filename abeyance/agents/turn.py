@@ -85,7 +85,7 @@ class Turn:
             if following.sends is not None:
                 heard = [*state.heard, *inbox]
                 patch = {**following.patch, "heard": heard}
-                return replace(following, patch=patch, uncounted=True)
+                return replace(following, patch=patch, exempt_from_max_visits=True)
             # Nothing of what waited had to be run, so the model can go on at once.
             aftermath.memory = gate.memory
             known = await aftermath.of_known(following.patch["known"])
@@ -138,7 +138,7 @@ class Turn:
         ctx.logger.info("the agent is not run: %s", outcome.cancelled)
         # Not by the edges: an unread message would have it take a turn after all. The input stays, which
         # says that no turn was taken.
-        return Finished(goto=END, unread=True)
+        return Finished(goto=END, inbox_unread=True)
 
     async def _hooks(
         self,

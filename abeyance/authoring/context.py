@@ -129,7 +129,7 @@ class Context:
     @property
     def targets(self) -> Mapping[str, Any]:
         """The answers to the visit's own questions, by name (`process/name` where a process asked)."""
-        return self.input.own
+        return self.input.own_answers
 
     @property
     def resumed(self) -> bool:
@@ -139,7 +139,7 @@ class Context:
     @property
     def saved_state(self) -> Any:
         """The last state that the visit gave when it asked."""
-        return self.input.saved
+        return self.input.user_state
 
     @property
     def item(self) -> Any:
@@ -264,7 +264,7 @@ class Context:
 
     def _is_answered(self, asked: Asked) -> bool:
         # What was approved is what was shown: of other values the question is another.
-        shown = self.input.bound.get(asked.key)
+        shown = self.input.shown_hashes.get(asked.key)
         return asked.key in self.targets and shown in {None, content_of(asked.question)}
 
     async def gather(self, *processes: Awaitable[Any]) -> list[Any]:

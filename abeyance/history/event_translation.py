@@ -98,7 +98,7 @@ def visit_reported(address: str, report: Mapping[str, Any]) -> Iterator[Told]:
                 )
             # What interrupted is told by its questions: the visit is not over.
             if kind == "finished":
-                yield visit_finished(address, outcome.get("ended"))
+                yield visit_finished(address, outcome.get("tool_status"))
                 if (turn := outcome.get("turn")) is not None:
                     yield turn_finished(address, turn)
         case "stopped":

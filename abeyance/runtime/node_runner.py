@@ -79,7 +79,9 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
     try:
         if visit_input.kind == "routes":
             routed = await _routed(graph, visit_input.node, deciders, visit_input.values)
-            return Finished(routed=routed, fired=await _fired(visit_input, visit_input.values))
+            return Finished(
+                route_targets=routed, fired_rules=await _fired(visit_input, visit_input.values)
+            )
         outcome = await _asking(graph, context, deciders)
     except ValuesError as error:
         outcome = _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
@@ -98,12 +100,12 @@ def _with_notes(outcome: VisitOutcome, context: Context) -> VisitOutcome:
     emitted, journal = tuple(book.emitted), book.steps or None
     match outcome:
         case Finished():
-            return replace(outcome, emitted=emitted, read=book.messages)
+            return replace(outcome, emitted=emitted, messages_read=book.messages)
         case Interrupted():
             return replace(
                 outcome,
                 emitted=emitted,
-                read=book.messages,
+                messages_read=book.messages,
                 journal=journal,
                 patch=book.partial,
             )
@@ -121,15 +123,15 @@ async def _asking(graph: Graph, context: Context, deciders: Deciders) -> VisitOu
             raise
         context.notebook.demand_keeping("ask a person")
         _demand_pinned(graph, visit_input, asked)
-        for what, kept in (("state", asked.saved), ("reason", asked.reason)):
+        for what, kept in (("state", asked.user_state), ("reason", asked.reason)):
             if (fault := why_not_json(kept)) is not None:
                 message = f"the {what} that {node!r} gives with its question is not JSON: {fault}"
                 raise Fatal(message) from error
-        shown = [asdict(each.question) for each in asked.asked]
+        shown = [asdict(each.question) for each in asked.interrupts]
         # Each question is listed with the reason of what it is a part of.
-        if (actual := size([shown, asked.saved, [asked.reason] * len(shown)])) > _LARGEST:
+        if (actual := size([shown, asked.user_state, [asked.reason] * len(shown)])) > _LARGEST:
             message = (
-                f"{node!r} asks {len(asked.asked)} questions that take {actual} bytes with the "
+                f"{node!r} asks {len(asked.interrupts)} questions that take {actual} bytes with the "
                 f"state that it keeps, and they may take {_LARGEST}: show references to what is large"
             )
             raise Fatal(message) from error
@@ -141,7 +143,7 @@ def _demand_pinned(graph: Graph, visit_input: VisitInput, asked: Interrupted) ->
     What neither declares is the author's fault, which the core finds.
     """
     today, node = graph.build(), visit_input.node
-    for each in asked.asked:
+    for each in asked.interrupts:
         capability = each.question.requested_capability
         if (
             capability is not None
@@ -185,7 +187,9 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
             f"{_LARGEST}: keep large data elsewhere, and a reference to it in the values",
         )
     routed = () if read.is_decided else await _routed(graph, visit_input.node, deciders, after)
-    return replace(read, patch=patch, routed=routed, fired=await _fired(visit_input, after))
+    return replace(
+        read, patch=patch, route_targets=routed, fired_rules=await _fired(visit_input, after)
+    )
 
 
 def _read(node: str, returned: Any) -> Finished | Failed:
