@@ -124,9 +124,8 @@ async def serve(settings: Settings, host: str, port: int) -> None:
     tracing.begin("abeyance-api")
     if not settings.has_authentication and not is_loopback(host):
         raise SettingsError(
-            f"without authentication the API listens on loopback only, and {host!r} is not: listen on "
-            "127.0.0.1, or set ABEYANCE_TOKENS_FILE to a file of hashed tokens, or ABEYANCE_JWT_ISSUER "
-            "and what belongs to it"
+            f"without authentication the API listens on loopback only, not on {host!r}: listen on "
+            "127.0.0.1, or set ABEYANCE_TOKENS_FILE, or ABEYANCE_JWT_ISSUER with its audience and keys"
         )
     if settings.has_authentication:
         hosts = (*settings.allowed_hosts, f"{host}:{port}".lower())
@@ -152,7 +151,7 @@ async def _until_told(server: Server, listener: socket.socket, leaving: asyncio.
             await asyncio.wait({serving})
             raise
     if not server.started:
-        raise Unavailable("the API did not start; its log says why")
+        raise Unavailable("the API did not start: see its log")
 
 
 @contextlib.contextmanager
@@ -174,7 +173,9 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 def bound(host: str, port: int) -> socket.socket:
     """A socket that listens there. Raises SettingsError if none can."""
     if not 0 <= port <= _LAST_PORT:
-        raise SettingsError(f"the API cannot listen on {host}:{port}: a port is 0 to {_LAST_PORT}")
+        raise SettingsError(
+            f"the API cannot listen on {host}:{port}: use a port from 0 to {_LAST_PORT}"
+        )
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -189,7 +190,7 @@ def bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise SettingsError(
-            f"the API cannot listen on {host}:{port}: {error}. Stop what listens there, or choose "
-            "another port"
+            f"the API cannot listen on {host}:{port} ({error}): stop the program that uses the port, or "
+            "choose another one"
         ) from error
     return listener

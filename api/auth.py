@@ -73,27 +73,29 @@ class Tokens:
         """The tokens of a file. Raises SettingsError saying what is wrong with it, and where."""
         if path is None:
             return cls(None, issuer)
-        told = f"ABEYANCE_TOKENS_FILE={path}"
+        source = f"ABEYANCE_TOKENS_FILE={path}"
         try:
             grants = _GRANTS.validate_json(path.read_bytes())
         except OSError as error:
-            raise SettingsError(f"{told} cannot be read: {error.strerror}") from error
+            raise SettingsError(f"{source} cannot be read: {error.strerror}") from error
         except ValidationError as error:
             faults = "; ".join(
                 f"{fault['pointer'] or '(the file)'}: {fault['message']}"
                 for fault in at_pointer(error)
             )
             raise SettingsError(
-                f"{told} is not a list of "
+                f"{source} is not a list of "
                 f'{{"subject": ..., "sha256": ..., "capabilities": [...]}}: {faults}'
             ) from error
         if not grants:
-            raise SettingsError(f"{told} holds no token, so nobody could get in")
+            raise SettingsError(f"{source} has no token: add at least one")
         if reserved := sorted({grant.subject for grant in grants} & _RESERVED):
-            raise SettingsError(f"{told}: the subject {reserved[0]!r} is reserved; name another")
+            raise SettingsError(
+                f"{source} has the reserved subject {reserved[0]!r}: choose another"
+            )
         counted = Counter(grant.sha256.lower() for grant in grants)
         if twice := [digest for digest, times in counted.items() if times > 1]:
-            raise SettingsError(f"{told} holds the token with the hash {twice[0][:12]}... twice")
+            raise SettingsError(f"{source} has the token hash {twice[0][:12]}... twice: remove one")
         return cls(grants, issuer)
 
     @property
@@ -118,13 +120,13 @@ class Tokens:
         for header in (SUBJECT_HEADER, CAPABILITIES_HEADER):
             if header in request.headers:
                 raise _unknown(
-                    f"The header {header} is refused here: who is calling is told by the token."
+                    f"The header {header} is not accepted here: the token names the caller."
                 )
         given = request.headers.getlist("Authorization")
         # Of two a proxy might have looked at the other one.
         scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         if scheme.lower() != "bearer" or not token.strip():
-            raise _unknown("Send a token, and one alone: Authorization: Bearer <token>.")
+            raise _unknown("A token is required: send one header, Authorization: Bearer <token>.")
         digest = hashlib.sha256(token.strip().encode("latin-1")).hexdigest()
         found: Grant | None = None
         for grant in self._grants or ():
@@ -135,7 +137,7 @@ class Tokens:
             known = Principal(subject=found.subject, capabilities=found.capabilities)
             return Admission(principal=known)
         if self._issuer is None:
-            raise _unknown("The token is not one of ours, or no longer.")
+            raise _unknown("The token is unknown or was revoked: use a valid one.")
         claims = await self._issuer.claims(token.strip())
         return Admission(
             principal=_vouched_for(claims, self._issuer),
@@ -147,7 +149,7 @@ def _vouched_for(claims: Mapping[str, Any], issuer: JwtVerifier) -> Principal:
     """The principal of a token that was checked, and that this issuer has signed."""
     subject, claim = claims["sub"], issuer.claim
     if (fault := _subject_fault(subject)) is not None:
-        raise unfit(f"names nobody (sub): {fault}")
+        raise unfit(f"has an unusable subject (sub): {fault}")
     listed = _found(claims, claim)
     capabilities = listed.split() if isinstance(listed, str) else [] if listed is None else listed
     if (
@@ -156,15 +158,15 @@ def _vouched_for(claims: Mapping[str, Any], issuer: JwtVerifier) -> Principal:
         or not all(isinstance(name, str) and _is_name(name) for name in capabilities)
     ):
         raise unfit(
-            f"does not say what its owner may do: {claim} takes at most {_MOST_CAPABILITIES} names "
-            f"of 1 to {_MOST_CHARS} characters, as a list or with spaces between them"
+            f"has unusable capabilities: {claim} takes at most {_MOST_CAPABILITIES} names of 1 to "
+            f"{_MOST_CHARS} characters, as a list or separated by spaces"
         )
     if EVERYTHING in capabilities and not issuer.may_allow_everything:
         # Not left out silently: then its owner would miss a right that the token names, and nobody
         # would know why.
         raise unfit(
-            f"allows everything ({claim}: {EVERYTHING!r}), which an issuer may do only where the service "
-            "is told so by ABEYANCE_JWT_ALLOW_EVERYTHING; it has to name each capability"
+            f"grants every capability ({claim}: {EVERYTHING!r}): the issuer must list each one, unless "
+            "the operator sets ABEYANCE_JWT_ALLOW_EVERYTHING"
         )
     return Principal(subject=subject, capabilities=tuple(capabilities))
 
@@ -187,8 +189,8 @@ def _as_claimed(request: Request) -> Principal:
     else:
         capabilities = tuple(name for part in listed.split(",") if (name := part.strip()))
     if len(capabilities) > _MOST_CAPABILITIES:
-        told = f"lists {len(capabilities)} capabilities, and {_MOST_CAPABILITIES} are accepted"
-        raise _unusable(CAPABILITIES_HEADER, told)
+        message = f"has {len(capabilities)} capabilities; the limit is {_MOST_CAPABILITIES}"
+        raise _unusable(CAPABILITIES_HEADER, message)
     return Principal(
         subject=LOCAL if subject is None else _claimed_subject(subject), capabilities=capabilities
     )
@@ -207,9 +209,9 @@ def _claimed_subject(given: str) -> str:
 
 def _subject_fault(subject: str) -> str | None:
     if not _is_name(subject):
-        return f"{subject[:100]!r} names nobody: a subject has 1 to {_MOST_CHARS} characters"
+        return f"{subject[:100]!r} is not a subject: use 1 to {_MOST_CHARS} printable characters"
     if subject in _RESERVED:
-        return f"the subject {subject!r} is reserved; name another"
+        return f"the subject {subject!r} is reserved: choose another"
     return None
 
 
@@ -249,8 +251,8 @@ def demand(who: Principal, *capabilities: str) -> None:
     if lacking := who.lacks(capabilities):
         raise Refusal(
             Code.CAPABILITY_REQUIRED,
-            f"{who.subject!r} may not do this: it takes the capability "
-            f"{' and '.join(map(repr, lacking))}.",
+            f"{who.subject!r} lacks the capability {' and '.join(map(repr, lacking))}, which this "
+            "request requires.",
             capability=lacking[0],
             capabilities=list(lacking),
         )

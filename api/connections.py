@@ -72,8 +72,8 @@ class _Doorway(ServerState):
         if now - self._told_at > _TOLD_EVERY_SECONDS:
             self._told_at = now
             _logger.warning(
-                "code=%s | all %d places of ABEYANCE_MAX_CONNECTIONS are taken: connections without a "
-                "request are closed",
+                "code=%s | all %d connections of ABEYANCE_MAX_CONNECTIONS are in use: closing those "
+                "without a request",
                 Code.UNAVAILABLE,
                 self.most,
             )
@@ -130,9 +130,9 @@ class Connection(H11Protocol):
 
     def turn_away(self) -> None:
         """Close the connection, as there are too many."""
-        told = "More callers are connected than this service has places for. Try again in a moment."
+        message = "The service has too many open connections. Retry in a moment."
         is_new = self.cycle is None
-        self._end(unavailable(told, retry_after=1) if is_new or self._is_begun else None)
+        self._end(unavailable(message, retry_after=1) if is_new or self._is_begun else None)
 
     @property
     def _is_begun(self) -> bool:
@@ -169,8 +169,8 @@ class Connection(H11Protocol):
             held[self] = None
 
     def _too_late(self, phase: _Phase, seconds: float) -> None:
-        told = f"The {phase} of the request was not complete after {seconds:g} s. Send it at once."
-        late = problem(408, "request_timeout", "The request did not come in time", told)
+        message = f"The {phase} of the request was incomplete after {seconds:g} s: send it faster."
+        late = problem(408, "request_timeout", "Request timeout", message)
         self._end(late if self._is_begun else None)
 
     def _end(self, response: Response | None) -> None:

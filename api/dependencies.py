@@ -36,7 +36,7 @@ class TemporalConnection:
         self._client = client
         self._most_tails = most_tails
         self._feed: Feed | None = None
-        self._why_not = "Temporal has not been reached yet"
+        self._why_not = "Temporal has not been reached yet: retry in a moment"
 
     @property
     def client(self) -> Client:
@@ -95,9 +95,9 @@ class TemporalConnection:
             return
         if count:
             _logger.warning(
-                "namespace=%s task_queue=%s | the credentials of this service also reach %d runs of "
-                "other task queues. It shows them to nobody, but give deployments that must not trust "
-                "each other's processes a namespace each",
+                "namespace=%s task_queue=%s | the credentials of this service can also read %d runs of "
+                "other task queues: the API hides them, but deployments that do not trust each other "
+                "need separate namespaces",
                 client.temporal.namespace,
                 client.task_queue,
                 count,
@@ -124,7 +124,7 @@ class Backend:
         known = sorted(self.graphs)
         raise Refusal(
             Code.UNKNOWN_GRAPH,
-            f"There is no graph {name[:200]!r} here; there is {', '.join(known[:_MOST_LISTED])}.",
+            f"There is no graph {name[:200]!r}: choose one of {', '.join(known[:_MOST_LISTED])}.",
             graphs=known[:_MOST_LISTED],
         )
 

@@ -51,7 +51,7 @@ def check_json(body: bytes) -> None:
     except RecursionError:
         raise _too_deep() from None
     except UnicodeEncodeError:
-        raise _malformed("it holds half of a surrogate pair, which is no character") from None
+        raise _malformed("it has an unpaired surrogate") from None
     except UnicodeDecodeError as error:
         raise _malformed(f"it is not UTF-8 ({error.reason} at byte {error.start})") from None
     except ValueError as error:
@@ -69,8 +69,7 @@ def _check_structure(body: bytes) -> None:
     if values > MAX_VALUES:
         raise Refusal(
             Code.PAYLOAD_TOO_LARGE,
-            f"A body may hold {MAX_VALUES} values, and this one has brackets and commas for {values}. "
-            "Pass a reference to large data instead.",
+            f"The body has {values} values; the limit is {MAX_VALUES}. Send a reference to large data.",
             limit=MAX_VALUES,
             actual=values,
         )
@@ -88,8 +87,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 shown = key[:_SHOWN_CHARS]
                 raise Refusal(
                     Code.MALFORMED_BODY,
-                    f"The body has the key {shown!r} twice in one mapping, of which some would read the "
-                    "first and some the last. Send each key once.",
+                    f"The body has the key {shown!r} twice in one object: send each key once.",
                     key=shown,
                 )
             seen.add(key)
@@ -116,6 +114,6 @@ def _malformed(why: str) -> Refusal:
 def _too_deep() -> Refusal:
     return Refusal(
         Code.MALFORMED_BODY,
-        f"The body nests lists and mappings deeper than {MAX_DEPTH} levels.",
+        f"The body is nested more than {MAX_DEPTH} levels deep: flatten it.",
         limit=MAX_DEPTH,
     )

@@ -108,8 +108,8 @@ class JwksCache:
             found is None or self._clock() - self._fetched_at > STALE_SECONDS
         ):
             raise Unavailable(
-                "A token that was signed by the issuer cannot be checked now: the issuer's keys "
-                "cannot be fetched. The log of the service says why.",
+                "The token cannot be verified now, because the issuer's keys cannot be fetched. Retry "
+                "later; the log of the service has the reason.",
                 retry_after=REST_SECONDS,
             )
         return found
@@ -133,8 +133,8 @@ class JwksCache:
             except (OSError, ValueError, httpx.HTTPError) as error:
                 why_not = f"{type(error).__name__}: {error}"
                 if self._why_not != why_not:
-                    told = "code=%s | the keys of ABEYANCE_JWT_JWKS cannot be fetched: %s"
-                    _logger.warning(told, Code.UNAVAILABLE, why_not)
+                    message = "code=%s | the keys of ABEYANCE_JWT_JWKS cannot be fetched: %s"
+                    _logger.warning(message, Code.UNAVAILABLE, why_not)
                 self._why_not = why_not
             self._tried_at = self._clock()
 
@@ -144,7 +144,7 @@ class JwksCache:
             entries = _Keys.model_validate_json(content).keys
         except ValidationError:
             # Without the content: it may be another file than was meant.
-            message = 'it is no JSON of the form {"keys": [...]}'
+            message = 'it is not JSON of the form {"keys": [...]}'
             raise ValueError(message) from None
         for entry in entries:
             try:
@@ -155,7 +155,7 @@ class JwksCache:
             if key.public(key.alg) is not None:
                 usable.append(key)
         if not usable:
-            message = "it holds no public key for signatures"
+            message = "it has no public key for signatures"
             raise ValueError(message)
         self._keys = tuple(usable)
         self._fetched_at = self._clock()
@@ -199,7 +199,7 @@ def _checked(place: str) -> str | Path:
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
     if not host or not is_safe or parts.username is not None or parts.fragment:
         raise SettingsError(
-            "ABEYANCE_JWT_JWKS is no address of keys: write https://..., without a user, or http:// "
-            "on loopback, or the path of a file"
+            "ABEYANCE_JWT_JWKS is not a usable address: set it to an https:// url without a user, an "
+            "http:// url on loopback, or the path of a file"
         )
     return place

@@ -59,8 +59,7 @@ class JwtVerifier:
         given = {"ISSUER": name, "AUDIENCE": audience, "JWKS": place}
         missing = [f"ABEYANCE_JWT_{which}" for which, value in given.items() if value is None]
         raise SettingsError(
-            f"{' and '.join(missing)} must be set too: a token of an issuer is checked for who made it, "
-            "for whom, and by which key"
+            f"{' and '.join(missing)} must be set too: tokens are checked against all three"
         )
 
     async def claims(self, token: str) -> Mapping[str, Any]:
@@ -70,16 +69,18 @@ class JwtVerifier:
         fetched.
         """
         if len(token) > _MOST_CHARS:
-            raise unfit(f"has {len(token)} characters, and {_MOST_CHARS} are accepted")
+            raise unfit(f"has {len(token)} characters; the limit is {_MOST_CHARS}")
         try:
             head = jwt.get_unverified_header(token)
             algorithm = head.get("alg")
             if algorithm not in ALGORITHMS:
-                told = f"says {str(algorithm)[:_SHOWN_CHARS]!r} (alg)"
-                raise unfit(f"{told}; signatures are by {', '.join(ALGORITHMS)}")
+                name = str(algorithm)[:_SHOWN_CHARS]
+                raise unfit(f"is signed by {name!r} (alg): use one of {', '.join(ALGORITHMS)}")
             key = await self.keys.key(head.get("kid"), algorithm)
             if key is None:
-                raise unfit("was signed by a key (kid) that the issuer has not published for that")
+                raise unfit(
+                    "is signed by a key (kid) that the issuer has not published for this algorithm"
+                )
             claims: Mapping[str, Any] = jwt.decode(
                 token,
                 key,
@@ -99,7 +100,7 @@ class JwtVerifier:
 
 def unfit(fault: str) -> Refusal:
     """The refusal of a token, for a fault such as `has expired`."""
-    return Refusal(Code.UNAUTHENTICATED, f"The token {fault}. Get another one from its issuer.")
+    return Refusal(Code.UNAUTHENTICATED, f"The token {fault}. Get a new one from its issuer.")
 
 
 def _fault(error: jwt.PyJWTError) -> str:
@@ -107,20 +108,20 @@ def _fault(error: jwt.PyJWTError) -> str:
         case jwt.ExpiredSignatureError():
             return "has expired (exp)"
         case jwt.ImmatureSignatureError():
-            return "does not hold yet (nbf, iat)"
+            return "is not valid yet (nbf, iat)"
         case jwt.InvalidIssuerError():
-            return "was made by another issuer (iss) than ABEYANCE_JWT_ISSUER"
+            return "has another issuer (iss) than ABEYANCE_JWT_ISSUER"
         case jwt.InvalidAudienceError():
-            return "was made for another audience (aud) than ABEYANCE_JWT_AUDIENCE"
+            return "has another audience (aud) than ABEYANCE_JWT_AUDIENCE"
         case jwt.MissingRequiredClaimError():
-            return f"has no {error.claim}"
+            return f"lacks the claim {error.claim}"
         case InvalidSubjectError():
-            return "names nobody: its sub is no text"
+            return "has an unusable subject: sub is not a string"
         case jwt.InvalidIssuedAtError():
-            return "says no time when it was made: its iat is no number"
+            return "has an unusable time of issue: iat is not a number"
         case jwt.InvalidSignatureError():
-            return "does not have the signature of its issuer"
+            return "has a wrong signature"
         case jwt.InvalidKeyError():
-            return "was signed by a key that is too short, or of another kind"
+            return "is signed by a key that is too short or of the wrong type"
         case _:
-            return "is not one of ours, and cannot be read as a JSON Web Token"
+            return "is neither a known token nor a valid JSON Web Token"

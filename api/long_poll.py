@@ -25,7 +25,7 @@ def _length(given: Any) -> float:
     text = str(given).strip()
     length = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else seconds(text)
     if not 0 <= length < math.inf:
-        message = f"{text[:100]!r} is no time to wait: write 30s, 2m or PT30S"
+        message = f"{text[:100]!r} is not a duration: write 30s, 2m or PT30S"
         raise ValueError(message)
     return length
 
@@ -37,8 +37,8 @@ Length: TypeAlias = Annotated[float, BeforeValidator(_length, json_schema_input_
 Wait: TypeAlias = Annotated[
     Length | None,
     Query(
-        description="Answer only when the run is where this leads it, or this time is over: ISO 8601, "
-        "`30s`, or seconds. More than the service's `default_timeout` is cut to it.",
+        description="How long to wait for the effect: ISO 8601, `30s`, or seconds. The service caps it "
+        "at its `default_timeout`.",
         examples=["PT30S"],
     ),
 ]

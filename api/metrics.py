@@ -175,12 +175,12 @@ def _outcome(answer: _Answer, scope: Scope) -> metrics.Outcome:
 @router.get(
     "/metrics",
     response_class=Response,
-    responses=openapi.text("What this process has measured, for Prometheus.", _EXAMPLE),
+    responses=openapi.text("The metrics of this process, for Prometheus.", _EXAMPLE),
 )
 async def read_metrics(request: Request) -> Response:
-    """Tell what this process has measured, for Prometheus.
+    """Export the metrics of this process for Prometheus.
 
-    With authentication this takes the capability `admin`, unless the service was told to tell everybody.
+    With authentication this requires the capability `admin`, unless `ABEYANCE_OPEN_METRICS` is set.
     """
     behind: Backend = request.app.state.backend
     instruments: Instruments = request.app.state.instruments

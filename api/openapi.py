@@ -1,4 +1,4 @@
-"""The OpenAPI document: what every call answers, with an example of each answer."""
+"""The OpenAPI document, with an example of every response."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
 from abeyance.errors import Code
 
 _NOTES: Final = """\
-Runs of agent graphs that wait for people.
+Start agent graphs, answer their questions and control their runs.
 
-Errors are problems (RFC 9457) whose `code` says what was wrong. Times are RFC 3339 in UTC; durations
-ISO 8601, or text such as `30s`, or seconds. A field, or a parameter of a query, that is not described is
-refused.
+Errors are problem details (RFC 9457). `code` is stable and meant for programs. Times are RFC 3339 in
+UTC. Durations are ISO 8601, text such as `30s`, or seconds. Unknown fields and query parameters are
+rejected.
 
-With authentication send `Authorization: Bearer <token>`. Without it the service listens on loopback
-only, and a request may name its principal in `X-Abeyance-Principal` (subject) and
-`X-Abeyance-Capabilities` (separated by commas; absent is all, empty is none). Every call that changes
-something is sent as `Content-Type: application/json`; one without a body may have the header
-`X-Abeyance-Request` instead.
+If the service requires authentication, send `Authorization: Bearer <token>`. Otherwise it listens on
+loopback only, and a request can name its principal with the headers `X-Abeyance-Principal` (subject) and
+`X-Abeyance-Capabilities` (separated by commas; absent means all, empty means none). Send every request
+that changes something with `Content-Type: application/json`. A request without a body can send the
+header `X-Abeyance-Request` instead.
 """
 
 _OF_ALL: Final = (Code.FOREIGN_ORIGIN,)
@@ -38,7 +38,7 @@ _OF_CHANGES: Final = (*_OF_READS, Code.MALFORMED_BODY, Code.PAYLOAD_TOO_LARGE)
 _PROBLEM: Final = {
     "type": "object",
     "title": "Problem",
-    "description": "Why a request was refused (RFC 9457). Further members depend on the code.",
+    "description": "The reason of a refusal (RFC 9457). Additional members depend on the code.",
     "required": ["type", "title", "status", "detail", "code"],
     "properties": {
         "type": {"type": "string", "format": "uri"},
@@ -46,16 +46,16 @@ _PROBLEM: Final = {
         "status": {"type": "integer"},
         "detail": {
             "type": "string",
-            "description": "What was wrong, with which value, and what to do.",
+            "description": "The problem, the value that caused it, and the fix.",
         },
-        "code": {"type": "string", "description": "The reason, for programs."},
+        "code": {"type": "string", "description": "The reason, as a stable code for programs."},
         "errors": {
             "type": "array",
             "items": {
                 "type": "object",
                 "required": ["pointer", "message"],
                 "properties": {
-                    "pointer": {"type": "string", "description": "A JSON pointer (RFC 6901)."},
+                    "pointer": {"type": "string", "description": "A JSON Pointer (RFC 6901)."},
                     "message": {"type": "string"},
                 },
             },
@@ -66,43 +66,43 @@ _PROBLEM: Final = {
 
 _LATER: Final = frozenset({429, 503})
 _RETRY_AFTER: Final = {
-    "description": "After how many seconds it is worth trying again.",
+    "description": "The number of seconds to wait before a retry.",
     "schema": {"type": "integer", "minimum": 1},
 }
 
 Answers = dict[int | str, dict[str, Any]]
-"""What FastAPI takes as `responses`."""
+"""The `responses` of a FastAPI route."""
 
 
 def read(description: str, example: Any, *refusals: Code) -> Answers:
-    """The answers of a call that changes nothing."""
+    """Return the responses of a route that changes nothing."""
     return {200: _good(description, example), **_problems(*_OF_READS, *refusals)}
 
 
 def text(description: str, example: str, *refusals: Code) -> Answers:
-    """The answers of a call that changes nothing and answers with plain text."""
+    """Return the responses of a route that changes nothing and returns plain text."""
     content = {"text/plain": {"schema": {"type": "string"}, "example": example}}
     good = {"description": description, "content": content}
     return {200: good, **_problems(*_OF_READS, *refusals)}
 
 
 def change(status: int, description: str, example: Any, *refusals: Code) -> Answers:
-    """The answers of a call that changes something."""
+    """Return the responses of a route that changes something."""
     return {status: _good(description, example), **_problems(*_OF_CHANGES, *refusals)}
 
 
 def check(description: str, example: Any, *refusals: Code) -> Answers:
-    """The answers of a call that everybody may make."""
+    """Return the responses of a public route."""
     return {200: _good(description, example), **_problems(*_OF_ALL, *refusals)}
 
 
 def also(description: str, example: Any, model: Any) -> dict[str, Any]:
-    """Another good answer of a call, of a model."""
+    """Return a second successful response, of another model."""
     return {**_good(description, example), "model": model}
 
 
 def install(app: FastAPI) -> None:
-    """Let the application describe itself."""
+    """Replace the OpenAPI document of the framework."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -120,7 +120,7 @@ def install(app: FastAPI) -> None:
             app.openapi_schema = document
         return app.openapi_schema
 
-    # The framework's own way to replace its document.
+    # FastAPI documents this assignment.
     app.openapi = openapi  # type: ignore[method-assign]
 
 
@@ -154,6 +154,6 @@ def _example(code: Code) -> dict[str, Any]:
         "type": f"urn:abeyance:problem:{code}",
         "title": title,
         "status": status,
-        "detail": f"{title}: here stands which value was wrong, and what to do.",
+        "detail": f"{title}: the value that caused it, and the fix.",
         "code": str(code),
     }

@@ -128,15 +128,17 @@ class OriginGuard:
             len(hosts) == 1 and self._is_ours(f"{scope['scheme']}://{hosts[0]}", scope)
         ):
             raise _foreign(
-                f"This service is not called {', '.join(hosts)[:200]!r}. Call it by the name and port "
-                "that it listens on, or add the name to ABEYANCE_ALLOWED_HOSTS."
+                f"The host {', '.join(hosts)[:200]!r} is not allowed: use the name and port of the "
+                "service, or add the host to ABEYANCE_ALLOWED_HOSTS."
             )
         if ui is not None:
             return
         origins = headers.getlist("origin")
         for origin in origins:
             if not self._is_ours(origin, scope):
-                raise _foreign(f"Pages of {origin[:200]!r} may not call this service.")
+                raise _foreign(
+                    f"The origin {origin[:200]!r} is not allowed: only pages of this service may call it."
+                )
         site = headers.get("sec-fetch-site", "none").lower()
         if site == "same-site" and origins:
             return
@@ -145,8 +147,8 @@ class OriginGuard:
             return
         if site not in ("none", "same-origin"):
             raise _foreign(
-                f"A browser says that this request comes from another site (Sec-Fetch-Site: "
-                f"{site[:50]}); only pages of this service may call it."
+                f"The request comes from another site (Sec-Fetch-Site: {site[:50]}): only pages of this "
+                "service may call it."
             )
 
     def _is_ours(self, origin: str, scope: Scope) -> bool:
@@ -176,9 +178,8 @@ def _check_kind(headers: Headers, body: bytes = b"") -> None:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and (body or EMPTY_BODY_HEADER not in headers):
         raise _foreign(
-            f"A call that changes something is sent as Content-Type: application/json, not as "
-            f"{kind[:100] or 'nothing'!r}; one without a body may have the header "
-            f"{EMPTY_BODY_HEADER} instead. A page of another site could send neither."
+            f"The content type {kind[:100]!r} is not accepted: send Content-Type: application/json or, "
+            f"without a body, the header {EMPTY_BODY_HEADER}. This protects against pages of other sites."
         )
 
 
@@ -218,11 +219,11 @@ async def _read(headers: Headers, receive: Receive, limit: int) -> bytes | None:
 
 
 def _too_large(actual: int | None, limit: int) -> Refusal:
-    told = "is larger" if actual is None else f"has {actual}"
+    size = "is larger" if actual is None else f"has {actual} bytes"
     members = {} if actual is None else {"actual": actual}
     return Refusal(
         Code.PAYLOAD_TOO_LARGE,
-        f"A body may have {limit} bytes, and this one {told}. Pass a reference to large data instead.",
+        f"The body {size}; the limit is {limit} bytes. Send a reference to large data.",
         limit=limit,
         **members,
     )

@@ -33,7 +33,7 @@ async def _run_id(
     if re.fullmatch(wire.RUN_ID_RULE, run_id) is None:
         raise Refusal(
             Code.UNKNOWN_RUN,
-            f"There is no run {run_id[:_SHOWN_CHARS]!r}: no run can have that id.",
+            f"There is no run {run_id[:_SHOWN_CHARS]!r}: this is not a valid run id.",
             run_id=run_id[:_SHOWN_CHARS],
         )
     return run_id
@@ -82,15 +82,15 @@ async def _key(
         str | None,
         Header(
             alias=KEY_HEADER,
-            description="Names this call, so that a repeat of it has no further effect: 1 to 200 "
-            "visible ASCII characters.",
+            description="Makes retries safe: a second request with the same key has no further effect. 1 "
+            "to 200 visible ASCII characters.",
             examples=["7f3c1b52"],
             json_schema_extra={"pattern": f"^{_KEY.pattern}$"},
         ),
     ] = None,
 ) -> str | None:
     if key is not None and _KEY.fullmatch(key) is None:
-        message = f"{key[:_SHOWN_CHARS]!r} is not a key: it has 1 to 200 visible ASCII characters"
+        message = f"{key[:_SHOWN_CHARS]!r} is not a key: use 1 to 200 visible ASCII characters"
         raise invalid([{"pointer": f"/{KEY_HEADER.lower()}", "message": message, "in": "header"}])
     return key
 
@@ -106,9 +106,8 @@ def chosen_run_id(run_id: str | None) -> str | None:
     if run_id is not None and _MADE_BY_KEY.fullmatch(run_id):
         raise Refusal(
             Code.INVALID_RUN_ID,
-            f"{run_id!r} cannot be chosen: ids of this form, run- and 32 hexadecimal digits, are made of "
-            f"an {KEY_HEADER}, and whoever took one would stand in the way of its owner. Choose an id of "
-            "another form, or send a key and no id.",
+            f"The run id {run_id!r} is reserved: ids of the form run- and 32 hexadecimal digits are made "
+            f"from an {KEY_HEADER}. Choose an id of another form, or send a key and no id.",
             rule=f"not {_MADE_BY_KEY.pattern}",
         )
     return run_id
@@ -132,9 +131,12 @@ async def _refuse_unknown(request: Request, _who: Who) -> None:
     route = request.scope["route"]
     known = _of(route.dependant) if isinstance(route, APIRoute) else set[str]()
     if unknown := [name for name in request.query_params if name not in known]:
-        told = f"there is no such parameter; this call has {', '.join(sorted(known)) or 'none'}"
+        message = f"is not a parameter of this endpoint: use {', '.join(sorted(known)) or 'none'}"
         raise invalid(
-            [{"pointer": f"/{name[:100]}", "message": told, "in": "query"} for name in unknown[:20]]
+            [
+                {"pointer": f"/{name[:100]}", "message": message, "in": "query"}
+                for name in unknown[:20]
+            ]
         )
 
 

@@ -24,43 +24,43 @@ from abeyance.schemas.state_model import pointer
 MEDIA_TYPE: Final = "application/problem+json"
 
 PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
-    Code.MALFORMED_BODY: (400, "The body is not JSON"),
-    Code.UNAUTHENTICATED: (401, "Nobody we know"),
-    Code.CAPABILITY_REQUIRED: (403, "A capability is missing"),
-    Code.FOREIGN_ORIGIN: (403, "The request comes from a foreign page"),
-    Code.UNKNOWN_RUN: (404, "There is no such run"),
-    Code.NOT_RUNNING: (404, "The run has ended"),
-    Code.UNKNOWN_GRAPH: (404, "There is no such graph"),
-    Code.UNKNOWN_INTERRUPT: (404, "There is no such interrupt"),
-    Code.UNKNOWN_NODE: (404, "There is no such node"),
-    Code.NO_ACTIVE_RUN: (404, "No run of the conversation is active"),
-    Code.RUN_EXISTS: (409, "The run id is taken"),
-    Code.RUN_FINISHED: (409, "The run has ended and waits for no answer"),
-    Code.ALREADY_ANSWERED: (409, "The interrupt was answered before"),
-    Code.NOT_ROOT_CAUSE: (409, "The interrupt waits for others"),
-    Code.WITHDRAWN: (409, "The interrupt was withdrawn"),
-    Code.STALE: (409, "What the caller was shown has changed"),
-    Code.AMBIGUOUS_INTERRUPT: (409, "It is not clear which interrupt is meant"),
-    Code.AMBIGUOUS_RUN: (409, "It is not clear which run is meant"),
-    Code.MESSAGE_CONFLICT: (409, "The message id was used before"),
-    Code.CONVERSATION_BUSY: (409, "The conversation has an active run"),
-    Code.IDEMPOTENCY_CONFLICT: (409, "The idempotency key was used before"),
-    Code.NOT_STOPPED: (409, "The run is neither paused nor waiting"),
-    Code.NOT_FINISHED: (409, "The run has not ended"),
-    Code.NATIVELY_PAUSED: (409, "The run is paused through Temporal"),
-    Code.NOT_SEALED: (409, "It was not encrypted for this run"),
-    Code.EXPIRED: (410, "The interrupt's deadline has passed"),
-    Code.GONE: (410, "What was asked for is no longer kept"),
-    Code.PAYLOAD_TOO_LARGE: (413, "The request is too large"),
-    Code.INVALID_BODY: (422, "The request does not have the expected form"),
-    Code.INVALID_RUN_ID: (422, "The run id cannot be used"),
-    Code.INVALID_INPUT: (422, "The input does not fit the graph"),
-    Code.INVALID_ANSWER: (422, "The answer does not fit its schema"),
-    Code.INVALID_MESSAGE: (422, "The message cannot be accepted"),
-    Code.ACTION_NOT_ALLOWED: (422, "The action is not allowed"),
-    Code.QUEUE_FULL: (429, "The run's mailbox is full"),
-    Code.TOO_MANY_RUNS: (429, "Too many runs are active"),
-    Code.UNAVAILABLE: (503, "Something that this service needs cannot be reached"),
+    Code.MALFORMED_BODY: (400, "Malformed JSON body"),
+    Code.UNAUTHENTICATED: (401, "Authentication required"),
+    Code.CAPABILITY_REQUIRED: (403, "Missing capability"),
+    Code.FOREIGN_ORIGIN: (403, "Disallowed host or origin"),
+    Code.UNKNOWN_RUN: (404, "Unknown run"),
+    Code.NOT_RUNNING: (404, "Run already ended"),
+    Code.UNKNOWN_GRAPH: (404, "Unknown graph"),
+    Code.UNKNOWN_INTERRUPT: (404, "Unknown interrupt"),
+    Code.UNKNOWN_NODE: (404, "Unknown node"),
+    Code.NO_ACTIVE_RUN: (404, "No active run in the conversation"),
+    Code.RUN_EXISTS: (409, "Duplicate run id"),
+    Code.RUN_FINISHED: (409, "Answer to a run that has ended"),
+    Code.ALREADY_ANSWERED: (409, "Interrupt already answered"),
+    Code.NOT_ROOT_CAUSE: (409, "Interrupt waiting for other interrupts"),
+    Code.WITHDRAWN: (409, "Withdrawn interrupt"),
+    Code.STALE: (409, "Outdated digest or version"),
+    Code.AMBIGUOUS_INTERRUPT: (409, "Ambiguous interrupt"),
+    Code.AMBIGUOUS_RUN: (409, "Ambiguous run"),
+    Code.MESSAGE_CONFLICT: (409, "Message id conflict"),
+    Code.CONVERSATION_BUSY: (409, "Conversation with an active run"),
+    Code.IDEMPOTENCY_CONFLICT: (409, "Idempotency key conflict"),
+    Code.NOT_STOPPED: (409, "Run neither paused nor waiting"),
+    Code.NOT_FINISHED: (409, "Run not ended yet"),
+    Code.NATIVELY_PAUSED: (409, "Workflow paused in Temporal"),
+    Code.NOT_SEALED: (409, "Payload not encrypted for this run"),
+    Code.EXPIRED: (410, "Expired interrupt"),
+    Code.GONE: (410, "Data no longer retained"),
+    Code.PAYLOAD_TOO_LARGE: (413, "Request too large"),
+    Code.INVALID_BODY: (422, "Invalid request"),
+    Code.INVALID_RUN_ID: (422, "Invalid run id"),
+    Code.INVALID_INPUT: (422, "Invalid graph input"),
+    Code.INVALID_ANSWER: (422, "Invalid answer"),
+    Code.INVALID_MESSAGE: (422, "Invalid message"),
+    Code.ACTION_NOT_ALLOWED: (422, "Disallowed action"),
+    Code.QUEUE_FULL: (429, "Message queue full"),
+    Code.TOO_MANY_RUNS: (429, "Too many runs"),
+    Code.UNAVAILABLE: (503, "Service unavailable"),
 }
 
 _MEMBERS: Final = frozenset({"type", "title", "status", "detail", "code"})
@@ -131,7 +131,7 @@ def unavailable(
 def invalid(errors: Sequence[Mapping[str, str]]) -> Refusal:
     """The refusal of a request whose form is wrong; `errors` are `{pointer, message}`."""
     listed = "; ".join(f"{entry['pointer'] or 'the body'}: {entry['message']}" for entry in errors)
-    return Refusal(Code.INVALID_BODY, f"The request cannot be used. {listed}.", errors=[*errors])
+    return Refusal(Code.INVALID_BODY, f"The request is invalid: {listed}.", errors=[*errors])
 
 
 def install(app: FastAPI) -> None:
@@ -174,19 +174,19 @@ def _on_invalid_request(_request: Request, error: Exception) -> Response:
 def _on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
-    told = f"{request.method} {request.url.path[:200]}"
+    call = f"{request.method} {request.url.path[:200]}"
     headers = dict(error.headers or {})
     match error.status_code:
         case status if status == _UNKNOWN_PATH:
-            code, title = "unknown_path", "There is no such path"
-            detail = f"{told} is not a call of this API; /openapi.json lists them."
+            code, title = "unknown_path", "Unknown path"
+            detail = f"{call} is not an endpoint of this API: see /openapi.json for the list."
         case status if status == _NOT_ALLOWED:
             # The framework names those of the first route of the path only.
             headers["Allow"] = ", ".join(_methods(request))
-            code, title = "method_not_allowed", "The path has no such method"
-            detail = f"{told}: this path takes {headers['Allow']}."
+            code, title = "method_not_allowed", "Method not allowed"
+            detail = f"{call} is not supported: this path accepts {headers['Allow']}."
         case status:
-            code, title, detail = "http_error", "The request was refused", str(error.detail)
+            code, title, detail = "http_error", "Request refused", str(error.detail)
     return problem(status, code, title, detail, headers=headers)
 
 
@@ -205,9 +205,9 @@ def _on_defect(_request: Request, _error: Exception) -> Response:
     return problem(
         500,
         "internal_error",
-        "A defect of this service",
-        "Something went wrong that should not have. What was asked for may or may not have been done; "
-        "a repeat with the same ids is safe. The log of the service says more.",
+        "Internal error",
+        "An unexpected error occurred, and the request may or may not have taken effect. Retry it with "
+        "the same ids, which is safe. The log of the service has the details.",
     )
 
 
@@ -224,11 +224,11 @@ def _message(entry: Mapping[str, Any]) -> str:
         case "missing":
             return "is missing"
         case "extra_forbidden":
-            return "there is no such field"
+            return "is not a field of this request"
         case "value_error":
             return str(entry["msg"]).removeprefix("Value error, ")
         case _:
             text = str(entry["msg"])
-            given = repr(entry.get("input"))
-            shown = given if len(given) <= _SHOWN_CHARS else f"{given[:_SHOWN_CHARS]}..."
-            return f"{text[:1].lower()}{text[1:]} (given: {shown})"
+            value = repr(entry.get("input"))
+            shown = value if len(value) <= _SHOWN_CHARS else f"{value[:_SHOWN_CHARS]}..."
+            return f"{text[:1].lower()}{text[1:]} (got {shown})"

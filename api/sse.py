@@ -74,10 +74,10 @@ async def _text(
                 {coming, told}, timeout=min(heartbeat, left), return_when=asyncio.FIRST_COMPLETED
             )
             if told.done():
-                yield ": this service is stopping: connect again, with the last id\n\n"
+                yield ": the service is stopping: reconnect with the last id\n\n"
                 return
             if until is not None and time.time() >= until:
-                yield ": the token has expired: connect again with another, and with the last id\n\n"
+                yield ": the token has expired: reconnect with a new token and the last id\n\n"
                 return
             if not coming.done():
                 yield ":\n\n"

@@ -65,7 +65,7 @@ class _Proxy:
         except ClientDisconnect:
             return
         except httpx.TransportError as error:
-            why = f"Temporal's UI does not answer ({error or type(error).__name__})."
+            why = f"Temporal's UI does not respond ({error or type(error).__name__}): retry in a moment."
             await refused(Refusal(Code.UNAVAILABLE, why))(scope, receive, send)
             return
         try:
@@ -83,7 +83,9 @@ class _Proxy:
         headers = Headers(scope=scope)
         self._guard.check_origin(scope, headers)
         if scope["method"] not in _READING and "origin" not in headers:
-            why = "Only pages of this UI may change something through it."
+            why = (
+                "The request has no origin: only pages of this UI may change something through it."
+            )
             raise Refusal(Code.FOREIGN_ORIGIN, why)
 
     def _passed_on(self, scope: Scope, receive: Receive) -> httpx.Request:

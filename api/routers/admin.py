@@ -21,9 +21,9 @@ _MOST_EVICTED: Final = 1_000
 
 
 class EvictBody(wire.Request):
-    """Which runs go: those inactive for so long, and all but `keep`, the most recently active.
+    """The runs to evict: those inactive for `inactive_for`, and all but the `keep` most recently active.
 
-    Without either, as `session_inactive_timeout` and `max_active_runs` of the service say.
+    Without either, the service uses its `session_inactive_timeout` and `max_active_runs`.
     """
 
     inactive_for: OptionalSeconds = Field(default=None, ge=0)
@@ -32,7 +32,7 @@ class EvictBody(wire.Request):
 
 
 class Evicted(BaseModel):
-    """The runs that were halted. As many as the limit: there may be more."""
+    """The runs that were halted. If there are as many as `limit`, there may be more."""
 
     evicted: int
     runs: list[str]
@@ -41,7 +41,7 @@ class Evicted(BaseModel):
 @router.post(
     "/evict",
     dependencies=[TAKES_KEY],
-    responses=openapi.change(200, "The runs that were halted.", openapi_examples.EVICTED),
+    responses=openapi.change(200, "The runs were halted.", openapi_examples.EVICTED),
 )
 async def evict(
     who: Who,
@@ -49,10 +49,11 @@ async def evict(
     client: ClientDep,
     body: Annotated[EvictBody | None, Body(examples=[openapi_examples.EVICT])] = None,
 ) -> Evicted:
-    """Halt runs that nobody cares for any more, or that are too many, with the reason `evicted`.
+    """Halt runs that are inactive, or too many, with the reason `evicted`.
 
-    What is active is known from visibility: a moment late, and to the minute. A run judges itself whether
-    it was inactive; one that waits for an answer with a deadline of its own is not.
+    Activity is read from Temporal's visibility store, which lags by a moment and is exact to the minute.
+    Each run then checks itself whether it is inactive. A run that waits for an answer with a deadline is
+    not inactive.
     """
     body = body or EvictBody()
     inactive_for, keep = body.inactive_for, body.keep
@@ -60,11 +61,11 @@ async def evict(
         inactive_for = behind.settings.session_inactive_timeout or None
         keep = behind.settings.max_active_runs or None
     if inactive_for is None and keep is None:
-        told = (
-            "there is nothing to evict by: give `inactive_for` or `keep`, or set "
-            "ABEYANCE_SESSION_INACTIVE_TIMEOUT or ABEYANCE_MAX_ACTIVE_RUNS"
+        message = (
+            "needs `inactive_for` or `keep`, because the service sets neither "
+            "ABEYANCE_SESSION_INACTIVE_TIMEOUT nor ABEYANCE_MAX_ACTIVE_RUNS"
         )
-        raise invalid([{"pointer": "", "message": told}])
+        raise invalid([{"pointer": "", "message": message}])
     evicted = await client.runs.evict(
         inactive_for=inactive_for, keep=keep, most=body.limit, actor=who.subject
     )

@@ -43,7 +43,7 @@ _ONE_OR_SEVERAL: Final = BeforeValidator(_several)
 
 
 class BatchFilter(wire.Request):
-    """Which runs, as in a list of runs. Without a `status`, those that have not ended."""
+    """A filter for runs, as in `GET /runs`. Without a `status` it matches runs that have not ended."""
 
     status: Annotated[list[str], _ONE_OR_SEVERAL, AfterValidator(statuses_asked)] = Field(
         default_factory=list, max_length=_MOST_FILTERS
@@ -58,7 +58,7 @@ class BatchFilter(wire.Request):
     def _says_something(self) -> BatchFilter:
         if not (self.status or self.graph or self.conversation_id or self.label):
             raise ValueError(
-                "an empty filter would mean every run: give a status, graph, conversation_id or label"
+                "an empty filter would match every run: set status, graph, conversation_id or label"
             )
         return self
 
@@ -74,7 +74,7 @@ class BatchFilter(wire.Request):
 
 
 class Selection(wire.Request):
-    """The runs that are meant: by `run_ids`, or by a `filter`, at most `limit` from `cursor` on."""
+    """The runs to change: either `run_ids`, or a `filter` with at most `limit` runs from `cursor` on."""
 
     run_ids: list[Annotated[str, Field(max_length=1_000)]] | None = Field(
         default=None, min_length=1, max_length=MAX_RUNS
@@ -82,15 +82,15 @@ class Selection(wire.Request):
     filter: BatchFilter | None = None
     limit: int = Field(default=MAX_RUNS, ge=1, le=MAX_RUNS, strict=True)
     cursor: str | None = Field(
-        default=None, max_length=4_000, description="The `next_cursor` of the call before."
+        default=None, max_length=4_000, description="The `next_cursor` of the previous response."
     )
 
     @model_validator(mode="after")
     def _selects_in_one_way(self) -> Selection:
         if (self.run_ids is None) == (self.filter is None):
-            raise ValueError("give either `run_ids` or `filter`")
+            raise ValueError("set either `run_ids` or `filter`")
         if self.run_ids is not None and self.model_fields_set & {"limit", "cursor"}:
-            raise ValueError("`limit` and `cursor` go with a `filter`")
+            raise ValueError("`limit` and `cursor` require a `filter`")
         return self
 
 
@@ -123,8 +123,8 @@ class SteerBatch(Selection):
 
 
 class RespondBatch(Selection):
-    """Runs to answer: `response` goes to the only open interrupt of each, `responses` to those of the
-    run that they name.
+    """Runs to answer. `response` answers the only open interrupt of each run; `responses` answers
+    interrupts by id.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.RESPOND_MANY]})
@@ -132,7 +132,7 @@ class RespondBatch(Selection):
 
 
 class RunOutcome(BaseModel):
-    """What became of the operation on one run; `code` and `detail` say why it was not done."""
+    """The result for one run. `code` and `detail` give the reason if it was refused."""
 
     run_id: str
     ok: bool
@@ -141,7 +141,7 @@ class RunOutcome(BaseModel):
 
 
 class BatchOutcome(BaseModel):
-    """What became of it on each. `next_cursor`: more runs fit the filter."""
+    """The result for each run. `next_cursor` is set if more runs match the filter."""
 
     results: list[RunOutcome]
     succeeded: int
@@ -149,12 +149,12 @@ class BatchOutcome(BaseModel):
     next_cursor: str | None = None
 
 
-_DONE: Final = openapi.change(200, "What became of each run.", openapi_examples.DONE_TO_MANY)
+_DONE: Final = openapi.change(200, "The result for each run.", openapi_examples.DONE_TO_MANY)
 
 
 @router.post("/pause", dependencies=[CONTROL], responses=_DONE)
 async def pause_many(body: PauseBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
-    """Pause many runs. Each result says whether Temporal has the signal for the run."""
+    """Pause many runs. Each result says whether Temporal accepted the signal."""
     order = wire.Pause(
         **given_in(body.body), actor=who.subject, capabilities=who.capabilities, key=key
     )
@@ -169,14 +169,14 @@ async def pause_many(body: PauseBatch, who: Who, client: ClientDep, key: Key) ->
 
 @router.post("/resume", dependencies=[CONTROL], responses=_DONE)
 async def resume_many(body: ResumeBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
-    """Let many runs go on."""
+    """Resume many runs. Each result says whether Temporal accepted the signal."""
     order = wire.Resume(**given_in(body.body), actor=who.subject, key=key)
     return await _done(client, body, lambda run_id: client.run(run_id).control(order))
 
 
 @router.post("/cancel", dependencies=[CONTROL], responses=_DONE)
 async def cancel_many(body: CancelBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
-    """Cancel many runs. Each result says whether Temporal has the signal for the run."""
+    """Cancel many runs. Each result says whether Temporal accepted the signal."""
     order = wire.Cancel(**given_in(body.body), actor=who.subject, key=key)
     return await _done(client, body, lambda run_id: client.run(run_id).control(order))
 
@@ -185,10 +185,10 @@ async def cancel_many(body: CancelBatch, who: Who, client: ClientDep, key: Key) 
 async def steer_many(
     body: SteerBatch, who: Who, behind: AppState, client: ClientDep, key: Key
 ) -> BatchOutcome:
-    """Put the same message into the mailboxes of many runs, under one `message_id`.
+    """Send the same message to many runs, under one `message_id`.
 
-    With the same `message_id`, or the same `Idempotency-Key`, a repeat changes nothing. Each result says
-    whether Temporal has the signal for the run.
+    A retry with the same `message_id` or `Idempotency-Key` changes nothing. Each result says whether
+    Temporal accepted the signal.
     """
     message = message_of(body.body, who, key)
     demand(who, takes_of_directive(message.action))
@@ -204,7 +204,7 @@ async def steer_many(
 async def respond_to_many(
     body: RespondBatch, who: Who, client: ClientDep, key: Key
 ) -> BatchOutcome:
-    """Answer many runs, each all or nothing."""
+    """Answer many runs. Within a run, either all answers are accepted or none."""
     await _see_a_worker(client)
 
     async def respond(run_id: str) -> object:
@@ -255,7 +255,7 @@ async def _selected(client: Client, selection: Selection) -> tuple[list[str], st
 async def _see_a_worker(client: Client) -> None:
     """Raise Unavailable where every single run would do so, after a long time."""
     if not await client.pollers():
-        raise Unavailable("no worker is up that could be asked; the same call may be repeated")
+        raise Unavailable("no worker is running: start one and retry")
 
 
 def _answers_for(run_id: str, body: wire.Answers) -> dict[str, object]:
@@ -267,8 +267,8 @@ def _answers_for(run_id: str, body: wire.Answers) -> dict[str, object]:
     if not own:
         raise Refusal(
             Code.UNKNOWN_INTERRUPT,
-            f"None of the answers is for an interrupt of the run {run_id!r}: their ids begin with the "
-            "run's.",
+            f"No answer is for an interrupt of the run {run_id!r}: the ids of its interrupts begin with "
+            "the run id.",
             run_id=run_id,
         )
     return {**given, "responses": own}

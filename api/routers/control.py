@@ -42,8 +42,10 @@ _REFUSED: Final = (Code.UNKNOWN_RUN, Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT
 def signalled(example: Any, with_wait: Any, *refusals: Code) -> openapi.Answers:
     """The answers of a call that sends a signal to one run."""
     return {
-        200: openapi.also("With `wait`: the run afterwards.", with_wait, wire.RunView),
-        **openapi.change(202, "Temporal has the signal.", example, *refusals),
+        200: openapi.also(
+            "The run after the signal took effect, with `wait`.", with_wait, wire.RunView
+        ),
+        **openapi.change(202, "Temporal has accepted the signal.", example, *refusals),
     }
 
 
@@ -63,12 +65,12 @@ async def pause(
     body: PauseBody = None,
     wait: Wait = None,
 ) -> Sent:
-    """Start no new work: running nodes finish, or with `mode: now` are stopped until the run resumes.
+    """Pause a run: running nodes finish, or with `mode: now` stop at once, and no new nodes start.
 
-    Answers are accepted meanwhile, and go on after the resume. With a `timeout` the run resumes by
-    itself, is halted, or goes to a node, as `on_timeout` says; to go to a node takes every capability
-    that the graph can ask for (`guarded_by`). To pause a paused run changes nothing. A node that is not
-    there is told as the event `signal.refused`, as is whatever else the run refuses.
+    A paused run accepts answers and acts on them after the resume. After `timeout` the run resumes, halts
+    or goes to a node, as `on_timeout` says. Going to a node requires every capability in the run's
+    `guarded_by`. Pausing a paused run changes nothing. If the run refuses the pause, for example because
+    the node is unknown, it records the event `signal.refused`.
     """
     if leads_on(body):
         await demand_course(who, behind.link.client, run_id)
@@ -96,7 +98,7 @@ async def resume(
     body: ResumeBody = None,
     wait: Wait = None,
 ) -> Sent:
-    """Go on after a pause. To resume a run that is not paused changes nothing."""
+    """Resume a paused run. Resuming a run that is not paused changes nothing."""
     order = wire.Resume(**given_in(body), actor=who.subject, key=key)
     await behind.link.client.run(run_id).control(order)
     return await sent(behind, who, Accepted(run_id=run_id), wait, request, response)
@@ -118,10 +120,11 @@ async def cancel(
     body: CancelBody = None,
     wait: Wait = None,
 ) -> Sent:
-    """End the run in good order: its interrupts are withdrawn, its nodes get `grace` to stop, its
-    `finally` nodes run, and what it has reached is its result.
+    """Cancel a run: withdraw its interrupts, give running nodes `grace` to stop, and run the `finally`
+    nodes. The values so far are the result.
 
-    `mode: now` gives no grace, and makes an earlier cancel so. `wait` waits for the end.
+    `mode: now` gives no grace, and ends the grace of an earlier cancel. `wait` waits until the run has
+    ended.
     """
     order = wire.Cancel(**given_in(body), actor=who.subject, key=key)
     await behind.link.client.run(run_id).control(order)

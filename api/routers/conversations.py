@@ -42,13 +42,13 @@ register_url_convertor("anytext", AnyText())
 router = APIRouter(prefix="/conversations/{conversation_id:anytext}", tags=["conversations"])
 
 ConversationId: TypeAlias = Annotated[
-    Name, Path(description="What groups the runs.", examples=["chat-17"])
+    Name, Path(description="The id of the conversation.", examples=["chat-17"])
 ]
 MessageBody: TypeAlias = Annotated[wire.MessageBody, Body(examples=[openapi_examples.TO_ALL])]
 
 
 class Reached(BaseModel):
-    """The active runs that were reached, oldest first."""
+    """The active runs that got the signal, oldest first."""
 
     count: int
     runs: list[str]
@@ -70,13 +70,16 @@ class Steered(Reached):
     status_code=202,
     dependencies=[CONTROL],
     responses=openapi.change(
-        202, "The runs that end now.", openapi_examples.REACHED, Code.IDEMPOTENCY_CONFLICT
+        202,
+        "The runs that are being cancelled.",
+        openapi_examples.REACHED,
+        Code.IDEMPOTENCY_CONFLICT,
     ),
 )
 async def interrupt(
     conversation_id: ConversationId, who: Who, client: ClientDep, key: Key, body: CancelBody = None
 ) -> Reached:
-    """Cancel every active run of a conversation. That there is none is no error."""
+    """Cancel every active run of a conversation. Having none is not an error."""
     order = wire.Cancel(**given_in(body), actor=who.subject, key=key)
     return Reached.of(await client.conversations.control(conversation_id, order))
 
@@ -86,7 +89,7 @@ async def interrupt(
     status_code=202,
     responses=openapi.change(
         202,
-        "The runs that are paused.",
+        "The runs that are being paused.",
         openapi_examples.REACHED,
         Code.IDEMPOTENCY_CONFLICT,
     ),
@@ -99,7 +102,7 @@ async def pause(
     key: Key,
     body: PauseBody = None,
 ) -> Reached:
-    """Pause every active run of a conversation, as a single one is paused."""
+    """Pause every active run of a conversation."""
     if leads_on(body):
         await demand_course(who, client, *await client.conversations.runs(conversation_id))
     demand(who, CONTROLS)
@@ -112,13 +115,13 @@ async def pause(
     status_code=202,
     dependencies=[CONTROL],
     responses=openapi.change(
-        202, "The runs that go on.", openapi_examples.REACHED, Code.IDEMPOTENCY_CONFLICT
+        202, "The runs that are being resumed.", openapi_examples.REACHED, Code.IDEMPOTENCY_CONFLICT
     ),
 )
 async def resume(
     conversation_id: ConversationId, who: Who, client: ClientDep, key: Key, body: ResumeBody = None
 ) -> Reached:
-    """Let every active run of a conversation go on."""
+    """Resume every active run of a conversation."""
     order = wire.Resume(**given_in(body), actor=who.subject, key=key)
     return Reached.of(await client.conversations.control(conversation_id, order))
 
@@ -145,10 +148,10 @@ async def steer(
     client: ClientDep,
     key: Key,
 ) -> Steered:
-    """Put a message into the mailbox of the one active run of the type `agent`.
+    """Send a message to the one active run of the type `agent`.
 
-    The same message again, by its `message_id` or the `Idempotency-Key`, changes nothing. What it takes
-    is as for the steer of a run.
+    A retry with the same `message_id` or `Idempotency-Key` changes nothing. The required capabilities are
+    those of `POST /runs/{run_id}/steer`.
     """
     message = message_of(body, who, key)
     meant: list[str] = []

@@ -32,7 +32,7 @@ _OF_EDITS = (
     "/runs/{run_id}/values",
     responses=openapi.change(
         200,
-        "The run, with its new values.",
+        "The run with its new values.",
         openapi_examples.RUN,
         *_OF_EDITS,
         Code.NOT_RUNNING,
@@ -45,12 +45,11 @@ _OF_EDITS = (
 async def edit_values(
     *, run_id: RunId, body: ValuesBody, who: Who, behind: AppState, client: ClientDep, key: Key
 ) -> wire.RunView | RunStatus:
-    """Set fields of a run's values, as they were at `version`.
+    """Set fields of a run's values, if they are still at `version`.
 
-    The run has to be paused, or to wait, with nothing running. Fields are set as they are given,
-    whatever their reducers. It takes every capability that the graph can ask for (`guarded_by`), and
-    what is asked about the values is asked anew. Without `runs:read` the answer is the run's id and
-    status.
+    The run must be paused or waiting, with no node running. Reducers do not apply: each field is
+    replaced. Interrupts that show changed values are asked again. This requires every capability in the
+    run's `guarded_by`. Without `runs:read` the response has only the run's id and status.
     """
     await demand_course(who, client, run_id)
     view = await client.run(run_id).view()
@@ -63,7 +62,7 @@ async def edit_values(
     "/interrupts/{interrupt_id}",
     responses=openapi.change(
         200,
-        "The interrupt, with its new deadline.",
+        "The interrupt with its new deadline.",
         openapi_examples.INTERRUPT,
         *_OF_EDITS,
         Code.UNKNOWN_INTERRUPT,
@@ -75,11 +74,11 @@ async def edit_values(
 async def edit_deadline(
     interrupt_id: InterruptId, body: DeadlineBody, who: Who, client: ClientDep, key: Key
 ) -> wire.InterruptView | InterruptStatus:
-    """Move the deadline of an open interrupt, or change what happens then.
+    """Change the deadline of an open interrupt, or the action on its timeout.
 
-    null as `deadline` or `timeout` removes it. It takes every capability that the run's graph can ask
-    for (`guarded_by`); an answer by default can only be declared in the graph. Without `runs:read` the
-    answer is the interrupt's id and status.
+    A `deadline` or `timeout` of null removes it. This requires every capability in the run's
+    `guarded_by`. A default answer can only be declared in the graph. Without `runs:read` the response has
+    only the interrupt's id and status.
     """
     await demand_course(who, client, interrupt_id.run_id)
     order = wire.EditDeadline(
@@ -89,7 +88,9 @@ async def edit_deadline(
     await run.edit(order)
     edited = await run.interrupt(interrupt_id.id)
     if edited is None:
-        raise Unavailable(f"the run {run.run_id!r} cannot be read now; the deadline was moved")
+        raise Unavailable(
+            f"the run {run.run_id!r} cannot be read now, but its deadline was changed: read it later"
+        )
     if may_read(who):
         return edited
     return InterruptStatus(id=edited.id, run_id=edited.run_id, status=edited.status)

@@ -22,19 +22,22 @@ _JSON: Final = "application/json"
 
 
 class EventsQuery(BaseModel):
-    """Which events."""
+    """The query of a page of events."""
 
     model_config = ConfigDict(frozen=True)
 
     after: str | None = Field(
-        default=None, description="The id of an event: what came after it. None is from the oldest."
+        default=None,
+        description="Return events after the one with this id. Absent starts at the oldest.",
     )
-    limit: int = Field(default=100, ge=1, le=1000, description="Of a page: how many at most.")
+    limit: int = Field(
+        default=100, ge=1, le=1000, description="The maximum number of events in a page."
+    )
 
 
 def _answers() -> openapi.Answers:
     answers = openapi.read(
-        "A page of events; or, as text/event-stream, all of them as they come.",
+        "A page of events, or a stream as text/event-stream.",
         openapi_examples.listed(openapi_examples.EVENT, openapi_examples.EVENT["id"]),
         Code.UNKNOWN_RUN,
         Code.GONE,
@@ -56,14 +59,14 @@ async def read_events(
     request: Request,
     last_event_id: Annotated[
         str | None,
-        Header(description="Of a stream that goes on: the last id. Goes before `after`."),
+        Header(description="The id of the last event received. Overrides `after`."),
     ] = None,
 ) -> Listed[wire.Event] | Response:
-    """Read what has happened in a run, in order; with `Accept: text/event-stream`, also what happens.
+    """List the events of a run, oldest first. With `Accept: text/event-stream`, stream them as they
+    happen.
 
-    Whoever goes on from the last id misses nothing and sees nothing twice. A stream ends after the
-    run's last event; of a page `next_cursor` is null then. A stream ends early whose reader is too slow,
-    or whose token expires.
+    Continue after the last id to get every event exactly once. After the run's last event, the stream
+    ends and `next_cursor` is null. A stream ends early if its reader is too slow or its token expires.
     """
     after = last_event_id or asked.after
     if _wants_stream(request.headers.get("accept", "")):

@@ -20,10 +20,12 @@ router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
 
 @router.get(
     "",
-    responses=openapi.read("The graphs, by name.", openapi_examples.listed(openapi_examples.GRAPH)),
+    responses=openapi.read(
+        "The graphs, sorted by name.", openapi_examples.listed(openapi_examples.GRAPH)
+    ),
 )
 async def list_graphs(behind: AppState) -> Listed[GraphSummary]:
-    """List the graphs that can be started here."""
+    """List the graphs that this service can start."""
     specs = [behind.graphs[name].build() for name in sorted(behind.graphs)]
     return Listed(
         items=[
@@ -43,8 +45,8 @@ async def list_graphs(behind: AppState) -> Listed[GraphSummary]:
     responses=openapi.read("The graph.", openapi_examples.GRAPH_SPEC, Code.UNKNOWN_GRAPH),
 )
 async def read_graph(name: str, behind: AppState) -> dict[str, Any]:
-    """Read a graph: its nodes, edges and questions, and in `guarded_by` the capabilities that it can ask
-    for. Runs that are under way keep the one that they were started with.
+    """Retrieve a graph: its nodes, edges and interrupts, and in `guarded_by` the capabilities that its
+    interrupts can require. A run keeps the version that it was started with.
     """
     spec = behind.graph(name).build()
     return {**asdict(spec), "version": spec.version, "guarded_by": list(spec.guarded_by)}
@@ -53,8 +55,8 @@ async def read_graph(name: str, behind: AppState) -> dict[str, Any]:
 @router.get(
     "/{name}/diagram",
     response_class=PlainTextResponse,
-    responses=openapi.text("The flowchart.", openapi_examples.DIAGRAM, Code.UNKNOWN_GRAPH),
+    responses=openapi.text("The Mermaid flowchart.", openapi_examples.DIAGRAM, Code.UNKNOWN_GRAPH),
 )
 async def draw_graph(name: str, behind: AppState) -> PlainTextResponse:
-    """Draw a graph, as the text of a Mermaid flowchart."""
+    """Render a graph as a Mermaid flowchart."""
     return PlainTextResponse(mermaid(behind.graph(name).build()))

@@ -23,7 +23,9 @@ AnswersBody: TypeAlias = Annotated[wire.Answers, Body(openapi_examples=openapi_e
 
 WithView: TypeAlias = Annotated[
     bool,
-    Query(description="Answer with the run as well, as `run`; takes the capability runs:read."),
+    Query(
+        description="Include the run in the response, as `run`. Requires the capability runs:read."
+    ),
 ]
 
 _JUDGED = (
@@ -44,7 +46,7 @@ _JUDGED = (
     "/runs/{run_id}/interrupts",
     dependencies=[READ],
     responses=openapi.read(
-        "The interrupts, the open ones first.",
+        "The interrupts, open ones first.",
         openapi_examples.listed(openapi_examples.INTERRUPT),
         Code.UNKNOWN_RUN,
     ),
@@ -52,9 +54,11 @@ _JUDGED = (
 async def list_interrupts(
     run_id: RunId,
     client: ClientDep,
-    status: Annotated[StatusAsked, Query(description="Of which status; `all` is any.")] = "open",
+    status: Annotated[
+        StatusAsked, Query(description="The status of the interrupts; `all` is any.")
+    ] = "open",
 ) -> Listed[wire.InterruptView]:
-    """List a run's interrupts."""
+    """List the interrupts of a run."""
     return Listed(items=await client.run(run_id).interrupts(status=status))
 
 
@@ -62,14 +66,14 @@ async def list_interrupts(
     "/interrupts/{interrupt_id}",
     dependencies=[READ],
     responses=openapi.read(
-        "The interrupt, open or settled.",
+        "The interrupt.",
         openapi_examples.INTERRUPT,
         Code.UNKNOWN_RUN,
         Code.UNKNOWN_INTERRUPT,
     ),
 )
 async def read_interrupt(interrupt_id: InterruptId, client: ClientDep) -> wire.InterruptView:
-    """Read one interrupt; its id names its run."""
+    """Retrieve an interrupt, open or settled."""
     found = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
     if found is None:
         raise unknown_interrupt(interrupt_id.id)
@@ -81,7 +85,7 @@ async def read_interrupt(interrupt_id: InterruptId, client: ClientDep) -> wire.I
     dependencies=[RESPOND],
     responses=openapi.change(
         200,
-        "The receipts of all answers.",
+        "A receipt for each answer.",
         openapi_examples.RECEIPTS,
         *_JUDGED,
         Code.AMBIGUOUS_INTERRUPT,
@@ -97,11 +101,12 @@ async def respond(
     *,
     view: WithView = False,
 ) -> Answered | wire.Receipts:
-    """Answer interrupts of a run, all or nothing.
+    """Answer interrupts of a run. Either all answers are accepted or none.
 
-    By id (`responses`), one (`interrupt_id` and `response`), or, if exactly one is open, without an id
-    (`response`). null is an answer. The same answer again gets the first receipt, `replayed`; another
-    answer to what is settled is refused. `digests` tell what was shown to the answering person.
+    Answer several by id (`responses`), one by id (`interrupt_id` and `response`), or, if exactly one is
+    open, without an id (`response`). null is a valid answer. Repeating an answer returns the first
+    receipt, marked `replayed`; a different answer to a settled interrupt is refused. With `digests`, an
+    answer is refused if the interrupt shows something else than the approver saw.
     """
     order = wire.Respond(**given_in(body), principal=who, key=key)
     return await _answer(client, run_id, order, view=view)
@@ -110,9 +115,7 @@ async def respond(
 @router.post(
     "/interrupts/{interrupt_id}/respond",
     dependencies=[RESPOND],
-    responses=openapi.change(
-        200, "The receipt of the answer.", openapi_examples.RECEIPTS, *_JUDGED
-    ),
+    responses=openapi.change(200, "A receipt for the answer.", openapi_examples.RECEIPTS, *_JUDGED),
 )
 async def respond_to_interrupt(
     interrupt_id: InterruptId,
@@ -123,7 +126,7 @@ async def respond_to_interrupt(
     *,
     view: WithView = False,
 ) -> Answered | wire.Receipts:
-    """Answer one interrupt; its id names its run. null is an answer."""
+    """Answer one interrupt. null is a valid answer."""
     order = wire.Respond(
         responses={interrupt_id.id: body.response},
         note=body.note,

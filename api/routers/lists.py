@@ -24,7 +24,7 @@ _LABEL_VALUE: Final = TypeAdapter(LabelValue)
 def _label(text: str) -> str:
     name, equals, value = text.partition("=")
     if not equals:
-        message = f"{text[:100]!r} is no label: write name=value"
+        message = f"{text[:100]!r} is not a label: write name=value"
         raise ValueError(message)
     return f"{_LABEL_NAME.validate_python(name)}={_LABEL_VALUE.validate_python(value)}"
 
@@ -37,31 +37,35 @@ Label: TypeAlias = Annotated[
 
 
 class ListQuery(BaseModel):
-    """What can be asked of a list."""
+    """The query parameters that all lists have."""
 
     model_config = ConfigDict(frozen=True)
 
-    graph: Name | None = Field(default=None, description="The name of a graph.")
-    conversation_id: Name | None = Field(default=None, description="The runs of one conversation.")
-    limit: int = Field(default=50, ge=1, le=1000, description="How many at most.")
+    graph: Name | None = Field(default=None, description="Only runs of this graph.")
+    conversation_id: Name | None = Field(
+        default=None, description="Only runs of this conversation."
+    )
+    limit: int = Field(
+        default=50, ge=1, le=1000, description="The maximum number of entries in a page."
+    )
     cursor: str | None = Field(
-        default=None, max_length=4000, description="The `next_cursor` of the page before."
+        default=None, max_length=4000, description="The `next_cursor` of the previous page."
     )
 
 
 class RunsQuery(ListQuery):
-    """Which runs."""
+    """The query of a list of runs."""
 
     status: Annotated[list[str], AfterValidator(statuses_asked)] = Field(
         default_factory=list,
         max_length=_MOST_FILTERS,
-        description="Of one of these statuses, separated by commas.",
+        description="Only runs with one of these statuses, separated by commas.",
         examples=[["awaiting-input,paused"]],
     )
     label: list[Label] = Field(
         default_factory=list,
         max_length=_MOST_FILTERS,
-        description="With all of these labels, each `name=value`.",
+        description="Only runs with all of these labels, each as `name=value`.",
         examples=[["team=support"]],
     )
 
@@ -76,9 +80,11 @@ class RunsQuery(ListQuery):
 async def list_runs(
     asked: Annotated[RunsQuery, Query()], client: ClientDep
 ) -> Listed[wire.RunView]:
-    """List runs, newest first, as Temporal knows them without asking them: a moment late, without
-    values, and marked `degraded`. A page may be short of `limit` and yet not be the last:
-    `next_cursor` tells.
+    """List runs, newest first.
+
+    The list is read from Temporal's visibility store: it lags by a moment, has no values, and marks each
+    run as `degraded`. A page may have fewer than `limit` entries: only a null `next_cursor` means that
+    it is the last.
     """
     wanted = RunFilter(
         statuses=frozenset(asked.status),
@@ -90,17 +96,17 @@ async def list_runs(
 
 
 class InboxQuery(ListQuery):
-    """Which interrupts."""
+    """The query of the inbox."""
 
     capability: list[Name] = Field(
         default_factory=list,
         max_length=_MOST_FILTERS,
-        description="That ask for one of these capabilities.",
+        description="Only interrupts that require one of these capabilities.",
         examples=[["refunds:approve"]],
     )
     before: wire.Moment | None = Field(
         default=None,
-        description="With a deadline before this time.",
+        description="Only interrupts with a deadline before this time.",
         examples=["2026-03-05T00:00Z"],
     )
 
@@ -115,11 +121,12 @@ class InboxQuery(ListQuery):
 async def list_open_interrupts(
     asked: Annotated[InboxQuery, Query()], client: ClientDep
 ) -> Listed[wire.InterruptView]:
-    """List what all running runs ask: first those whose nearest deadline has passed, then those with one
-    within a day, within a week, later, and none; on each page by deadline.
+    """List the open interrupts of all runs by urgency: overdue, due within a day, within a week, later,
+    and without a deadline. Each page is sorted by deadline.
 
-    As Temporal knows them without asking the runs: a moment late, without schemas and payloads. A page
-    may be short of `limit` and yet not be the last: `next_cursor` tells.
+    The list is read from Temporal's visibility store: it lags by a moment, and has no schemas and
+    payloads. A page may have fewer than `limit` entries: only a null `next_cursor` means that it is the
+    last.
     """
     wanted = InboxFilter(
         capabilities=frozenset(asked.capability),

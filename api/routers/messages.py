@@ -32,8 +32,8 @@ from abeyance.schemas.state_model import StateModel, ValuesError
 def message_of(body: wire.MessageBody, who: Principal, key: str | None) -> wire.SteerMessage:
     """What somebody sends, under a key if they gave one. Raises `invalid_body` for two ids."""
     if None not in (key, body.message_id) and key != body.message_id:
-        told = f"{body.message_id!r} is not the Idempotency-Key {key!r}: give one, or both the same"
-        raise invalid([{"pointer": "/message_id", "message": told}])
+        message = f"{body.message_id!r} differs from the Idempotency-Key {key!r}: send one of them"
+        raise invalid([{"pointer": "/message_id", "message": message}])
     message_id = body.message_id or key or uuid.uuid4().hex
     given = {**given_in(body), "message_id": message_id}
     return wire.SteerMessage(**given, sender=who.subject, capabilities=who.capabilities)
@@ -66,7 +66,9 @@ async def fitted(
         {**fault, "pointer": f"/params/patch{fault['pointer']}"} for fault in misfits[0].errors
     ]
     raise Refusal(
-        Code.INVALID_MESSAGE, f"update_state cannot be carried out: {misfits[0]}.", errors=faults
+        Code.INVALID_MESSAGE,
+        f"The patch of update_state does not fit the state of the run: {misfits[0]}.",
+        errors=faults,
     )
 
 
@@ -98,7 +100,7 @@ _REFUSED: Final = (
 
 
 class MessagePage(BaseModel):
-    """Unread messages, in the order of reading. `total` counts those of all pages."""
+    """A page of unread messages, in the order of reading. `total` counts all pages."""
 
     items: list[wire.MessageView]
     page: int
@@ -109,8 +111,8 @@ class MessagePage(BaseModel):
 Timeout: TypeAlias = Annotated[
     Length | None,
     Query(
-        description="How long to try again while the run's queue is full: ISO 8601, `30s`, or seconds. "
-        "More than the service's `default_timeout` is cut to it.",
+        description="How long to retry while the run's queue is full: ISO 8601, `30s`, or seconds. The "
+        "service caps it at its `default_timeout`.",
         examples=["PT10S"],
     ),
 ]
@@ -140,14 +142,14 @@ async def steer(
     response: Response,
     wait: Wait = None,
 ) -> Sent:
-    """Put a message into a run's mailbox, to be read at the next boundary.
+    """Send a message to a run, which reads it at the next boundary.
 
-    It is delivered, or reported in the run's `undelivered` or `rejected` and by an event. The same
-    message again, by its `message_id` or `Idempotency-Key`, changes nothing.
+    A message that is not delivered is listed in the run's `undelivered` or `rejected` and recorded as an
+    event. A retry with the same `message_id` or `Idempotency-Key` changes nothing.
 
-    A message takes `runs:steer`; the actions `pause`, `rerun`, `go_back`, `skip` and `update_state` take
-    `runs:control` instead, and all of them but `pause` every capability that the run's graph can ask for
-    (`guarded_by`).
+    A message requires `runs:steer`. The actions `pause`, `rerun`, `go_back`, `skip` and `update_state`
+    require `runs:control` instead. All of these but `pause` also require every capability in the run's
+    `guarded_by`.
     """
     await demand_message(who, client, body, run_id)
     message = await fitted(message_of(body, who, key), run_id, behind, client)
@@ -161,7 +163,11 @@ async def steer(
     status_code=201,
     response_model=wire.MessageReceipt,
     responses=openapi.change(
-        201, "The message is in.", openapi_examples.MESSAGE_RECEIPT, *_REFUSED, Code.NATIVELY_PAUSED
+        201,
+        "The message is queued.",
+        openapi_examples.MESSAGE_RECEIPT,
+        *_REFUSED,
+        Code.NATIVELY_PAUSED,
     ),
 )
 async def send_message(
@@ -175,10 +181,10 @@ async def send_message(
     request: Request,
     timeout: Timeout = None,
 ) -> wire.MessageReceipt | Response:
-    """Put a message into a run's mailbox, with a receipt from the run itself.
+    """Send a message to a run, and return the run's receipt.
 
-    While the queue is full it is tried again for `timeout`; without one a full queue is refused at
-    once. Nothing of it waits inside the run. What it takes is as for a steer.
+    If the queue is full, the service retries for `timeout`, or refuses at once without one. The required
+    capabilities are those of `POST /runs/{run_id}/steer`.
     """
     await demand_message(who, client, body, run_id)
     message = await fitted(message_of(body, who, key), run_id, behind, client)
@@ -199,10 +205,12 @@ async def send_message(
 async def list_messages(
     run_id: RunId,
     client: ClientDep,
-    page: Annotated[int, Query(description="Counted from 1; what is below is 1.")] = 1,
-    page_size: Annotated[int, Query(description="1 to 1000; anything else is 50.")] = _USUAL_PAGE,
+    page: Annotated[int, Query(description="The page number, from 1.")] = 1,
+    page_size: Annotated[
+        int, Query(description="The messages per page, 1 to 1000. Other values mean 50.")
+    ] = _USUAL_PAGE,
 ) -> MessagePage:
-    """List a run's unread messages, without reading them. A page past the end is empty."""
+    """List the unread messages of a run. They stay unread. A page past the end is empty."""
     unread = await client.run(run_id).messages()
     page = max(1, page)
     page_size = page_size if 0 < page_size <= _LARGEST_PAGE else _USUAL_PAGE
@@ -220,7 +228,7 @@ async def list_messages(
     dependencies=[STEER],
     responses=openapi.change(
         200,
-        "How many messages were thrown away.",
+        "The number of deleted messages.",
         openapi_examples.CLEARED,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
@@ -229,8 +237,9 @@ async def list_messages(
     ),
 )
 async def clear_messages(run_id: RunId, who: Who, client: ClientDep, key: Key) -> wire.Cleared:
-    """Throw a run's unread messages away. They are reported as undelivered, with the reason `cleared`;
-    the run goes on. A repeat with the same `Idempotency-Key` leaves alone what has come since.
+    """Delete the unread messages of a run. They are listed as undelivered, with the reason `cleared`.
+
+    A retry with the same `Idempotency-Key` does not delete messages that arrived since.
     """
     return wire.Cleared(cleared=await client.run(run_id).clear_messages(principal=who, key=key))
 
@@ -240,7 +249,7 @@ async def clear_messages(run_id: RunId, who: Who, client: ClientDep, key: Key) -
     status_code=202,
     responses=openapi.change(
         202,
-        "The message is in.",
+        "The message is queued.",
         openapi_examples.MESSAGE_RECEIPT,
         *_REFUSED,
         Code.IDEMPOTENCY_CONFLICT,
@@ -249,10 +258,10 @@ async def clear_messages(run_id: RunId, who: Who, client: ClientDep, key: Key) -
 async def pause_and_send(
     *, run_id: RunId, body: MessageBody, who: Who, behind: AppState, client: ClientDep, key: Key
 ) -> wire.MessageReceipt:
-    """Pause a run, and put a message into its mailbox, which is read when the run goes on.
+    """Pause a run and send it a message, which it reads after the resume.
 
-    A message that is refused pauses nothing, and the same again pauses once. It takes `runs:control` and
-    what the message itself takes.
+    If the message is refused, the run is not paused. A retry pauses once. This requires `runs:control`
+    and the capabilities of the message itself.
     """
     await demand_message(who, client, body, run_id, beside=CONTROLS)
     message = await fitted(message_of(body, who, key), run_id, behind, client)

@@ -29,8 +29,8 @@ def _statuses(given: Any) -> frozenset[str]:
 Wait: TypeAlias = Annotated[
     Length | None,
     Query(
-        description="Answer only when the run has a status of `until`, or has ended, or this time is "
-        "over: ISO 8601, `30s`, or seconds. More than the service's `default_timeout` is cut to it.",
+        description="How long to wait until the run has a status of `until` or has ended: ISO 8601, "
+        "`30s`, or seconds. The service caps it at its `default_timeout`.",
         examples=["PT30S"],
     ),
 ]
@@ -38,8 +38,8 @@ Until: TypeAlias = Annotated[
     frozenset[str] | None,
     BeforeValidator(_statuses, json_schema_input_type=str),
     Query(
-        description="With `wait`: the statuses to wait for, separated by commas. An ended run is "
-        "always answered at once.",
+        description="The statuses to wait for with `wait`, separated by commas. A run that has ended is "
+        "always returned at once.",
         examples=["awaiting-input,completed"],
     ),
 ]
@@ -50,10 +50,12 @@ Until: TypeAlias = Annotated[
     status_code=201,
     dependencies=[START],
     responses={
-        200: openapi.also("The same run, started before.", openapi_examples.RUN, wire.RunView),
+        200: openapi.also(
+            "The run, which an earlier request started.", openapi_examples.RUN, wire.RunView
+        ),
         **openapi.change(
             201,
-            "The run, started.",
+            "The new run.",
             openapi_examples.RUN,
             Code.UNKNOWN_GRAPH,
             Code.UNKNOWN_NODE,
@@ -71,18 +73,18 @@ async def start_run(
 ) -> wire.RunView | RunStatus:
     """Start a run of a graph.
 
-    To start the same graph with the same input under the id of a running run changes nothing. With an
-    `Idempotency-Key` and no `run_id` the id is made from the key: a repeat finds the run, also when it
-    has ended; the key with another body is refused. With both, and also with `reuse`, one key starts one
-    run. A conversation has one active run of the type `agent`, unless `allow_concurrent` asks for more.
-    Without `runs:read` the answer is the run's id and status.
+    Starting the same graph with the same input under the id of a running run changes nothing. With an
+    `Idempotency-Key` and no `run_id`, the id is derived from the key: a retry returns the run, even if it
+    has ended, and the same key with another body is refused. With both, one key starts one run, even with
+    `reuse`. A conversation has at most one active run of the type `agent`, unless `allow_concurrent` is
+    set. Without `runs:read` the response has only the run's id and status.
     """
     graph = behind.graph(body.graph)
     if not isinstance(body.input, dict):
         raise Refusal(
             Code.INVALID_INPUT,
-            f"The input of a graph is a mapping of its fields, not {str(body.input)[:100]!r}.",
-            errors=[{"pointer": "", "message": "is not a mapping of fields"}],
+            f"The input {str(body.input)[:100]!r} is not an object: send the fields of the graph.",
+            errors=[{"pointer": "", "message": "is not an object"}],
         )
     named_by = key if body.run_id is None else None
     started = await client.runs.start(
@@ -122,7 +124,7 @@ def _request(body: StartBody, subject: str, key: str) -> str:
     "/{run_id}",
     dependencies=[READ],
     response_model=wire.RunView,
-    responses=openapi.read("The run as it is now.", openapi_examples.RUN, Code.UNKNOWN_RUN),
+    responses=openapi.read("The run.", openapi_examples.RUN, Code.UNKNOWN_RUN),
 )
 async def read_run(
     *,
@@ -133,9 +135,9 @@ async def read_run(
     wait: Wait = None,
     until: Until = None,
 ) -> wire.RunView | Response:
-    """Read a run; with `wait`, as soon as it is where the caller wants it to be.
+    """Retrieve a run. With `wait`, the response is delayed until the run has a status of `until`.
 
-    Where no worker can be asked, `degraded` is true and what Temporal knows is shown.
+    If no worker responds, `degraded` is true and the response has only what Temporal itself stores.
     """
     if not wait:
         return await client.run(run_id).view()
@@ -154,9 +156,9 @@ async def read_run(
     "/{run_id}/result",
     dependencies=[READ],
     responses=openapi.read(
-        "What the run left behind.", openapi_examples.RESULT, Code.UNKNOWN_RUN, Code.NOT_FINISHED
+        "The result of the run.", openapi_examples.RESULT, Code.UNKNOWN_RUN, Code.NOT_FINISHED
     ),
 )
 async def read_result(run_id: RunId, client: ClientDep) -> RunResult:
-    """Read what an ended run left behind. It is kept as long as Temporal keeps the run's history."""
+    """Retrieve the result of a run that has ended. It is retained as long as the run's history."""
     return RunResult.of(run_id, await client.run(run_id).result())

@@ -22,26 +22,26 @@ _LONGEST_ADDRESS: Final = 4_000
 
 
 class TranscriptQuery(BaseModel):
-    """Which part of which transcript."""
+    """The query of a page of a transcript."""
 
     model_config = ConfigDict(frozen=True)
 
     address: str | None = Field(
         default=None,
         max_length=_LONGEST_ADDRESS,
-        description="The address of the agent, or of something in it, such as a question. Without it, "
-        "the only transcript of the run.",
+        description="The address of the agent, or of something in it, such as an interrupt. Required if "
+        "the run has several transcripts.",
         examples=[openapi_examples.AGENT],
     )
     cursor: str | None = Field(
         default=None,
-        description="The `next_cursor` of the page before. None is from the beginning.",
+        description="The `next_cursor` of the previous page. Absent starts at the beginning.",
     )
     limit: int = Field(
         default=100,
         ge=1,
         le=transcripts.MAX_ITEMS,
-        description="Of a page: how many items at most.",
+        description="The maximum number of items in a page.",
     )
 
 
@@ -58,13 +58,13 @@ class TranscriptQuery(BaseModel):
 async def read_transcript(
     run_id: RunId, asked: Annotated[TranscriptQuery, Query()], client: ClientDep
 ) -> Listed[TranscriptItem]:
-    """Read what was said to an agent and by it: its input, its turns, the calls of its tools and their
-    results, and the messages that were injected.
+    """List the transcript of an agent: its input, its turns, its tool calls with their results, and the
+    messages that were injected.
 
-    Whoever goes on from `next_cursor` misses nothing and sees nothing twice. It is null once the run has
-    ended and all was read; before that, an empty page says that nothing was said since. Where a run has
-    several transcripts and no `address` is given, `invalid_body` lists them in `addresses`; so does
-    `unknown_node` for an address that has none. A page may be short of `limit`.
+    Continue from `next_cursor` to get every item exactly once. It is null after the last item of a run
+    that has ended; until then an empty page means that nothing is new. If a run has several transcripts
+    and the query no `address`, `invalid_body` lists them in `addresses`; `unknown_node` does so for an
+    address without a transcript. A page may have fewer than `limit` items.
     """
     items, next_cursor = await client.run(run_id).transcript_page(
         asked.address, cursor=asked.cursor, limit=asked.limit

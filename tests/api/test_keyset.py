@@ -230,7 +230,7 @@ async def test_a_file_of_keys_may_change_while_the_service_is_up(tmp_path: Path)
     ("content", "told"),
     [
         (None, "No such file"),
-        ("hidden", "no JSON of the form"),
+        ("hidden", "not JSON of the form"),
         ('{"keys": [{"kty": "oct", "k": "hidden"}]}', "no public key"),
     ],
 )

@@ -89,7 +89,7 @@ async def test_a_stream_ends_in_good_order_and_says_why(
     with pytest.raises(asyncio.CancelledError):
         await serving
 
-    assert lines[-2:] == [": this service is stopping: connect again, with the last id", ""]
+    assert lines[-2:] == [": the service is stopping: reconnect with the last id", ""]
 
 
 async def _is_ready(http: httpx.AsyncClient) -> bool:
