@@ -19,8 +19,8 @@ from abeyance.authoring.callables import INBOX, call
 from abeyance.authoring.context import Context, Goto, Send
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.interrupts import suspended_by
-from abeyance.clips import firing
-from abeyance.clips.engine import ClipsError, ClipsMissing, library
+from abeyance.clips import engine
+from abeyance.clips.engine import ClipsError, ClipsMissing
 from abeyance.core import authority
 from abeyance.core import outcome as outcomes
 from abeyance.core.effects import VisitInput
@@ -272,7 +272,7 @@ def _demand_clips(visit_input: VisitInput) -> None:
     rule = next((rule for rule in visit_input.rules if isinstance(rule.condition, Clips)), None)
     if rule is not None:
         try:
-            library(rule.id)
+            engine.library(rule.id)
         except ClipsMissing as error:
             message = f"this worker lacks what rules need: {error}, and the visit goes on"
             raise CodeMissing(message) from error
@@ -282,8 +282,8 @@ async def _fired(visit_input: VisitInput, values: Mapping[str, Json]) -> tuple[s
     """The rules with CLIPS text that fire on the values, as they fired."""
     if not visit_input.rules:
         return ()
-    rules = firing.taking_part(visit_input.rules, values)
-    fired = await call(partial(firing.evaluate, rules, node=visit_input.node, values=values))
+    rules = engine.taking_part(visit_input.rules, values)
+    fired = await call(partial(engine.evaluate, rules, node=visit_input.node, values=values))
     texts = {rule.id for rule in visit_input.rules if isinstance(rule.condition, Clips)}
     return tuple(id_ for id_ in fired if id_ in texts)
 
