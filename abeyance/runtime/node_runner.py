@@ -94,21 +94,21 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
 
 
 def _with_notes(outcome: VisitOutcome, context: Context) -> VisitOutcome:
-    book = context.notebook
+    book = context.runtime.journal
     emitted, journal = tuple(book.emitted), book.steps or None
     match outcome:
         case Finished():
-            return replace(outcome, emitted=emitted, read=book.messages)
+            return replace(outcome, emitted=emitted, read=book.messages_read)
         case Interrupted():
             return replace(
                 outcome,
                 emitted=emitted,
-                read=book.messages,
+                read=book.messages_read,
                 journal=journal,
-                patch=book.partial,
+                patch=book.partial_patch,
             )
         case _:
-            return replace(outcome, journal=journal, patch=book.partial)
+            return replace(outcome, journal=journal, patch=book.partial_patch)
 
 
 async def _asking(graph: Graph, context: Context, deciders: Deciders) -> VisitOutcome:
@@ -119,7 +119,7 @@ async def _asking(graph: Graph, context: Context, deciders: Deciders) -> VisitOu
         asked = suspended_by(error)
         if asked is None:
             raise
-        context.notebook.demand_keeping("ask a person")
+        context.runtime.journal.require_durable("ask a person")
         _demand_pinned(graph, visit_input, asked)
         for what, kept in (("state", asked.saved), ("reason", asked.reason)):
             if (fault := why_not_json(kept)) is not None:
@@ -168,7 +168,7 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
     named = {INBOX: list(context.inbox)} if code.takes_inbox else {}
     returned = await call(code.function, *(state, context)[: code.takes], **named)
     # Fails closed: code that caught its own question has not heard what a person says to it.
-    context.notebook.demand_no_open_question()
+    context.runtime.journal.require_all_answered()
     read = _read(visit_input.node, returned)
     if isinstance(read, Failed):
         return read
