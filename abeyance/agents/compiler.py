@@ -25,7 +25,7 @@ from abeyance.authoring.context import Context
 from abeyance.authoring.graph import Graph
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import START, FunctionNode, ReturnErrorToCaller, SubgraphNode
-from abeyance.schemas.compatibility import field_schema, misfit
+from abeyance.schemas.json_types import misfit
 from abeyance.schemas.state_model import StateModel
 
 
@@ -97,7 +97,7 @@ def faults_of(
             "(state, item)"
         )
     if output is not None:
-        why = misfit(agent.output.schema, field_schema(states, output))
+        why = misfit(agent.output.schema, states.field_schema(output))
         if why is not None:
             yield f"{told}, output=: its result cannot become {output!r}: {why}"
 

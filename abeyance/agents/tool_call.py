@@ -102,7 +102,11 @@ class _Call:
 
     async def make(self) -> Finished:
         """Make the call, and let the hooks look at what it came to."""
-        ctx, saved, made = self._ctx, self._ctx.saved_state, self._ctx.notebook.marked(_MADE)
+        ctx, saved, made = (
+            self._ctx,
+            self._ctx.saved_state,
+            self._ctx.runtime.journal.get_marker(_MADE),
+        )
         result: dict[str, Json] | None = ctx.item.get("known")
         try:
             if isinstance(saved, Mapping) and _RESULT in saved:
@@ -125,7 +129,7 @@ class _Call:
         """Write down what the tool has come to, so that it is not run again to be told."""
         made = {"result": result, **self._known()}
         if size(made) <= _LARGEST_NOTE:
-            await self._ctx.notebook.mark(_MADE, made)
+            await self._ctx.runtime.journal.persist_marker(_MADE, made)
 
     def _known(self) -> dict[str, Json]:
         return {"args": self._arguments, "state": self._memory.changes()}
@@ -143,8 +147,8 @@ class _Call:
         return await self._once() if admission.is_asked else await self._run()
 
     async def _once(self) -> dict[str, Json]:
-        ctx, tool, book = self._ctx, self._tool, self._ctx.notebook
-        begun = int(book.marked(_BEGUN) or 0)
+        ctx, tool, book = self._ctx, self._tool, self._ctx.runtime.journal
+        begun = int(book.get_marker(_BEGUN) or 0)
         told = [answer for key, answer in ctx.targets.items() if key.startswith(_OUTCOMES)]
         if begun > len(told):
             match tool.on_unknown:
@@ -169,13 +173,13 @@ class _Call:
                         pass
             except CallError as wrong:
                 return tool_results.error(wrong.text)
-        await book.mark(_BEGUN, begun + 1)
+        await book.persist_marker(_BEGUN, begun + 1)
         try:
             result = await self._run()
         except BaseException as error:
             if suspended_by(error) is not None:
                 # It waits for people in good order, and begins anew when they have answered.
-                book.leave(_BEGUN, begun)
+                book.set_marker(_BEGUN, begun)
             raise
         await self._note(result)
         return result
@@ -192,7 +196,7 @@ class _Call:
             found = await _in_time(tool, tool.run(context, self._arguments), late)
         except ToolFailed as failed:
             is_once = ctx.call is not None and ctx.call.once
-            if ctx.attempt - ctx.excused <= tool.retries and not is_once:
+            if ctx.attempt - ctx.runtime.infrastructure_failures <= tool.retries and not is_once:
                 raise
             # The model is told in a sentence; who has to mend the tool finds the rest here.
             _logger.warning(
@@ -231,7 +235,7 @@ class _Call:
         blobs = blobs_of(ctx)
         if outcome.asked:
             kept = await tool_results.kept(blobs, ctx.run_id, result)
-            ctx.notebook.leave(_MADE, None)
+            ctx.runtime.journal.set_marker(_MADE, None)
             raise Suspended(outcome.asked, {_RESULT: kept, **self._known()})
         if outcome.denied is not None:
             result = tool_results.error(outcome.denied, is_denied=True)

@@ -72,7 +72,7 @@ class ToolGate:
             self.arguments = outcome.event.args
             if changes := self.memory.changes():
                 # What people taught the hooks holds also where this call ends without its code.
-                ctx.notebook.partial = {"agent_state": changes}
+                ctx.runtime.journal.partial_patch = {"agent_state": changes}
             if outcome.cancelled is not None:
                 return tool_results.error(outcome.cancelled, is_denied=True)
             # Who was asked has answered about this call, whatever `approve=` says by now.
@@ -88,9 +88,9 @@ class ToolGate:
                 asked = approval(tool, self.arguments)
             except CallError as wrong:
                 return tool_results.error(wrong.text)
-            ctx.notebook.leave(_SHOWN, digest)
+            ctx.runtime.journal.set_marker(_SHOWN, digest)
             raise Suspended([asked])
-        if digest != ctx.item.get("digest", ctx.notebook.marked(_SHOWN)):
+        if digest != ctx.item.get("digest", ctx.runtime.journal.get_marker(_SHOWN)):
             return tool_results.error("denied: what was approved is another call", is_denied=True)
         approved = approved_arguments(tool, ctx.targets[_APPROVAL], self.arguments)
         if isinstance(approved, Rejected):
@@ -118,8 +118,8 @@ class AfterHooks:
 
         Raises Suspended while a hook asks, and Blocked while a server of tools is not there.
         """
-        book = self._ctx.notebook
-        marked = book.marked(_SEEN) or {"results": {}, "state": {}}
+        book = self._ctx.runtime.journal
+        marked = book.get_marker(_SEEN) or {"results": {}, "state": {}}
         self.memory.update(marked["state"])
         gathered = tool_results.gathered(self._ctx.results, self._agent.agents)
         results = {**state.known, **gathered}
@@ -127,7 +127,7 @@ class AfterHooks:
         heard = {call_id: each for call_id, each in seen.items() if UNSEEN in results[call_id]}
         if heard and self._is_heard:
             # Not to be run again for the others, nor for what the turn asks later.
-            book.leave(_SEEN, {"results": heard, "state": self.memory.changes()})
+            book.set_marker(_SEEN, {"results": heard, "state": self.memory.changes()})
         return _unless_asked(seen, asked)
 
     async def of_known(self, known: Mapping[str, Mapping[str, Json]]) -> dict[str, dict[str, Json]]:

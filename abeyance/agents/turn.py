@@ -217,7 +217,7 @@ class Turn:
         """Keep what was said by now, should the run end before the turn does."""
         if left:
             head = await transcript.append(blobs_of(ctx), ctx.run_id, state.transcript, left)
-            ctx.notebook.partial = {"transcript": head}
+            ctx.runtime.journal.partial_patch = {"transcript": head}
 
     async def _saved(self, ctx: Context, response: ModelResponse) -> Json:
         """Where a response is found again whose hooks ask people: the model is not asked twice."""
@@ -270,7 +270,7 @@ class Turn:
                         f"the agent {agent.name!r} gave no output that fits, {state.corrections + 1} "
                         f"times in a row; the last time: {'; '.join(faults)}"
                     )
-                    ctx.notebook.partial = {"transcript": patch["transcript"]}
+                    ctx.runtime.journal.partial_patch = {"transcript": patch["transcript"]}
                     raise AgentFailed(FailureCode.NODE_FAILED, message)
                 patch["agent_state"] = memory.changes()
                 return Finished(patch=patch, goto=MODEL_NODE, turn=about)
@@ -317,8 +317,8 @@ class Turn:
 
 def blobs_of(ctx: Context) -> Blobs:
     """Where a visit keeps what is large."""
-    assert ctx.blobs is not None  # noqa: S101 whoever runs visits hands them in
-    return ctx.blobs
+    assert ctx.runtime.blobs is not None  # noqa: S101 whoever runs visits hands them in
+    return ctx.runtime.blobs
 
 
 def _called(call: ToolCallPart) -> DispatchedCall:
