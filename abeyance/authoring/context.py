@@ -16,7 +16,7 @@ from abeyance.authoring.journal import Journal
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json
-from abeyance.core.ledger import content_of
+from abeyance.core.ledger import content_digest
 from abeyance.core.outcome import Asked, Call
 from abeyance.duration import Duration, seconds
 from abeyance.storage.blobs import Blobs
@@ -265,7 +265,7 @@ class Context:
     def _is_answered(self, asked: Asked) -> bool:
         # What was approved is what was shown: of other values the question is another.
         shown = self.input.bound.get(asked.key)
-        return asked.key in self.targets and shown in {None, content_of(asked.question)}
+        return asked.key in self.targets and shown in {None, content_digest(asked.question)}
 
     async def gather(self, *processes: Awaitable[Any]) -> list[Any]:
         """Run processes side by side, and return what they return, in order.

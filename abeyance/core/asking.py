@@ -115,7 +115,7 @@ def _with_capabilities(
 
 
 def _shows_another(visit: Visit, asked: Asked) -> bool:
-    return asked.key in visit.answers and visit.bound.get(asked.key) != ledger.content_of(
+    return asked.key in visit.answers and visit.bound.get(asked.key) != ledger.content_digest(
         asked.question
     )
 
