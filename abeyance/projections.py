@@ -179,7 +179,7 @@ def public(entry: Interrupt) -> dict[str, Any]:
 
 def ledger_of(settled: list[wire.InterruptView]) -> Ledger:
     """Return the ledger of an ended run, by the interrupts of its closing record."""
-    names = [name for name in _SHOWN if name not in {"on_timeout", "digest"}]
+    names = [name for name in _SHOWN if name not in {"on_timeout", "digest", "parents"}]
     entries = [
         Interrupt(**{name: getattr(view, name) for name in names}, by=view.answered_by)
         for view in settled

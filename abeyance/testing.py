@@ -395,7 +395,7 @@ class InMemoryRun(Rehearsal):
         order = respond_order(
             answers, response, principal=principal or _ANYBODY, note=note, digests=shown_, key=key
         )
-        event = commands.responded(order, self._state.ledger, self._now, known=self._state.keys)
+        event = commands.responded(order, self._state.ledger, self._now, keys=self._state.keys)
         if (called := idempotency.earlier(self._state.keys, event)) is not None:
             return idempotency.receipts_again(called)
         ledger.refuse_strays(event)
@@ -423,7 +423,7 @@ class InMemoryRun(Rehearsal):
         about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
         by = {"actor": who.subject, "capabilities": tuple(who.capabilities), "key": key}
         await self._signal(
-            "pause", commands.paused(order_of(wire.Pause, {**about, **by}), self._now)
+            "pause", commands.control(order_of(wire.Pause, {**about, **by}), self._now)
         )
 
     async def resume(
@@ -435,7 +435,7 @@ class InMemoryRun(Rehearsal):
     ) -> None:
         """Go on after a pause."""
         about = {"reason": reason, "actor": (principal or _ANYBODY).subject, "key": key}
-        await self._signal("resume", commands.resumed(order_of(wire.Resume, about), self._now))
+        await self._signal("resume", commands.control(order_of(wire.Resume, about), self._now))
 
     async def cancel(
         self,
@@ -450,7 +450,7 @@ class InMemoryRun(Rehearsal):
         actor = (principal or _ANYBODY).subject
         about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
         order = order_of(wire.Cancel, about)
-        await self._signal("cancel", commands.cancel_requested(order, self._now))
+        await self._signal("cancel", commands.control(order, self._now))
 
     async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
         if idempotency.earlier(self._state.keys, event) is not None:
