@@ -256,9 +256,9 @@ class InMemoryRun:
         order = respond_order(
             answers, response, principal=principal or _ANYBODY, note=note, digests=digests, key=key
         )
-        event = commands.responded(order, self._state.ledger, self._now, known=self._state.keys)
-        if (earlier := idempotency.earlier(self._state.keys, event)) is not None:
-            return idempotency.receipts_again(earlier)
+        event = commands.responded(order, self._state.ledger, self._now, keys=self._state.keys)
+        if (called := idempotency.earlier(self._state.keys, event)) is not None:
+            return idempotency.receipts_again(called)
         ledger.refuse_strays(event)
         machine.check(self._state, event)
         receipts = idempotency.receipts(self._state.ledger, event)
@@ -284,7 +284,7 @@ class InMemoryRun:
         about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
         by = {"actor": actor.subject, "capabilities": tuple(actor.capabilities), "key": key}
         await self._signal(
-            "pause", commands.paused(order_of(wire.Pause, {**about, **by}), self._now)
+            "pause", commands.control(order_of(wire.Pause, {**about, **by}), self._now)
         )
 
     async def resume(
@@ -296,7 +296,7 @@ class InMemoryRun:
     ) -> None:
         """End a pause."""
         about = {"reason": reason, "actor": (principal or _ANYBODY).subject, "key": key}
-        await self._signal("resume", commands.resumed(order_of(wire.Resume, about), self._now))
+        await self._signal("resume", commands.control(order_of(wire.Resume, about), self._now))
 
     async def cancel(
         self,
@@ -311,7 +311,7 @@ class InMemoryRun:
         actor = (principal or _ANYBODY).subject
         about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
         order = order_of(wire.Cancel, about)
-        await self._signal("cancel", commands.cancel_requested(order, self._now))
+        await self._signal("cancel", commands.control(order, self._now))
 
     async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
         if idempotency.earlier(self._state.keys, event) is not None:

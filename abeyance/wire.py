@@ -528,6 +528,12 @@ MEMO_QUEUE = "task_queue"
 MEMO_INTERRUPT = "interrupt:"
 """Keys of a run's memo; the last is a prefix, followed by the id of an open interrupt."""
 
+MEMO_ROW = (
+    *("id", "name", "kind", "address", "prompt", "requested_capability"),
+    *("created_at", "deadline", "digest"),
+)
+"""The fields of an `InterruptView` that the memo has of an open interrupt."""
+
 ANY_CAPABILITY = "*"
 """What stands in a search attribute for capabilities that are too many to list: look in the view."""
 

@@ -16,7 +16,7 @@ from abeyance.authoring.journal import Journal
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json
-from abeyance.core.ledger import content_of
+from abeyance.core.ledger import content_digest
 from abeyance.core.outcome import Asked, Call
 from abeyance.duration import Duration, seconds
 from abeyance.storage.blobs import Blobs
@@ -269,9 +269,9 @@ class Context:
         return {asked.key: typed_answer(asked, self.targets[asked.key]) for asked in interrupts}
 
     def _is_answered(self, asked: Asked) -> bool:
-        # An approval is bound to what was shown: with other content it does not count.
+        # What was approved is what was shown: of other values the question is another.
         shown = self.input.shown_hashes.get(asked.key)
-        return asked.key in self.targets and shown in {None, content_of(asked.question)}
+        return asked.key in self.targets and shown in {None, content_digest(asked.question)}
 
     async def gather(self, *processes: Awaitable[Any]) -> list[Any]:
         """Run awaitables concurrently, and return their results in order.

@@ -23,7 +23,7 @@ from typing import Final, Literal
 from abeyance.core import approvals, authority, events, items, ledger, template, undo
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, rfc3339
-from abeyance.core.ledger import Interrupt, Parent, Settled, SettledStatus
+from abeyance.core.ledger import Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, Kind, Question
@@ -87,7 +87,7 @@ def ask(
     address = visit.address
     if asked.process is not None:
         address = below(address, "process", asked.process)
-    bound = ledger.content_of(question)
+    bound = ledger.content_digest(question)
     question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
@@ -105,24 +105,18 @@ def ask(
         capability=question.requested_capability,
         deadline=deadline and rfc3339(deadline),
     )
-    draft.open[id_] = Interrupt(
+    draft.open[id_] = ledger.opened(
+        question,
         id=id_,
-        visit=visit.address,
-        scope=visit.scope,
-        name=question.name,
         kind=kind,
         address=address,
-        prompt=question.prompt,
-        reason=question.reason,
-        payload=question.payload,
-        response_schema=question.response_schema,
-        requested_capability=question.requested_capability,
         created_at=draft.now,
         deadline=deadline,
-        on_timeout=question.on_timeout,
         digest=ledger.digest_of(address, question),
-        number=number,
+        visit=visit.address,
+        scope=visit.scope,
         key=asked.key,
+        number=number,
         parents=(*parents, *_units_around(draft, visit.scope)),
         fields=fields or {},
     )
@@ -148,21 +142,14 @@ def ask_anew(
     if digest == interrupt.digest:
         return
     draft.open[interrupt.id] = replace(
-        interrupt,
-        prompt=question.prompt,
-        reason=question.reason,
-        payload=question.payload,
-        response_schema=question.response_schema,
-        requested_capability=question.requested_capability,
-        digest=digest,
-        fields=fields or {},
+        interrupt, **ledger.content_of(question), digest=digest, fields=fields or {}
     )
     draft.publish("interrupt.changed", interrupt.address, id=interrupt.id, name=interrupt.name)
 
 
 def rebind(visit: Visit, asked: Asked) -> None:
     """Remember what a question of code shows that was open already when it was asked again."""
-    _bind(visit, asked.key, ledger.content_of(asked.question))
+    _bind(visit, asked.key, ledger.content_digest(asked.question))
 
 
 def _show_edited(draft: WorkingState, scope: str) -> None:
@@ -273,7 +260,7 @@ def withdraw(
         )
 
 
-def _record(draft: WorkingState, settled: Settled) -> None:
+def _record(draft: WorkingState, settled: Interrupt) -> None:
     draft.open.pop(settled.id, None)
     book = draft.settled
     book[settled.id] = settled

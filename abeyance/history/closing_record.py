@@ -21,10 +21,10 @@ from abeyance import wire
 from abeyance.core import edits, idempotency, ledger
 from abeyance.core.events import Responded
 from abeyance.core.json import rfc3339
-from abeyance.core.ledger import Ledger, Settled
 from abeyance.errors import Code, Refusal
 from abeyance.history.description import RunDescription, decoded
 from abeyance.history.event_translation import closing_sources
+from abeyance.projections import ledger_of
 from abeyance.storage.converter import decode_message, of_run
 
 
@@ -110,7 +110,6 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
             ended_at=view.ended_at and rfc3339(view.ended_at),
         )
     answers = order.responses or {named or "": order.response}
-    book = _book(record)
     event = Responded(
         now=view.ended_at or view.updated_at,
         principal=order.principal,
@@ -124,7 +123,7 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
         return idempotency.receipts_again(called)
     try:
         ledger.refuse_strays(event)
-        return list(ledger.check_answers(book, event).values())
+        return list(ledger.check_answers(ledger_of(record.interrupts), event).values())
     except Refusal as refusal:
         raise _ended(refusal, view) from refusal
 
@@ -132,14 +131,10 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
 def edit_after_the_end(record: wire.ClosingRecord, order: wire.EditDeadline) -> Refusal:
     """The refusal of an edited deadline, by what an ended run left behind: none of it is open."""
     try:
-        edits.open_interrupt(_book(record), order.interrupt_id)
+        edits.open_interrupt(ledger_of(record.interrupts), order.interrupt_id)
     except Refusal as refusal:
         return _ended(refusal, record.view)
     raise AssertionError("an ended run asks nothing")
-
-
-def _book(record: wire.ClosingRecord) -> Ledger:
-    return Ledger(settled={entry.id: _settled(entry) for entry in record.interrupts})
 
 
 def _ended(refusal: Refusal, view: wire.RunView) -> Refusal:
@@ -148,22 +143,3 @@ def _ended(refusal: Refusal, view: wire.RunView) -> Refusal:
         "ended_at": view.ended_at and rfc3339(view.ended_at),
     }
     return Refusal(refusal.code, refusal.message, **{**ended, **refusal.details})
-
-
-def _settled(entry: wire.InterruptView) -> Settled:
-    return Settled(
-        id=entry.id,
-        name=entry.name,
-        kind=entry.kind,  # type: ignore[arg-type]
-        address=entry.address,
-        prompt=entry.prompt,
-        requested_capability=entry.requested_capability,
-        created_at=entry.created_at,
-        deadline=entry.deadline,
-        status=entry.status,  # type: ignore[arg-type]
-        settled_at=entry.settled_at or entry.created_at,
-        by=entry.answered_by,
-        reason=entry.settled_reason,
-        answer_sha256=entry.answer_sha256,
-        answer=entry.answer,
-    )

@@ -235,34 +235,17 @@ class RunDescription:
 
     def _interrupts(self) -> list[wire.InterruptView]:
         graph = (self.memo.get(wire.MEMO_START) or {}).get("graph", "")
-        rows = [
-            row
-            for key, row in self.memo.items()
-            if key.startswith(wire.MEMO_INTERRUPT) and row is not None
-        ]
-        told = [
+        views = [
             wire.InterruptView(
                 run_id=self.run_id,
                 graph=graph,
                 status="open",
-                requested_capability=row["capability"],
-                **{
-                    name: row[name]
-                    for name in (
-                        "id",
-                        "name",
-                        "kind",
-                        "address",
-                        "prompt",
-                        "created_at",
-                        "deadline",
-                        "digest",
-                    )
-                },
+                **{name: row[name] for name in wire.MEMO_ROW},
             )
-            for row in rows
+            for key, row in self.memo.items()
+            if key.startswith(wire.MEMO_INTERRUPT) and row is not None
         ]
-        return [*told, *self._unread_interrupts()]
+        return [*views, *self._unread_interrupts()]
 
 
 async def describe(
