@@ -25,15 +25,15 @@ that changes something with `Content-Type: application/json`. A request without 
 header `X-Abeyance-Request` instead.
 """
 
-_OF_ALL: Final = (Code.FOREIGN_ORIGIN,)
-_OF_READS: Final = (
-    *_OF_ALL,
+_PUBLIC_CODES: Final = (Code.FOREIGN_ORIGIN,)
+_READ_CODES: Final = (
+    *_PUBLIC_CODES,
     Code.UNAUTHENTICATED,
     Code.CAPABILITY_REQUIRED,
     Code.INVALID_BODY,
     Code.UNAVAILABLE,
 )
-_OF_CHANGES: Final = (*_OF_READS, Code.MALFORMED_BODY, Code.PAYLOAD_TOO_LARGE)
+_CHANGE_CODES: Final = (*_READ_CODES, Code.MALFORMED_BODY, Code.PAYLOAD_TOO_LARGE)
 
 _PROBLEM: Final = {
     "type": "object",
@@ -64,41 +64,41 @@ _PROBLEM: Final = {
     "additionalProperties": True,
 }
 
-_LATER: Final = frozenset({429, 503})
+_RETRYABLE: Final = frozenset({429, 503})
 _RETRY_AFTER: Final = {
     "description": "The number of seconds to wait before a retry.",
     "schema": {"type": "integer", "minimum": 1},
 }
 
-Answers = dict[int | str, dict[str, Any]]
+Responses = dict[int | str, dict[str, Any]]
 """The `responses` of a FastAPI route."""
 
 
-def read(description: str, example: Any, *refusals: Code) -> Answers:
+def read(description: str, example: Any, *refusals: Code) -> Responses:
     """Return the responses of a route that changes nothing."""
-    return {200: _good(description, example), **_problems(*_OF_READS, *refusals)}
+    return {200: _success(description, example), **_problems(*_READ_CODES, *refusals)}
 
 
-def text(description: str, example: str, *refusals: Code) -> Answers:
+def text(description: str, example: str, *refusals: Code) -> Responses:
     """Return the responses of a route that changes nothing and returns plain text."""
     content = {"text/plain": {"schema": {"type": "string"}, "example": example}}
-    good = {"description": description, "content": content}
-    return {200: good, **_problems(*_OF_READS, *refusals)}
+    success = {"description": description, "content": content}
+    return {200: success, **_problems(*_READ_CODES, *refusals)}
 
 
-def change(status: int, description: str, example: Any, *refusals: Code) -> Answers:
+def change(status: int, description: str, example: Any, *refusals: Code) -> Responses:
     """Return the responses of a route that changes something."""
-    return {status: _good(description, example), **_problems(*_OF_CHANGES, *refusals)}
+    return {status: _success(description, example), **_problems(*_CHANGE_CODES, *refusals)}
 
 
-def check(description: str, example: Any, *refusals: Code) -> Answers:
+def check(description: str, example: Any, *refusals: Code) -> Responses:
     """Return the responses of a public route."""
-    return {200: _good(description, example), **_problems(*_OF_ALL, *refusals)}
+    return {200: _success(description, example), **_problems(*_PUBLIC_CODES, *refusals)}
 
 
 def also(description: str, example: Any, model: Any) -> dict[str, Any]:
     """Return a second successful response, of another model."""
-    return {**_good(description, example), "model": model}
+    return {**_success(description, example), "model": model}
 
 
 def install(app: FastAPI) -> None:
@@ -113,9 +113,9 @@ def install(app: FastAPI) -> None:
                 description=_NOTES,
                 routes=app.routes,
             )
-            parts = document.setdefault("components", {})
-            parts.setdefault("schemas", {})["Problem"] = _PROBLEM
-            parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            components = document.setdefault("components", {})
+            components.setdefault("schemas", {})["Problem"] = _PROBLEM
+            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             document["security"] = [{"token": []}, {}]
             app.openapi_schema = document
         return app.openapi_schema
@@ -124,28 +124,28 @@ def install(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _good(description: str, example: Any) -> dict[str, Any]:
+def _success(description: str, example: Any) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"example": example}}}
 
 
-def _problems(*codes: Code) -> Answers:
+def _problems(*codes: Code) -> Responses:
     by_status: dict[int, list[Code]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(PROBLEMS[code][0], []).append(code)
-    return {status: _refused(by_status[status]) for status in sorted(by_status)}
+    return {status: _refusal(by_status[status]) for status in sorted(by_status)}
 
 
-def _refused(codes: list[Code]) -> dict[str, Any]:
+def _refusal(codes: list[Code]) -> dict[str, Any]:
     examples: Mapping[str, Any] = {str(code): {"value": _example(code)} for code in codes}
-    refused: dict[str, Any] = {
+    response: dict[str, Any] = {
         "description": "; ".join(PROBLEMS[code][1] for code in codes),
         "content": {
             MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": examples}
         },
     }
-    if PROBLEMS[codes[0]][0] in _LATER:
-        refused["headers"] = {"Retry-After": _RETRY_AFTER}
-    return refused
+    if PROBLEMS[codes[0]][0] in _RETRYABLE:
+        response["headers"] = {"Retry-After": _RETRY_AFTER}
+    return response
 
 
 def _example(code: Code) -> dict[str, Any]:

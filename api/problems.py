@@ -1,7 +1,4 @@
-"""Refusals as HTTP tells them: RFC 9457 problems.
-
-This is the only place that knows which status goes with which code.
-"""
+"""Problem responses (RFC 9457): the status and title of each code, and the exception handlers."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
 
 from abeyance.core.authority import READ
 from abeyance.core.policy import Principal
@@ -64,52 +62,59 @@ PROBLEMS: Final[Mapping[Code, tuple[int, str]]] = {
 }
 
 _MEMBERS: Final = frozenset({"type", "title", "status", "detail", "code"})
-# What a refusal calls so where the problem has a member of that name already.
+# Details whose name is a standard member of a problem.
 _RENAMED: Final = {"status": "interrupt_status"}
 _VALUES: Final = frozenset({"values", "answer"})
-"""Members of refusals that only those are told who may read the run."""
+"""Details that only callers with `runs:read` get."""
 _SHOWN_CHARS: Final = 80
-_UNKNOWN_PATH: Final = 404
-_NOT_ALLOWED: Final = 405
 _METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
-_UNSET_UP_RETRY: Final = 30.0
-_FULL_RETRY: Final = {Code.QUEUE_FULL: 1, Code.TOO_MANY_RUNS: 5}
-"""Seconds after which what is full may have room: a run reads at its next boundary, and ends later."""
+_SETUP_RETRY_SECONDS: Final = 30.0
+_RETRY_AFTER: Final = {Code.QUEUE_FULL: 1, Code.TOO_MANY_RUNS: 5}
+"""In seconds. A run reads its messages at the next boundary, and ends later."""
 _logger = logging.getLogger("abeyance.api")
 
 
-def problem(
-    status: int,
-    code: str,
-    title: str,
-    detail: str,
-    *,
-    members: Mapping[str, Any] | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """A problem as a response. `members` go beside the standard ones and never replace them."""
-    beside = {_RENAMED.get(name, name): value for name, value in (members or {}).items()}
-    content = {
-        "type": f"urn:abeyance:problem:{code}",
-        "title": title,
-        "status": status,
-        "detail": detail,
-        "code": code,
-        **{name: value for name, value in beside.items() if name not in _MEMBERS},
-    }
-    return Response(
-        to_json(content), status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {})
-    )
+class Problem(Response):
+    """A problem response. `members` extend the standard ones and never replace them."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        title: str,
+        detail: str,
+        *,
+        members: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        extra = {_RENAMED.get(name, name): value for name, value in (members or {}).items()}
+        content = {
+            "type": f"urn:abeyance:problem:{code}",
+            "title": title,
+            "status": status,
+            "detail": detail,
+            "code": code,
+            **{name: value for name, value in extra.items() if name not in _MEMBERS},
+        }
+        self._code = code
+        super().__init__(to_json(content), status_code=status, headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response, and leave its code in `request.state` for the metrics."""
+        scope.setdefault("state", {})["code"] = self._code
+        await super().__call__(scope, receive, send)
 
 
 def refused(refusal: Refusal, *, headers: Mapping[str, str] | None = None) -> Response:
-    """A refusal as a response."""
+    """Return the response for a refusal."""
     status, title = PROBLEMS[refusal.code]
     if refusal.code is Code.UNAUTHENTICATED:
         headers = {"WWW-Authenticate": 'Bearer realm="abeyance"', **(headers or {})}
-    if (after := _FULL_RETRY.get(refusal.code)) is not None:
+    if (after := _RETRY_AFTER.get(refusal.code)) is not None:
         headers = {"Retry-After": str(after), **(headers or {})}
-    return problem(
+    return Problem(
         status,
         refusal.code,
         title,
@@ -122,34 +127,36 @@ def refused(refusal: Refusal, *, headers: Mapping[str, str] | None = None) -> Re
 def unavailable(
     detail: str, *, retry_after: float, members: Mapping[str, Any] | None = None
 ) -> Response:
-    """The 503 of a service behind us that cannot be reached now."""
+    """Return the 503 response for a dependency that cannot be reached."""
     status, title = PROBLEMS[Code.UNAVAILABLE]
     headers = {"Retry-After": str(max(1, math.ceil(retry_after)))}
-    return problem(status, Code.UNAVAILABLE, title, detail, members=members, headers=headers)
+    return Problem(status, Code.UNAVAILABLE, title, detail, members=members, headers=headers)
 
 
 def invalid(errors: Sequence[Mapping[str, str]]) -> Refusal:
-    """The refusal of a request whose form is wrong; `errors` are `{pointer, message}`."""
-    listed = "; ".join(f"{entry['pointer'] or 'the body'}: {entry['message']}" for entry in errors)
-    return Refusal(Code.INVALID_BODY, f"The request is invalid: {listed}.", errors=[*errors])
+    """Return the refusal of an invalid request. `errors` are `{pointer, message}`."""
+    text = "; ".join(f"{entry['pointer'] or 'the body'}: {entry['message']}" for entry in errors)
+    return Refusal(Code.INVALID_BODY, f"The request is invalid: {text}.", errors=[*errors])
 
 
 def install(app: FastAPI) -> None:
-    """Let every error of the application become a problem."""
+    """Turn every exception of the application into a problem response."""
     app.add_exception_handler(Refusal, _on_refusal)
     app.add_exception_handler(Unavailable, _on_unavailable)
     app.add_exception_handler(SettingsError, _on_settings_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
     app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(Exception, _on_defect)
+    app.add_exception_handler(Exception, _on_internal_error)
 
 
 def _on_refusal(request: Request, error: Exception) -> Response:
     if not isinstance(error, Refusal):
         raise error
-    who = getattr(request.state, "who", None)
-    if not (isinstance(who, Principal) and who.may(READ)):
-        error.details = {name: told for name, told in error.details.items() if name not in _VALUES}
+    caller = getattr(request.state, "caller", None)
+    if not (isinstance(caller, Principal) and caller.may(READ)):
+        error.details = {
+            name: value for name, value in error.details.items() if name not in _VALUES
+        }
     return refused(error)
 
 
@@ -160,9 +167,9 @@ def _on_unavailable(_request: Request, error: Exception) -> Response:
 
 
 def _on_settings_error(_request: Request, error: Exception) -> Response:
-    # Temporal answers, but was not set up for us. The caller can only wait for the operator.
+    # Temporal responds but is not set up. The caller can only wait for the operator.
     _logger.error("code=%s | %s", Code.UNAVAILABLE, error)
-    return unavailable(str(error), retry_after=_UNSET_UP_RETRY)
+    return unavailable(str(error), retry_after=_SETUP_RETRY_SECONDS)
 
 
 def _on_invalid_request(_request: Request, error: Exception) -> Response:
@@ -177,32 +184,32 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
     call = f"{request.method} {request.url.path[:200]}"
     headers = dict(error.headers or {})
     match error.status_code:
-        case status if status == _UNKNOWN_PATH:
+        case 404:
             code, title = "unknown_path", "Unknown path"
             detail = f"{call} is not an endpoint of this API: see /openapi.json for the list."
-        case status if status == _NOT_ALLOWED:
-            # The framework names those of the first route of the path only.
+        case 405:
+            # The framework lists only the methods of the first route of the path.
             headers["Allow"] = ", ".join(_methods(request))
             code, title = "method_not_allowed", "Method not allowed"
             detail = f"{call} is not supported: this path accepts {headers['Allow']}."
-        case status:
+        case _:
             code, title, detail = "http_error", "Request refused", str(error.detail)
-    return problem(status, code, title, detail, headers=headers)
+    return Problem(error.status_code, code, title, detail, headers=headers)
 
 
 def _methods(request: Request) -> list[str]:
-    """The methods that the path of a request takes."""
+    """Return the methods of the request's path."""
 
-    def is_taken(method: str) -> bool:
+    def is_allowed(method: str) -> bool:
         scope = {**request.scope, "method": method}
         return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
-    return [method for method in _METHODS if is_taken(method)]
+    return [method for method in _METHODS if is_allowed(method)]
 
 
-def _on_defect(_request: Request, _error: Exception) -> Response:
-    # The framework raises the error again after this answer, and the server logs it.
-    return problem(
+def _on_internal_error(_request: Request, _error: Exception) -> Response:
+    # The framework raises the error again after this response, and the server logs it.
+    return Problem(
         500,
         "internal_error",
         "Internal error",

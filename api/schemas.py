@@ -1,8 +1,7 @@
-"""What callers send, and the lists that they get; the rest of what crosses the wire is in `wire`."""
+"""Request and response bodies that only the API has; the others are in `wire`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
@@ -14,6 +13,8 @@ from pydantic import (
     Field,
     JsonValue,
     StringConstraints,
+    TypeAdapter,
+    WithJsonSchema,
 )
 
 from abeyance import wire
@@ -25,7 +26,8 @@ from abeyance.duration import OptionalSeconds, Seconds
 
 T = TypeVar("T")
 
-_MOST_LABELS: Final = 20
+MAX_FILTERS: Final = 20
+_MAX_LABELS: Final = 20
 _STATUSES: Final = frozenset(str(status) for status in Status)
 
 
@@ -45,35 +47,48 @@ LabelValue: TypeAlias = Annotated[
 ]
 
 
-def given_in(body: BaseModel | None) -> dict[str, Any]:
-    """The fields of a body that its sender gave, by their names; none where there is no body.
-
-    Null may mean something, so it is not the same as absence.
-    """
+def fields_set(body: BaseModel | None) -> dict[str, Any]:
+    """Return the fields that a body sets. null can have a meaning, and differs from an absent field."""
     return {} if body is None else {name: getattr(body, name) for name in body.model_fields_set}
 
 
-def statuses_asked(named: list[str]) -> list[str]:
-    """The statuses that are named. Raises ValueError for what is none."""
-    # `status=a,b` and `status=a&status=b` are one.
-    asked = [name.strip() for part in named for name in part.split(",")]
-    if unknown := [name for name in asked if name not in _STATUSES]:
-        known = ", ".join(map(str, Status))
-        message = f"{unknown[0][:100]!r} is not a status of a run: use one of {known}"
+def parse_statuses(values: list[str]) -> list[str]:
+    """Return the statuses of `status=a,b` or `status=a&status=b`. Raises ValueError for others."""
+    statuses = [name.strip() for value in values for name in value.split(",")]
+    if unknown := [name for name in statuses if name not in _STATUSES]:
+        names = ", ".join(map(str, Status))
+        message = f"{unknown[0][:100]!r} is not a status of a run: use one of {names}"
         raise ValueError(message)
-    return asked
+    return statuses
 
 
-def _listed(given: object) -> object:
-    return (given,) if isinstance(given, str) else given
+def _to_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
 
 
+ONE_OR_SEVERAL: Final = BeforeValidator(_to_list)
 Names: TypeAlias = Annotated[
     tuple[Name, ...],
-    BeforeValidator(_listed, json_schema_input_type=list[Name] | Name),
+    BeforeValidator(_to_list, json_schema_input_type=list[Name] | Name),
     Field(max_length=1_000),
 ]
-"""Names of nodes, or one."""
+_LABEL_NAME: Final = TypeAdapter(LabelName)
+_LABEL_VALUE: Final = TypeAdapter(LabelValue)
+
+
+def _label(text: str) -> str:
+    name, equals, value = text.partition("=")
+    if not equals:
+        message = f"{text[:100]!r} is not a label: write name=value"
+        raise ValueError(message)
+    return f"{_LABEL_NAME.validate_python(name)}={_LABEL_VALUE.validate_python(value)}"
+
+
+Label: TypeAlias = Annotated[
+    str,
+    AfterValidator(_label),
+    WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9_.:/-]{1,64}="}),
+]
 
 
 class LimitsBody(wire.Request):
@@ -100,20 +115,20 @@ class LimitsBody(wire.Request):
     continue_as_new_after: int = Field(default=1500, ge=3, strict=True)
 
     def below(self, bounds: Limits) -> Limits:
-        """The bounds, lowered by what is given here. Raises `invalid_body` for what is higher."""
-        wanted = given_in(self)
+        """Return the bounds, lowered by these limits. Raises `invalid_body` for a higher limit."""
+        lowered = fields_set(self)
         errors = [
             {"pointer": f"/limits/{name}", "message": fault}
-            for name, value in sorted(wanted.items())
+            for name, value in sorted(lowered.items())
             if (fault := _widening(name, value, getattr(bounds, name))) is not None
         ]
         if errors:
             raise invalid(errors)
-        return replace(bounds, **wanted)
+        return replace(bounds, **lowered)
 
 
 def _widening(name: str, value: Any, bound: Any) -> str | None:
-    """Why a limit would be wider than that of the service; None if it is not."""
+    """Return the error of a limit that is wider than that of the service."""
     if isinstance(bound, tuple):
         if name == "allowed_actions" and not bound:
             return None
@@ -122,9 +137,9 @@ def _widening(name: str, value: Any, bound: Any) -> str | None:
             return (
                 f"{further[0]!r} is not allowed by this service: use {', '.join(bound) or 'none'}"
             )
-        # No actions at all would mean all of them.
-        is_all = name == "allowed_actions" and not value
-        return "an empty list allows all actions: name those that you need" if is_all else None
+        if name == "allowed_actions" and not value:
+            return "an empty list allows all actions: name those that you need"
+        return None
     if bound is None or (value is not None and value <= bound):
         return None
     return f"{_shown(value)} is more than the {_shown(bound)} of this service: lower it"
@@ -147,7 +162,7 @@ class StartBody(wire.Request):
     session_type: Name = Field(
         default="agent", description="The type of the run within its conversation."
     )
-    labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=_MOST_LABELS)
+    labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=_MAX_LABELS)
     limits: LimitsBody = Field(default_factory=LimitsBody)
     interrupt_before: Names = Field(
         default=(),
@@ -173,7 +188,7 @@ class StartBody(wire.Request):
     )
 
     def sha256(self) -> str:
-        """The hash of all that is asked for, by which a repeat of the call is recognised."""
+        """Return the hash of the request, which identifies a retry."""
         return sha256(self.model_dump(mode="json"))
 
 
@@ -198,6 +213,23 @@ class Listed(BaseModel, Generic[T]):
 
     items: list[T]
     next_cursor: str | None = None
+
+
+class ListQuery(BaseModel):
+    """The query parameters that all lists have."""
+
+    model_config = ConfigDict(frozen=True)
+
+    graph: Name | None = Field(default=None, description="Only runs of this graph.")
+    conversation_id: Name | None = Field(
+        default=None, description="Only runs of this conversation."
+    )
+    limit: int = Field(
+        default=50, ge=1, le=1000, description="The maximum number of entries in a page."
+    )
+    cursor: str | None = Field(
+        default=None, max_length=4000, description="The `next_cursor` of the previous page."
+    )
 
 
 class Accepted(BaseModel):
@@ -232,11 +264,9 @@ class RunResult(wire.ClosingRecord):
 
     @classmethod
     def of(cls, run_id: str, record: wire.ClosingRecord) -> RunResult:
-        """The result of a run, from its closing record."""
-        kept: Mapping[str, Any] = {
-            name: getattr(record, name) for name in type(record).model_fields
-        }
-        return cls(run_id=run_id, status=record.view.status, error=record.view.error, **kept)
+        """Return the result of a run from its closing record."""
+        fields = {name: getattr(record, name) for name in type(record).model_fields}
+        return cls(run_id=run_id, status=record.view.status, error=record.view.error, **fields)
 
 
 class GraphSummary(BaseModel):

@@ -1,4 +1,4 @@
-"""The graphs that are served."""
+"""The graphs that this service can start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse
 
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ
-from abeyance.api.dependencies import AppState
+from abeyance.api.dependencies import BackendDep
 from abeyance.api.schemas import GraphSummary, Listed
 from abeyance.authoring.diagram import mermaid
 from abeyance.errors import Code
@@ -24,9 +24,9 @@ router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
         "The graphs, sorted by name.", openapi_examples.listed(openapi_examples.GRAPH)
     ),
 )
-async def list_graphs(behind: AppState) -> Listed[GraphSummary]:
+async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
     """List the graphs that this service can start."""
-    specs = [behind.graphs[name].build() for name in sorted(behind.graphs)]
+    specs = [backend.graphs[name].build() for name in sorted(backend.graphs)]
     return Listed(
         items=[
             GraphSummary(
@@ -44,11 +44,11 @@ async def list_graphs(behind: AppState) -> Listed[GraphSummary]:
     "/{name}",
     responses=openapi.read("The graph.", openapi_examples.GRAPH_SPEC, Code.UNKNOWN_GRAPH),
 )
-async def read_graph(name: str, behind: AppState) -> dict[str, Any]:
+async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
     """Retrieve a graph: its nodes, edges and interrupts, and in `guarded_by` the capabilities that its
     interrupts can require. A run keeps the version that it was started with.
     """
-    spec = behind.graph(name).build()
+    spec = backend.graph(name).build()
     return {**asdict(spec), "version": spec.version, "guarded_by": list(spec.guarded_by)}
 
 
@@ -57,6 +57,6 @@ async def read_graph(name: str, behind: AppState) -> dict[str, Any]:
     response_class=PlainTextResponse,
     responses=openapi.text("The Mermaid flowchart.", openapi_examples.DIAGRAM, Code.UNKNOWN_GRAPH),
 )
-async def draw_graph(name: str, behind: AppState) -> PlainTextResponse:
+async def draw_graph(name: str, backend: BackendDep) -> PlainTextResponse:
     """Render a graph as a Mermaid flowchart."""
-    return PlainTextResponse(mermaid(behind.graph(name).build()))
+    return PlainTextResponse(mermaid(backend.graph(name).build()))

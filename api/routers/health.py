@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from abeyance.api import openapi
-from abeyance.api.dependencies import AppState
+from abeyance.api.dependencies import BackendDep
 from abeyance.api.problems import unavailable
 from abeyance.errors import Code, Unavailable
 
@@ -43,20 +43,20 @@ async def healthz() -> Health:
         "The service is ready.", {"ready": True, "workers": 2}, Code.UNAVAILABLE
     ),
 )
-async def readyz(behind: AppState) -> Readiness | Response:
+async def readyz(backend: BackendDep) -> Readiness | Response:
     """Check that Temporal responds and that a worker polls the task queue. Requires no capability.
 
     A worker that stops or is killed may be counted for up to 70 more seconds.
     """
     try:
-        workers = await behind.link.client.pollers()
+        workers = await backend.connection.client.pollers()
     except Unavailable as error:
         return _not_ready(str(error))
     if not workers:
-        queue = behind.settings.task_queue
+        queue = backend.settings.task_queue
         return _not_ready(f"No worker polls the task queue {queue!r}: start one.")
     return Readiness(workers=workers)
 
 
-def _not_ready(why: str) -> Response:
-    return unavailable(why, retry_after=_RETRY_AFTER, members={"ready": False})
+def _not_ready(reason: str) -> Response:
+    return unavailable(reason, retry_after=_RETRY_AFTER, members={"ready": False})

@@ -1,4 +1,4 @@
-"""A message as a run gets it: under an id by which a repeat is known, from whom, in the run's terms."""
+"""Messages to a run: steer, send, list and clear."""
 
 from __future__ import annotations
 
@@ -13,67 +13,80 @@ from pydantic import BaseModel
 
 from abeyance import wire
 from abeyance.api import openapi, openapi_examples
-from abeyance.api.auth import READ, STEER, Who
-from abeyance.api.dependencies import AppState, Backend, ClientDep
-from abeyance.api.long_poll import Length, Wait, long_poll, sleep_unless
-from abeyance.api.path_params import Key, RunId
+from abeyance.api.auth import READ, STEER, Caller
+from abeyance.api.dependencies import (
+    Backend,
+    BackendDep,
+    ClientDep,
+    Key,
+    RunId,
+    Wait,
+    WaitSeconds,
+    long_poll,
+    sleep_unless,
+)
 from abeyance.api.problems import invalid
-from abeyance.api.routers.control import Sent, demand_message, sent, signalled
-from abeyance.api.schemas import Accepted, given_in
+from abeyance.api.routers.control import (
+    SignalResponse,
+    require_message,
+    signal_response,
+    signal_responses,
+)
+from abeyance.api.schemas import Accepted, fields_set
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
-from abeyance.core.authority import CONTROL as CONTROLS
+from abeyance.core import authority
 from abeyance.core.policy import Principal
 from abeyance.core.spec import SubgraphNode
 from abeyance.errors import Code, Refusal
 from abeyance.schemas.state_model import StateModel, ValuesError
 
 
-def message_of(body: wire.MessageBody, who: Principal, key: str | None) -> wire.SteerMessage:
-    """What somebody sends, under a key if they gave one. Raises `invalid_body` for two ids."""
+def to_signal(body: wire.MessageBody, caller: Principal, key: str | None) -> wire.SteerMessage:
+    """Return the message of a request. Raises `invalid_body` for a key that differs from its id."""
     if None not in (key, body.message_id) and key != body.message_id:
         message = f"{body.message_id!r} differs from the Idempotency-Key {key!r}: send one of them"
         raise invalid([{"pointer": "/message_id", "message": message}])
     message_id = body.message_id or key or uuid.uuid4().hex
-    given = {**given_in(body), "message_id": message_id}
-    return wire.SteerMessage(**given, sender=who.subject, capabilities=who.capabilities)
+    fields = {**fields_set(body), "message_id": message_id}
+    return wire.SteerMessage(**fields, sender=caller.subject, capabilities=caller.capabilities)
 
 
-async def fitted(
-    message: wire.SteerMessage, run_id: str, behind: Backend, client: Client
+async def with_valid_patch(
+    message: wire.SteerMessage, run_id: str, backend: Backend, client: Client
 ) -> wire.SteerMessage:
-    """The message for this run: what it would set is written as the run's state takes it.
+    """Return the message with the patch of `update_state` validated and converted.
 
-    Which of the run's graphs it will be about only the run knows, so it has to fit one of them. Raises
-    `invalid_message` where this service has the graph and it fits none, and `unknown_run`.
+    Only the run knows which of its graphs the patch is for, so it must be valid for one of them. Raises
+    `invalid_message` if this service serves the graph and the patch is valid for none, and `unknown_run`.
     """
     patch = message.params.get("patch")
-    # The run itself says what it cannot use.
+    # The run refuses other errors itself.
     if message.action != "update_state" or not isinstance(patch, dict):
         return message
-    graph = behind.graphs.get(await client.run(run_id).graph_of() or "")
+    graph = backend.graphs.get(await client.run(run_id).graph_of() or "")
     if graph is None:
         return message
-    misfits: list[ValuesError] = []
+    errors: list[ValuesError] = []
     for states in _states(graph):
         try:
-            written = states.patch(patch)
+            converted = states.patch(patch)
         except ValuesError as error:
-            misfits.append(error)
+            errors.append(error)
         else:
-            return message.model_copy(update={"params": {**message.params, "patch": written}})
+            return message.model_copy(update={"params": {**message.params, "patch": converted}})
     faults = [
-        {**fault, "pointer": f"/params/patch{fault['pointer']}"} for fault in misfits[0].errors
+        {**fault, "pointer": f"/params/patch{fault['pointer']}"} for fault in errors[0].errors
     ]
     raise Refusal(
         Code.INVALID_MESSAGE,
-        f"The patch of update_state does not fit the state of the run: {misfits[0]}.",
+        f"The patch of update_state does not fit the state of the run: {errors[0]}.",
         errors=faults,
     )
 
 
 def _states(graph: Graph) -> Iterator[StateModel]:
-    """The states of a graph and of those in it, but for agents, whose own state is not edited so."""
+    """Yield the states of a graph and of its subgraphs, without agents, whose state is not edited."""
     yield graph.states
     for name, node in graph.build().nodes.items():
         if isinstance(node, SubgraphNode) and not node.agent:
@@ -84,11 +97,11 @@ router = APIRouter(prefix="/runs/{run_id}", tags=["messages"])
 
 MessageBody: TypeAlias = Annotated[wire.MessageBody, Body(examples=[openapi_examples.MESSAGE])]
 
-_LARGEST_PAGE: Final = 1_000
-_USUAL_PAGE: Final = 50
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 1.0
-_REFUSED: Final = (
+_MAX_PAGE_SIZE: Final = 1_000
+_DEFAULT_PAGE_SIZE: Final = 50
+_MIN_BACKOFF: Final = 0.1
+_MAX_BACKOFF: Final = 1.0
+_CODES: Final = (
     Code.UNKNOWN_RUN,
     Code.NOT_RUNNING,
     Code.UNKNOWN_NODE,
@@ -109,7 +122,7 @@ class MessagePage(BaseModel):
 
 
 Timeout: TypeAlias = Annotated[
-    Length | None,
+    WaitSeconds | None,
     Query(
         description="How long to retry while the run's queue is full: ISO 8601, `30s`, or seconds. The "
         "service caps it at its `default_timeout`.",
@@ -121,7 +134,7 @@ Timeout: TypeAlias = Annotated[
 @router.post(
     "/steer",
     status_code=202,
-    responses=signalled(
+    responses=signal_responses(
         openapi_examples.ACCEPTED_MESSAGE,
         openapi_examples.RUN,
         Code.UNKNOWN_RUN,
@@ -134,14 +147,14 @@ async def steer(
     *,
     run_id: RunId,
     body: MessageBody,
-    who: Who,
-    behind: AppState,
+    caller: Caller,
+    backend: BackendDep,
     client: ClientDep,
     key: Key,
     request: Request,
     response: Response,
     wait: Wait = None,
-) -> Sent:
+) -> SignalResponse:
     """Send a message to a run, which reads it at the next boundary.
 
     A message that is not delivered is listed in the run's `undelivered` or `rejected` and recorded as an
@@ -151,11 +164,11 @@ async def steer(
     require `runs:control` instead. All of these but `pause` also require every capability in the run's
     `guarded_by`.
     """
-    await demand_message(who, client, body, run_id)
-    message = await fitted(message_of(body, who, key), run_id, behind, client)
+    await require_message(caller, client, body, run_id)
+    message = await with_valid_patch(to_signal(body, caller, key), run_id, backend, client)
     message_id = await client.run(run_id).signal_message(message)
     accepted = Accepted(run_id=run_id, message_id=message_id)
-    return await sent(behind, who, accepted, wait, request, response)
+    return await signal_response(backend, caller, accepted, wait, request, response)
 
 
 @router.post(
@@ -166,7 +179,7 @@ async def steer(
         201,
         "The message is queued.",
         openapi_examples.MESSAGE_RECEIPT,
-        *_REFUSED,
+        *_CODES,
         Code.NATIVELY_PAUSED,
     ),
 )
@@ -174,8 +187,8 @@ async def send_message(
     *,
     run_id: RunId,
     body: MessageBody,
-    who: Who,
-    behind: AppState,
+    caller: Caller,
+    backend: BackendDep,
     client: ClientDep,
     key: Key,
     request: Request,
@@ -186,12 +199,12 @@ async def send_message(
     If the queue is full, the service retries for `timeout`, or refuses at once without one. The required
     capabilities are those of `POST /runs/{run_id}/steer`.
     """
-    await demand_message(who, client, body, run_id)
-    message = await fitted(message_of(body, who, key), run_id, behind, client)
-    longest = min(timeout or 0.0, behind.settings.default_timeout)
-    waiting = _until_there_is_room(client, run_id, message, longest, behind.leaving)
+    await require_message(caller, client, body, run_id)
+    message = await with_valid_patch(to_signal(body, caller, key), run_id, backend, client)
+    longest = min(timeout or 0.0, backend.settings.default_timeout)
+    waiting = _send_until_accepted(client, run_id, message, longest, backend.stopping)
     receipt = await long_poll(request, waiting)
-    # Nobody reads what is answered to a caller who has gone.
+    # The caller has disconnected.
     return Response(status_code=204) if receipt is None else receipt
 
 
@@ -208,12 +221,12 @@ async def list_messages(
     page: Annotated[int, Query(description="The page number, from 1.")] = 1,
     page_size: Annotated[
         int, Query(description="The messages per page, 1 to 1000. Other values mean 50.")
-    ] = _USUAL_PAGE,
+    ] = _DEFAULT_PAGE_SIZE,
 ) -> MessagePage:
     """List the unread messages of a run. They stay unread. A page past the end is empty."""
     unread = await client.run(run_id).messages()
     page = max(1, page)
-    page_size = page_size if 0 < page_size <= _LARGEST_PAGE else _USUAL_PAGE
+    page_size = page_size if 0 < page_size <= _MAX_PAGE_SIZE else _DEFAULT_PAGE_SIZE
     first = (page - 1) * page_size
     return MessagePage(
         items=unread[first : first + page_size],
@@ -236,12 +249,14 @@ async def list_messages(
         Code.NATIVELY_PAUSED,
     ),
 )
-async def clear_messages(run_id: RunId, who: Who, client: ClientDep, key: Key) -> wire.Cleared:
+async def clear_messages(
+    run_id: RunId, caller: Caller, client: ClientDep, key: Key
+) -> wire.Cleared:
     """Delete the unread messages of a run. They are listed as undelivered, with the reason `cleared`.
 
     A retry with the same `Idempotency-Key` does not delete messages that arrived since.
     """
-    return wire.Cleared(cleared=await client.run(run_id).clear_messages(principal=who, key=key))
+    return wire.Cleared(cleared=await client.run(run_id).clear_messages(principal=caller, key=key))
 
 
 @router.post(
@@ -251,35 +266,41 @@ async def clear_messages(run_id: RunId, who: Who, client: ClientDep, key: Key) -
         202,
         "The message is queued.",
         openapi_examples.MESSAGE_RECEIPT,
-        *_REFUSED,
+        *_CODES,
         Code.IDEMPOTENCY_CONFLICT,
     ),
 )
 async def pause_and_send(
-    *, run_id: RunId, body: MessageBody, who: Who, behind: AppState, client: ClientDep, key: Key
+    *,
+    run_id: RunId,
+    body: MessageBody,
+    caller: Caller,
+    backend: BackendDep,
+    client: ClientDep,
+    key: Key,
 ) -> wire.MessageReceipt:
     """Pause a run and send it a message, which it reads after the resume.
 
     If the message is refused, the run is not paused. A retry pauses once. This requires `runs:control`
     and the capabilities of the message itself.
     """
-    await demand_message(who, client, body, run_id, beside=CONTROLS)
-    message = await fitted(message_of(body, who, key), run_id, behind, client)
-    order = wire.Pause(actor=who.subject, key=key or body.message_id)
-    return await client.run(run_id).pause_and_send_message(message, order)
+    await require_message(caller, client, body, run_id, also=authority.CONTROL)
+    message = await with_valid_patch(to_signal(body, caller, key), run_id, backend, client)
+    command = wire.Pause(actor=caller.subject, key=key or body.message_id)
+    return await client.run(run_id).pause_and_send_message(message, command)
 
 
-async def _until_there_is_room(
-    client: Client, run_id: str, message: wire.SteerMessage, longest: float, leaving: asyncio.Event
+async def _send_until_accepted(
+    client: Client, run_id: str, message: wire.SteerMessage, longest: float, stopping: asyncio.Event
 ) -> wire.MessageReceipt:
     until = time.monotonic() + longest
-    pause = _FIRST_PAUSE
+    backoff = _MIN_BACKOFF
     while True:
         try:
             return await client.run(run_id).send_message(message)
         except Refusal as refusal:
             left = until - time.monotonic()
-            if refusal.code is not Code.QUEUE_FULL or left <= 0 or leaving.is_set():
+            if refusal.code is not Code.QUEUE_FULL or left <= 0 or stopping.is_set():
                 raise
-        await sleep_unless(leaving, min(pause, left))
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        await sleep_unless(stopping, min(backoff, left))
+        backoff = min(2 * backoff, _MAX_BACKOFF)

@@ -30,12 +30,12 @@ from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site, eventually
 
 from abeyance import SettingsError
-from abeyance.api import jwks
+from abeyance.api import jwt
 from abeyance.api.app import create_app
 from abeyance.api.jwt import LEEWAY_SECONDS
 from abeyance.settings import Settings
 
-ALGORITHMS = jwks.ALGORITHMS
+ALGORITHMS = jwt.ALGORITHMS
 KEYS = {name: new_key(name) for name in ("RS256", "ES256", "ES384", "ES512", "EdDSA")}
 KEYS |= {name: KEYS["RS256"] for name in ALGORITHMS if name not in KEYS}
 KEY = KEYS["RS256"]
@@ -357,7 +357,7 @@ async def test_a_rotated_key_is_found_without_a_restart(site: Site) -> None:
 
             assert not await is_let_in()
             publisher.keys = [published(KEY, kid="old"), published(new, kid="new")]
-            await eventually(is_let_in, seconds=jwks.REST_SECONDS + 5)
+            await eventually(is_let_in, seconds=jwt.COOLDOWN_SECONDS + 5)
             assert publisher.asked == 2
             old = await api.http.get("/graphs", headers=signed(KEY, "old"))
             assert old.status_code == 200

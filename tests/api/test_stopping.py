@@ -28,7 +28,7 @@ def own(temporal: TemporalClient) -> Site:
 
 def stop(api: Api) -> None:
     """As a signal does it first of all."""
-    api.app.state.backend.leaving.set()
+    api.app.state.backend.stopping.set()
 
 
 async def test_who_waits_for_a_run_is_told_where_it_stands(own: Site) -> None:
