@@ -30,7 +30,7 @@ from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.authoring.context import Context
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
-from abeyance.core import agent_memory, effects, events, idempotency, ledger, machine
+from abeyance.core import effects, events, idempotency, items, ledger, machine
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
 from abeyance.core.json import Json
@@ -574,7 +574,7 @@ class InMemoryRun(Rehearsal):
         Without an address it is the only agent that there is. Raises the Refusal that the API would
         answer with.
         """
-        heads = agent_memory.transcripts(self._state)
+        heads = items.transcripts(self._state)
         agent = choose_address(self._state.run_id, heads, address)
         return transcript_items(await transcript.read(self._blobs, heads[agent]))
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from abeyance.agents.tool_errors import ArgumentsError, cut
 from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
-from abeyance.core import template
-from abeyance.core.json import Json, canonical, sha256, size
+from abeyance.core.json import Json, canonical, fill, sha256, size
 from abeyance.core.outcome import Asked
 from abeyance.core.spec import Question
 from abeyance.duration import Duration
@@ -115,7 +114,7 @@ def approval(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
         listed = cut(canonical(arguments), _MOST_SHOWN)
         prompt = f"Run {tool.name!r} with {listed}?"
     else:
-        prompt = template.fill(tool.prompt, arguments)
+        prompt = fill(tool.prompt, arguments)
     question = replace(
         tool.question,
         prompt=prompt,

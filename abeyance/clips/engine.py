@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from abeyance.clips import source
 from abeyance.clips.source import NODE, Part
-from abeyance.core.json import Json
-from abeyance.core.template import look_up
+from abeyance.core.json import Json, look_up
 from abeyance.errors import AbeyanceError
 
 _FIRED: Final = "!fired"

@@ -30,8 +30,7 @@ from typing import Final, TypeAlias, assert_never
 from abeyance.clips import source
 from abeyance.clips.engine import ClipsError, ClipsMissing, Engine, library
 from abeyance.clips.source import Part, TextError
-from abeyance.core.json import Json
-from abeyance.core.rules import hold
+from abeyance.core.json import Json, matches
 from abeyance.core.spec import Assert, Clips, Matches, Retract, Rule
 
 MOST_FIRINGS: Final = 1_000
@@ -74,7 +73,7 @@ def taking_part(
             case Clips(text=text):
                 found.append(ClipsRule(id=rule.id, when=text, changes=changes))
             case Matches(equals=equals):
-                if changes and (values is None or hold(equals, values)):
+                if changes and (values is None or matches(equals, values)):
                     found.append(ClipsRule(id=rule.id, when=_ALWAYS, changes=changes))
             case _:
                 assert_never(rule.condition)

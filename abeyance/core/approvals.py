@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from abeyance.core import items, template
+from abeyance.core import items
 from abeyance.core.address import Address
-from abeyance.core.json import Json, sha256
+from abeyance.core.json import Json, look_up, paths, sha256
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import GraphSpec, Question
 from abeyance.core.state import (
@@ -40,7 +40,7 @@ _Change: TypeAlias = Callable[[_Covered], _Covered]
 
 def shown_by(question: Question, values: Mapping[str, Json]) -> dict[str, str]:
     """Hashes of the values that a question shows, as it is written, by their paths."""
-    found = {*template.paths(question.prompt), *template.paths(question.reason)}
+    found = {*paths(question.prompt), *paths(question.reason)}
     return {path: _hash(values, path) for path in sorted(found)}
 
 
@@ -489,5 +489,5 @@ def _tokens(scope: Scope) -> Iterator[Token]:
 
 
 def _hash(values: Mapping[str, Json], path: str) -> str:
-    found = template.look_up(values, path, _ABSENT)
+    found = look_up(values, path, _ABSENT)
     return _ABSENT if found is _ABSENT else sha256(found)

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
-from abeyance.core import approvals, authority, events, items, ledger, template, undo
+from abeyance.core import approvals, authority, events, items, ledger, undo
 from abeyance.core.address import below
-from abeyance.core.json import Json, canonical, rfc3339
+from abeyance.core.json import Json, canonical, fill, fill_all, rfc3339
 from abeyance.core.ledger import Interrupt, Parent, Settled, SettledStatus
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.policy import TIMEOUT
@@ -64,8 +64,8 @@ def open_question(
 def _filled(question: Question, values: Mapping[str, Json]) -> Question:
     return replace(
         question,
-        prompt=template.fill(question.prompt, values)[:_LONGEST_PROMPT],
-        reason=template.fill_all(question.reason, values),
+        prompt=fill(question.prompt, values)[:_LONGEST_PROMPT],
+        reason=fill_all(question.reason, values),
     )
 
 

@@ -9,11 +9,12 @@ one: every reducer is associative.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from abeyance.core import patch
 from abeyance.core.json import Json, canonical, size
-from abeyance.core.spec import FunctionNode, GraphSpec
-from abeyance.core.state import FanOutBranch, Item, RunState, Visit
+from abeyance.core.spec import FunctionNode, GraphSpec, SubgraphNode
+from abeyance.core.state import FanOutBranch, Item, RunState, Scope, Visit
 from abeyance.core.working_state import WorkingState
 
 
@@ -203,3 +204,51 @@ def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
         for edge in graph.edges
         if edge.is_join and any(depths.get(source) == 1 for source in edge.sources)
     )
+
+
+TRANSCRIPT_FIELD: Final = "transcript"
+"""The field of an agent's values that refers to the end of its conversation."""
+_MOST_TRANSCRIPTS: Final = 200
+
+
+def keep_agent(draft: WorkingState, visit: Visit, scope: Scope) -> None:
+    """Keep what is to be kept of a nested graph that goes."""
+    kept = dict(draft.state.agent_memory)
+    for key in [key for key in kept if key.startswith(f"{scope.address}/")]:
+        # What was inside it will never be entered again.
+        del kept[key]
+    node = draft.state.node_of(visit)
+    if isinstance(node, SubgraphNode) and node.remembers:
+        kept[_agent_key(visit)] = {
+            name: scope.values[name] for name in node.remembers if name in scope.values
+        }
+    if kept != draft.state.agent_memory:
+        draft.state.agent_memory = kept
+    head = scope.values.get(TRANSCRIPT_FIELD)
+    if scope.is_agent and isinstance(head, str):
+        known = {**draft.state.transcripts, scope.address: head}
+        while len(known) > _MOST_TRANSCRIPTS:
+            del known[next(iter(known))]
+        draft.state.transcripts = known
+
+
+def agent_memory(state: RunState, visit: Visit) -> Mapping[str, Json]:
+    """What a visit of an agent's node begins with."""
+    return state.agent_memory.get(_agent_key(visit), {})
+
+
+def transcripts(state: RunState) -> dict[str, str]:
+    """Where the conversations of a run's agents are, by the agents' addresses."""
+    heads = {
+        scope.address: scope.values.get(TRANSCRIPT_FIELD)
+        for scope in state.scopes.values()
+        if scope.is_agent
+    }
+    return {
+        **state.transcripts,
+        **{key: head for key, head in heads.items() if isinstance(head, str)},
+    }
+
+
+def _agent_key(visit: Visit) -> str:
+    return f"{visit.scope}/{visit.node}"

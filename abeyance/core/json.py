@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -97,3 +98,64 @@ def _key(key: Json) -> str:
         return key
     message = f"the key {key!r} of a JSON mapping is not text"
     raise TypeError(message)
+
+
+_TEMPLATE_FIELD = re.compile(r"\{([A-Za-z_]\w*(?:\.\w+)*)\}")
+_MISSING = object()
+
+
+def fill(text: str, values: Mapping[str, Json]) -> str:
+    """The text with every known `{field}` replaced by its value."""
+
+    def replacement(found: re.Match[str]) -> str:
+        value = look_up(values, found[1], _MISSING)
+        if value is _MISSING:
+            return found[0]
+        return value if isinstance(value, str) else canonical(value)
+
+    return _TEMPLATE_FIELD.sub(replacement, text)
+
+
+def fill_all(value: Json, values: Mapping[str, Json]) -> Json:
+    """A JSON value with every text in it filled; keys stay as they are."""
+    match value:
+        case str():
+            return fill(value, values)
+        case Mapping():
+            return {key: fill_all(item, values) for key, item in value.items()}
+        case list() | tuple():
+            return [fill_all(item, values) for item in value]
+        case _:
+            return value
+
+
+def paths(value: Json) -> Iterator[str]:
+    """The paths of all fields in the texts of a JSON value, whether or not there are such fields."""
+    match value:
+        case str():
+            yield from _TEMPLATE_FIELD.findall(value)
+        case Mapping():
+            for item in value.values():
+                yield from paths(item)
+        case list() | tuple():
+            for item in value:
+                yield from paths(item)
+        case _:
+            pass
+
+
+def look_up(values: Mapping[str, Json], path: str, missing: Json = None) -> Json:
+    """The value at a dotted path through mappings, or `missing`."""
+    found: Json = values
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            return missing
+        found = found[name]
+    return found
+
+
+def matches(equals: Mapping[str, Json], values: Mapping[str, Json]) -> bool:
+    """Whether every path of the values has its value; a missing one counts as null."""
+    return all(
+        canonical(look_up(values, path)) == canonical(value) for path, value in equals.items()
+    )

@@ -26,30 +26,32 @@ from typing import assert_never
 from abeyance.core import (
     asking,
     authority,
-    deadlines,
     directives,
     edits,
     events,
     fanout,
     idempotency,
     interrupts,
+    items,
     ledger,
     lifecycle,
     messages,
     routing,
     schedule,
-    size_limits,
     subgraphs,
     visits,
 )
-from abeyance.core.effects import Effect, Finish
+from abeyance.core.effects import Effect, Finish, StopNode
 from abeyance.core.json import Json, size, why_not_json
+from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped
-from abeyance.core.spec import END, START, GoTo, GraphSpec, InterruptNode
+from abeyance.core.policy import TIMEOUT
+from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt, InterruptNode, ResumeRun
 from abeyance.core.state import (
     Ending,
     Failure,
     Limits,
+    Pause,
     Phase,
     Rotation,
     RunState,
@@ -91,14 +93,14 @@ def new_run(
 def check(state: RunState, event: events.Event) -> None:
     """Raise the Refusal that `advance` would raise. Changes nothing."""
     draft = WorkingState(state, event.now)
-    deadlines.apply_due(draft)
+    _apply_due(draft)
     _refuse(draft.state, event)
 
 
 def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
     """The run after an event, and what it wants done. Raises Refusal; the run is then unchanged."""
     draft = WorkingState(state, event.now)
-    deadlines.apply_due(draft)
+    _apply_due(draft)
     _refuse(draft.state, event)
     if not state.finished:
         _apply(draft, event)
@@ -128,7 +130,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             ledger.check_answers(state.ledger, event)
             authority.refuse(state, event)
             interrupts.refuse_edits(state, event)
-            size_limits.refuse_answers(state, event)
+            schedule.refuse_large_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
             if node not in targets:
@@ -141,7 +143,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             messages.refuse(state, event.message)
         case events.ValuesEdited():
             edits.refuse_values(state, event)
-            size_limits.refuse_patch(state, event)
+            schedule.refuse_large_patch(state, event)
         case events.DeadlineEdited():
             # What is not open, or not there, is told first.
             edits.open_interrupt(state.ledger, event.interrupt_id)
@@ -159,7 +161,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
         case events.Started():
             # A second one would walk the graph twice.
             if not draft.state.counters.visits and draft.state.ending is None:
-                visits.start_scope(draft, draft.state.root.address, START)
+                visits.start_scope(draft, draft.state.root.address)
         case events.Restored():
             draft.state.rotation, draft.state.task_bytes, draft.state.yielding = None, 0, False
         case events.Ticked():
@@ -204,7 +206,7 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     draft.state.last_activity_at = event.now
     match event.outcome:
         case Finished() as finished if visit.routing is not None:
-            visits.decided(draft, visit, visit.routing, finished)
+            visits.routes_chosen(draft, visit, visit.routing, finished)
         case Finished() as finished:
             messages.give_back(draft, visit, finished)
             if visit.pending_patch is not None or isinstance(
@@ -296,3 +298,73 @@ def _end(draft: WorkingState, ending: Ending) -> bool:
     draft.state.finished = True
     draft.emit(Finish())
     return True
+
+
+def _apply_due(draft: WorkingState) -> None:
+    """Carry out everything that is due by now, the earliest first."""
+    messages.expire(draft)
+    while (first := draft.state.first_deadline()) is not None and first[0] <= draft.now:
+        match first[1]:
+            case Interrupt() as interrupt:
+                _interrupt_is_due(draft, interrupt)
+            case Pause() as pause:
+                _pause_is_due(draft, pause)
+            case Ending() as ending:
+                # What still runs is no longer waited for.
+                draft.state.ending = replace(ending, grace_until=None)
+                lifecycle.stop_running(draft, abandon=True)
+            case _:
+                assert_never(first[1])
+
+
+def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
+    match interrupt.on_timeout:
+        case Halt():
+            interrupts.expire(draft, interrupt)
+            lifecycle.begin_ending(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
+        case GoTo(node=node):
+            interrupts.expire(draft, interrupt)
+            visit = draft.visit(interrupt.visit)
+            reason = f"the deadline of {interrupt.name!r} left this visit"
+            if visit.call is not None:
+                # It has no other way than out of its call, and that has a result all the same.
+                routing.end_call(draft, visit, {"unanswered": interrupt.name}, reason, by=TIMEOUT)
+                return
+            routing.leave_unit(draft, visit, reason, by=TIMEOUT)
+            routing.go_instead(draft, visit, node)
+        case Default(answer=answer):
+            interrupts.answer(draft, interrupt, answer, TIMEOUT)
+        case _:
+            assert_never(interrupt.on_timeout)
+
+
+def _pause_is_due(draft: WorkingState, pause: Pause) -> None:
+    match pause.on_timeout:
+        case ResumeRun():
+            lifecycle.resume(draft, TIMEOUT, "the pause's deadline passed")
+        case Halt():
+            lifecycle.begin_ending(draft, "halted", "pause-timeout", actor=TIMEOUT)
+        case GoTo(node=node):
+            _withdraw_everything(draft)
+            lifecycle.resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
+            routing.go(draft, draft.state.root.address, node)
+        case _:
+            assert_never(pause.on_timeout)
+
+
+def _withdraw_everything(draft: WorkingState) -> None:
+    interrupts.withdraw(
+        draft,
+        draft.state.ledger.open.values(),
+        "the pause's deadline left every branch",
+        by=TIMEOUT,
+    )
+    for visit in list(draft.state.in_phase(Phase.RUNNING)):
+        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
+    root = draft.scope(draft.state.root.address)
+    root.tokens, root.fans = {}, {}
+    for scope in reversed(list(draft.state.scopes.values())):
+        if scope.visit is not None:
+            items.keep_agent(draft, draft.state.visits[scope.visit], scope)
+            draft.drop_scope(scope.address)
+    draft.visits.clear()

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import agent_memory, approvals, interrupts, items, lifecycle
+from abeyance.core import approvals, interrupts, items, lifecycle
 from abeyance.core.address import below
 from abeyance.core.effects import StopNode
 from abeyance.core.json import Json
@@ -228,7 +228,7 @@ def drop_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None 
         return
     for each in [v for v in draft.state.visits.values() if v.scope == inner.address]:
         leave_unit(draft, each, reason, by=by)
-    agent_memory.keep(draft, visit, inner)
+    items.keep_agent(draft, visit, inner)
     draft.drop_scope(inner.address)
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from abeyance.core import agent_memory, approvals, items, patch, routing, visits
+from abeyance.core import approvals, items, patch, routing, visits
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, size
-from abeyance.core.spec import START, GraphSpec, SubgraphNode
+from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Phase, Scope, Visit
 from abeyance.core.working_state import WorkingState
 
@@ -26,7 +26,7 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
     given = {target: values[source] for target, source in inputs.items() if source in values}
     kind = "agent" if node.agent else "graph"
     address = below(visit.address, kind, node.graph.name)
-    remembered = agent_memory.remembered(draft.state, visit)
+    remembered = items.agent_memory(draft.state, visit)
     initial = {**node.defaults, **given, **remembered}
     if node.agent:
         item, result = None, None
@@ -60,7 +60,7 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
         for target, source in inputs.items()
         if target not in initial or (target in given and target not in remembered)
     }
-    visits.start_scope(draft, address, START, approvals.handed_in(visit.approvals, handed))
+    visits.start_scope(draft, address, approvals.handed_in(visit.approvals, handed))
 
 
 def close(draft: WorkingState) -> bool:
@@ -81,7 +81,7 @@ def close(draft: WorkingState) -> bool:
         approvals.handed_out(graph, visit, scope, inputs, made)
         if node.result is not None:
             visit.result = {"content": scope.values.get(node.result)}
-        agent_memory.keep(draft, visit, scope)
+        items.keep_agent(draft, visit, scope)
         draft.drop_scope(scope.address)
         visit.phase, visit.pending_patch = Phase.READY, changed
         return True
