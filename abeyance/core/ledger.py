@@ -1,11 +1,11 @@
-"""Interrupts and their answers: the record of what people were asked and what they said.
+"""Interrupts and their answers: the record of what people were asked and what they answered.
 
-An interrupt is *open* until exactly one thing settles it: an answer, its deadline, the end of its
-run, or the branch that left it. A settled one shrinks to what a repeated or late answer needs in
-order to be told the truth: status, when, by whom, and the hash of the answer. `judge` is the whole
-of the rule about answers; the workflow asks it for a running run and a client for an ended one, so
-both say the same. Most of the rules are Eino's (targeted, keyed answers) and Stargraph's (capability,
-deadline); that a repeat is safe and that null is an answer are ours.
+An interrupt is *open* until exactly one thing settles it: an answer, its deadline, the end of its run,
+or the branch that left it. A settled one shrinks to what is needed to reply to a repeated or late
+answer: status, when, by whom, and the hash of the answer. `check_answers` is the whole rule about
+answers; the workflow uses it for a running run and the client for an ended one, so both reply the same.
+Most rules are Eino's (targeted, keyed answers) and Stargraph's (capability, deadline); that a repeat is
+safe and that null is an answer are ours.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEPT_PROMPT_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """A unit that waits because of an interrupt inside it: a composite visit, or a nested graph."""
+    """A visit that waits because of an interrupt inside it: composite, or with a nested graph."""
 
     id: str
     address: str
@@ -40,10 +40,10 @@ class Parent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupt:
-    """An open question. `number` is that of the fact which opened it: it breaks ties of time.
+    """An open question. `number` is that of the event that opened it, and breaks ties of time.
 
-    `key` is the question's among those of its visit. `parents` go from the nearest to the outermost.
-    `fields` are hashes of what it shows of the values, by their paths.
+    `key` identifies the question within its visit. `parents` go from the nearest to the outermost.
+    `fields` are hashes of the values that it shows, by path.
     """
 
     id: str
@@ -69,7 +69,7 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What stays of an interrupt. `answer` is kept where it is short, `answer_sha256` always."""
+    """The record of a settled interrupt. `answer` is kept if it is short, `answer_sha256` always."""
 
     id: str
     name: str
@@ -89,7 +89,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """That an answer was accepted, when and from whom. `replayed`: it had been accepted before."""
+    """Receipt of an accepted answer. `replayed`: the same answer had been accepted before."""
 
     interrupt_id: str
     status: Literal["answered"] = "answered"
@@ -100,7 +100,7 @@ class Receipt:
 
 @changeable(slots=True, kw_only=True)
 class Ledger:
-    """Open interrupts in the order in which they were opened, settled ones as they were settled."""
+    """Open interrupts in the order of opening, settled ones in the order of settling."""
 
     open: Mapping[str, Interrupt] = field(default_factory=dict)
     settled: Mapping[str, Settled] = field(default_factory=dict)
@@ -115,10 +115,11 @@ def interrupt_id(
     *,
     salt: str = "",
 ) -> str:
-    """`<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
+    """Return `<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
 
-    What is asked about a visit is told apart from what its code asks under the same name, and by its
-    salt from what an earlier run of this id has asked: an answer to that, sent again, is none to this.
+    The kind keeps questions about a visit distinct from those of its code with the same name. The salt
+    keeps them distinct from those of an earlier run with this id, so an answer to that one, sent again,
+    is not an answer to this one.
     """
     own = [] if kind in {"question", "rule"} else [kind]
     salted = [{"salt": salt}] if salt else []
@@ -127,12 +128,12 @@ def interrupt_id(
 
 
 def digest_of(address: str, question: Question) -> str:
-    """The hash of all that a person is shown, which they may send back with their answer."""
+    """Return the hash of everything that a person is shown, which they may send with their answer."""
     return sha256({"address": address, "name": question.name, **_content(question)})
 
 
 def content_of(question: Question) -> str:
-    """The hash of what a question says, without who asks it and which capability it takes."""
+    """Return the hash of a question's content, without its address and capability."""
     return sha256({**_content(question), "requested_capability": None})
 
 
@@ -154,7 +155,7 @@ def settle(
     by: str | None = None,
     reason: str | None = None,
 ) -> Settled:
-    """What stays of an interrupt that got no answer."""
+    """Return the record of an interrupt that got no answer."""
     return Settled(
         id=interrupt.id,
         name=interrupt.name,
@@ -172,7 +173,7 @@ def settle(
 
 
 def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) -> Settled:
-    """What stays of an interrupt that was answered."""
+    """Return the record of an answered interrupt."""
     is_short = size(answer) <= _KEPT_ANSWER_BYTES or by == TIMEOUT
     return replace(
         settle(interrupt, "answered", now, by=by),
@@ -182,7 +183,7 @@ def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) 
 
 
 def receipt_of(settled: Settled, *, replayed: bool) -> Receipt:
-    """The receipt of an answered interrupt."""
+    """Return the receipt of an answered interrupt."""
     return Receipt(
         interrupt_id=settled.id,
         answered_by=settled.by or "",
@@ -192,7 +193,7 @@ def receipt_of(settled: Settled, *, replayed: bool) -> Receipt:
 
 
 def addressee(ledger: Ledger) -> str:
-    """The id that an answer without one means: that of the only open interrupt, else a refusal."""
+    """Return the id that an answer without one means: the only open interrupt, else a refusal."""
     if len(ledger.open) == 1:
         return next(iter(ledger.open))
     listed = [{"id": entry.id, "name": entry.name} for entry in ledger.open.values()]
@@ -208,10 +209,10 @@ def addressee(ledger: Ledger) -> str:
 
 
 def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
-    """Whether a response may be applied: the receipts of those answers that are mere repeats.
+    """Check a response: return the receipts of the answers that are repeats.
 
-    All or nothing: raises the Refusal of the first answer that cannot be accepted, with all of them
-    in its member `refused`.
+    All or nothing: raises the Refusal of the first answer that cannot be accepted, with all of them in
+    its member `refused`.
     """
     replays: dict[str, Receipt] = {}
     refusals: list[tuple[str, Refusal]] = []
@@ -249,8 +250,8 @@ def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
 def refuse_strays(event: Responded) -> None:
     """Raise `stale` if a digest is of an interrupt that the response does not answer.
 
-    Whoever sends it was shown something else than what would be answered. Asked before a response is
-    accepted only, so that what was accepted once is never judged anew.
+    The caller was shown something else than what it would answer. Checked only before a response is
+    accepted, so that an accepted one is never refused later.
     """
     strays = sorted(event.digests.keys() - event.answers.keys())
     if strays:

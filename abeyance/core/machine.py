@@ -1,19 +1,21 @@
-"""The one way in which a run changes: `advance(state, event) -> (state, effects)`.
+"""The entry point of the core: `advance(state, event) -> (state, effects)`.
 
-*Total.* Every event either yields the next state or raises a `Refusal`, and a refusal leaves the run
-as it was. What people ask for may be refused; controls that would change nothing are absorbed; what
-follows from our own effects is never refused, only absorbed when it comes late. `check` is the part
-that refuses, alone: Temporal's update validator calls it, so a refused request adds nothing to the
-history.
+*Total.* Every event either yields the next state or raises a `Refusal`, which leaves the run unchanged.
+Requests of people may be refused; controls without effect are absorbed; results of our own effects are
+never refused, and absorbed if they come late. `check` only refuses: Temporal's update validator calls
+it, so a refused request adds nothing to the history.
 
-*In this order.* First everything that is due by the event's time happens (`deadlines`), then the
-event itself, then whatever follows until nothing moves: ready visits start (`schedule`), visits that
-are done lead on (`leaving`), a graph with nothing left in it completes or its joins starve (`flow`), an
-ending takes its next step .
+*Order.* First everything that is due by the event's time is carried out, then the event itself, then
+everything that follows, until nothing moves: ready visits start (`schedule`), finished visits are
+routed (`visits`), a graph with nothing left in it completes or its joins starve (`routing`), an ending
+takes its next step.
 
-*Coming back.* A run is handed over when none of its code runs (`may_rotate`). The one that goes on
-from the snapshot gets `Restored`, which starts what the hand-over held back. Nothing else tells it
-from a run that never stopped.
+*Deadlines.* A deadline has passed when `now >= deadline`, by the time of the event, so an answer at or
+after its deadline is late even if the timer has not fired because no worker was up. Deadlines are
+absolute; a pause does not extend them.
+
+*Continue-as-new.* A run continues in a new execution when none of its code runs (`may_rotate`). The new
+one starts from the snapshot with `Restored`, which starts what was held back.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def new_run(
     now: datetime,
     salt: str = "",
 ) -> RunState:
-    """A run before its first event, which has to be `Started`. The spec must be without faults.
+    """Create a run before its first event, which must be `Started`. The spec must be valid.
 
     Raises the Refusal `invalid_input` if the values are not JSON.
     """
@@ -98,7 +100,7 @@ def check(state: RunState, event: events.Event) -> None:
 
 
 def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
-    """The run after an event, and what it wants done. Raises Refusal; the run is then unchanged."""
+    """Return the run after an event, and its effects. Raises Refusal; the run is then unchanged."""
     draft = WorkingState(state, event.now)
     _apply_due(draft)
     _refuse(draft.state, event)
@@ -114,7 +116,7 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
 
 
 def may_rotate(state: RunState) -> bool:
-    """Whether the run can be handed over now: its history is long and no code of it runs."""
+    """Whether the run can continue as new: its history is long and none of its code runs."""
     return (
         state.rotation is not None and not state.finished and not any(state.in_phase(Phase.RUNNING))
     )
@@ -256,7 +258,7 @@ def _rotation_due(draft: WorkingState, rotation: Rotation) -> None:
 
 
 def _run_to_quiescence(draft: WorkingState) -> None:
-    """Let everything follow that follows, until nothing moves."""
+    """Let everything happen that follows, until nothing moves."""
     while directives.carry_out(draft) or schedule.start_ready(draft) or _close(draft):
         while draft.queued:
             _apply(draft, draft.queued.pop(0))
@@ -281,11 +283,10 @@ def _close(draft: WorkingState) -> bool:
 
 
 def _end(draft: WorkingState, ending: Ending) -> bool:
-    """Take the next step of an ending towards its close. True if there was one.
+    """Take the next step of an ending. Return whether there was one.
 
-    First what still runs is waited for, then the `finally` nodes run, one after another in the order of
-    their declaration, and then the run is finished. A finally node that fails is recorded beside the
-    outcome and hides nothing.
+    First running code is awaited, then the `finally` nodes run one after another in the order of their
+    declaration, then the run is finished. A failed finally node is recorded as a secondary error.
     """
     if draft.state.finished or draft.state.visits:
         return False

@@ -1,7 +1,7 @@
-"""Which of the ready visits may start, and what starting one means.
+"""Starting ready visits.
 
-A visit that may start does so at once, in the order in which it became ready, unless the run is
-paused, ending or about to rotate, `max_parallel_visits` run already, or the workflow task has sent all
+A ready visit starts at once, in the order in which visits became ready, unless the run is paused,
+ending or about to continue as new, `max_parallel_visits` are running, or the workflow task has sent all
 that one task may send. It then stays ready, and is looked at again after every event.
 """
 
@@ -34,14 +34,14 @@ from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, FailureCode, Refusal
 
 _ORDER_BYTES = 2_000
-"""What an order to run a visit takes beside the values, answers and journal that it carries."""
+"""Overhead of an input beside its values, answers and journal."""
 
 
 _ROUTE_RETRIES: Final = 3
 
 
 def start_ready(draft: WorkingState) -> bool:
-    """Start what may start, in order. True if something did that may have made more ready."""
+    """Start the visits that may start, in order. Return whether that may have made more ready."""
     moved = False
     # Counted once: hundreds of visits may be ready, and each would count hundreds.
     running = sum(1 for _ in draft.state.in_phase(Phase.RUNNING))
@@ -237,7 +237,9 @@ def _moment(state: RunState, visit: Visit) -> int:
 
 
 def _bound(visit: Visit) -> Mapping[str, str]:
-    """What the answered gates of a visit's own code showed, where it might show something else now."""
+    """Return hashes of what the answered questions of a visit showed, if they may show something else
+    now.
+    """
     if visit.call is not None:
         return {}
     gates = {each.key for each in visit.approvals if each.gate == visit.address}
@@ -249,8 +251,8 @@ def _bound(visit: Visit) -> Mapping[str, str]:
 
 
 def _ask_again(draft: WorkingState, visit: Visit, void: Approval) -> None:
-    """Do not begin a visit that differs from what its gate showed: leave all that the answer has led to,
-    and ask at the gate again.
+    """Ask a gate again, because what it showed has changed before the visit that it allowed began.
+    Everything that the answer has led to is left.
     """
     while visit.scope != void.scope:
         visit = draft.state.visits[str(draft.state.scopes[visit.scope].visit)]
@@ -267,7 +269,7 @@ def _ask_again(draft: WorkingState, visit: Visit, void: Approval) -> None:
 def _go_out(
     draft: WorkingState, visit: Visit, changes: Mapping[str, Json], *, has_place: bool
 ) -> bool:
-    """Leave a node that ran no code: code that has to say where to is asked first."""
+    """Leave a node without code; its route functions run first, if it has any."""
     graph = draft.graph(visit.scope)
     if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
         visits.finish(draft, visit, Finished(patch=changes))
@@ -283,7 +285,7 @@ def _go_out(
 
 
 def _decide(draft: WorkingState, visit: Visit) -> None:
-    """Ask the code of routes and rules where a visit leads that ran none itself."""
+    """Run the route functions and rules of a node without code."""
     visit.phase = Phase.RUNNING
     visit.activations += 1
     visit_input = _input(draft, visit, items.answers_of(draft.state, visit))

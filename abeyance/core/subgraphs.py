@@ -1,9 +1,9 @@
-"""Graphs inside a graph: a node that is walked in a scope of its own, within the same run.
+"""Nested graphs: a node that is walked in a scope of its own, within the same run.
 
-The scope begins with what the node's `input` hands in, and has an address below that of its visit. It
-is over when nothing in it is ready, running or waiting and no join has tokens left. What it changed is
-then the patch of the visit: of fields that were handed in only the change, so that a list to which both
-sides append is not appended twice.
+The scope begins with what the node's `input` maps into it, and has an address below that of its visit.
+It is over when nothing in it is ready, running or waiting and no join has tokens left. Its changes are
+then the patch of the visit: for fields that were mapped in, only the difference, so that a list to
+which both sides append is not appended twice.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
 
 
 def close(draft: WorkingState) -> bool:
-    """Close a nested graph in which nothing can happen any more. False if there is none."""
+    """Close a nested graph in which nothing can happen any more. Return False if there is none."""
     busy = {visit.scope for visit in draft.state.visits.values()}
     for scope in draft.state.scopes.values():
         if scope.visit is None or scope.address in busy:

@@ -1,9 +1,14 @@
-"""How a visit ends: its patch is merged, people and rules are asked, and one way out is taken.
+"""The end of a visit: merge its patch, ask people and rules, and choose the way out.
 
-A visit that finishes merges its patch. If its graph says `interrupt_after`, a person looks at it first.
-Then the graph's rules say what they say, once. While somebody is asked, the visit waits with its way on
-held. The route is the rules' decision; without one what its code returned, a Goto or a fan-out; without
-that all edges whose condition holds on the merged values, and those that route functions chose.
+A finished visit merges its patch. If its graph has a breakpoint after the node, a person is asked
+first. Rules are evaluated once. If one asks a question, the routing decision is kept until it is
+answered. The next node is the rules' decision; without one what the code returned, a Goto or a fan-out;
+without that every edge whose condition holds on the merged values, and those that route functions
+chose.
+
+*Rules.* Every question of a rule that fires is asked: dropping one would open a gate. Of the decisions
+one counts: halt before retry before goto before parallel, and of equals the one declared first. The
+order is Stargraph's; that its rules can ask is ours.
 """
 
 from __future__ import annotations
@@ -59,7 +64,7 @@ def start_scope(
     draft: WorkingState, scope_address: str, covered: tuple[Approval, ...] = ()
 ) -> None:
     """Fire the edges out of START. If no condition holds, the graph fails. `covered` are the approvals
-    that the graph begins under.
+    that the graph begins with.
     """
     graph = draft.graph(scope_address)
     fired = _fired(graph, START, draft.state.scopes[scope_address].values, ())
@@ -80,7 +85,7 @@ def start_scope(
 
 
 def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
-    """A visit is done: merge its patch, and leave its node or ask what has to be asked before."""
+    """Merge the patch of a finished visit, and leave its node or ask what has to be asked before."""
     graph = draft.graph(visit.scope)
     # Before the merge: what fails and is tried again must not have changed anything.
     if (fault := _unknown_target(graph, visit.node, finished)) is not None:
@@ -120,9 +125,9 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
 
 
 def _read_unread(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
-    """Run a visit again, rather than leave it, where messages for it are unread. False if it may leave.
+    """Run a guarded visit again if messages for it are unread. Return whether it does.
 
-    An agent so hears, before it ends, what people were told has reached it (netherbrain's guard).
+    So an agent reads every message that was accepted for it before it ends (netherbrain's guard).
     """
     node = draft.state.node_of(visit)
     if not isinstance(node, FunctionNode) or not node.guarded:
@@ -141,7 +146,7 @@ def _read_unread(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
 
 
 def resume_routing(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
-    """What was asked after a visit is answered: it goes on by the way that was held."""
+    """Continue routing a visit after what was asked about it is answered."""
     if visit.stage == "after":
         interrupts.let_pass(visit)
         if route.is_stale:
@@ -164,7 +169,7 @@ def resume_routing(draft: WorkingState, visit: Visit, route: RoutingDecision) ->
 
 
 def reroute(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
-    """Seek the way out again of a visit whose code has returned, with the values as they are now."""
+    """Choose the way out of a finished visit again, with the current values."""
     graph = draft.graph(visit.scope)
     decides = graph.routes_from(visit.node) and not route.outcome.is_decided
     if decides or graph.has_clips_on(visit.node):
@@ -178,7 +183,7 @@ def reroute(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
 def routes_chosen(
     draft: WorkingState, visit: Visit, route: RoutingDecision, finished: Finished
 ) -> None:
-    """Code was asked again for the way of a visit whose values a person has edited."""
+    """Route a visit after its route functions ran again, because a person has edited its values."""
     if draft.state.ending is not None:
         draft.drop_visit(visit.address)
         return
@@ -238,7 +243,7 @@ def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> N
 
 
 def merge(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> bool:
-    """Merge what a visit changed, and remember how to take it back. False if that failed the visit."""
+    """Merge a visit's changes, and log their undo. Return False if that failed the visit."""
     before = items.values_of(draft.state, visit)
     try:
         items.put_patch(draft, visit.scope, visit.members, changes)
