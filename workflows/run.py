@@ -21,18 +21,17 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from abeyance import commands, projections, wire
     from abeyance.core import (
-        agent_memory,
         effects,
         events,
         idempotency,
+        items,
         ledger,
         lifecycle,
         machine,
         messages,
-        snapshot,
     )
     from abeyance.core.spec import GraphSpec
-    from abeyance.core.state import RunState
+    from abeyance.core.state import RunState, joined
     from abeyance.errors import Refusal
     from abeyance.workflows import (
         activity_calls,
@@ -94,7 +93,7 @@ class AgentRun:
             self._notice = VisibilityWriter(None, now)
             event = events.Started(now=now)
         else:
-            self._state = snapshot.joined(carried, spec, values)
+            self._state = joined(carried, spec, values)
             self._notice = VisibilityWriter(self._state, now)
             event = events.Restored(now=now)
         self._advance(event)
@@ -313,7 +312,7 @@ class AgentRun:
 
     @workflow.query(description="Where the transcripts of agents are kept, by their addresses.")
     def transcripts(self) -> dict[str, str]:
-        return agent_memory.transcripts(self._state)
+        return items.transcripts(self._state)
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         self._is_local &= is_local

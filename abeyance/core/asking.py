@@ -1,8 +1,8 @@
-"""What becomes of a visit whose code asked people.
+"""Questions from code: opening, updating and withdrawing what a visit asks.
 
-The visit waits, with its journal and the state that it kept, until all that it asked is settled; a
-composite one is re-entered at every answer, with what is known. A question that its code then asks again
-stays open as it was, with its id and deadline; one that it asks no more is superseded.
+The visit waits, with its journal and user state, until everything that it asked is settled; a composite
+one starts again at every answer. A question that its code asks again stays open, with its id and
+deadline; one that it no longer asks is superseded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _APPROVALS: Final = key_of("approval", "")
 
 
 def interrupted(draft: WorkingState, visit: Visit, outcome: Interrupted) -> None:
-    """A visit's code asks people."""
+    """Open the questions of a visit's code, and let the visit wait."""
     if draft.state.ending is not None and not visit.is_finally:
         draft.drop_visit(visit.address)
         return
@@ -85,9 +85,7 @@ def before(draft: WorkingState, visit: Visit, call: Call) -> None:
 
 
 def refusal(state: RunState, visit: Visit) -> Json:
-    """The result of a tool call that a person, or its deadline, did not approve; None if none was
-    refused.
-    """
+    """Return the tool result for a rejected or expired approval, or None if approved."""
     for key, answer in visit.answers.items():
         if key.startswith(_APPROVALS) and answer.get("approved") is not True:
             is_late = any(
@@ -102,7 +100,7 @@ def refusal(state: RunState, visit: Visit) -> Json:
 def _with_capabilities(
     graph: GraphSpec, visit: Visit, asked: tuple[Asked, ...]
 ) -> tuple[Asked, ...]:
-    """The questions, each with the capability that its node declares if it names none itself."""
+    """Add to each question without a capability the one that its node declares."""
     return tuple(
         replace(
             each,

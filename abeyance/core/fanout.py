@@ -1,11 +1,11 @@
-"""One visit for each item of a list, and what they bring together again.
+"""Fan-outs: one visit for each item of a list, gathered at a join.
 
 A node that returns `[Send(node, item), ...]` fans out. Each item is a visit of its own; what follows it
-belongs to the same item. A join behind it gathers the fan-out: it waits until every item has come there,
-or has come to an end elsewhere, and then its target is entered once, outside the fan-out, with the
-items' patches merged in the order of the list. An empty list is gathered at once. An item that ended
-elsewhere brings no patch; where no join gathers the fan-out at all, what its items changed is merged
-when the last has ended. Fan-outs may stand in each other.
+belongs to the same item. A join behind it gathers the fan-out: it waits until every item has arrived
+there or ended elsewhere, and then its target is entered once, outside the fan-out, with the items'
+patches merged in the order of the list. An empty list is gathered at once. The patch of an item that
+ended elsewhere is dropped; without any join, all changes are merged when the last item has ended.
+Fan-outs can be nested.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from abeyance.errors import FailureCode
 def send(
     draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, is_exempt: bool = False
 ) -> None:
-    """Begin a fan-out, in place of what would follow the visit that sends. One that goes on with the last
-    (`is_exempt`) is no round of a loop.
+    """Begin a fan-out in place of the sending visit's edges. With `is_exempt` its nodes are not
+    counted: continuing with a single further call is not a round of a loop.
     """
     graph = draft.graph(visit.scope)
     node = graph.nodes[visit.node]
@@ -62,7 +62,7 @@ def abandon(draft: WorkingState, scope: str, member: FanOutBranch, reason: str) 
 
 
 def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
-    """Leave all that the answer of a gate has led to, as if it had not been given."""
+    """Leave everything that the answer of a gate has led to, as if it had not been given."""
     scope = draft.state.scopes[approval.scope]
     covered = [
         visit
@@ -87,7 +87,7 @@ def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
 
 
 def reach(draft: WorkingState, visit: Visit, edge: Edge) -> None:
-    """A visit of an item has come to a join."""
+    """Record that a visit of an item has come to a join."""
     if visit.scope not in draft.state.scopes:
         return
     member = visit.members[-1]
@@ -97,7 +97,7 @@ def reach(draft: WorkingState, visit: Visit, edge: Edge) -> None:
 
 
 def gather(draft: WorkingState) -> bool:
-    """Gather a fan-out of which nothing is under way any more. False if there is none."""
+    """Gather a fan-out in which nothing is under way any more. Return False if there is none."""
     for scope in draft.state.scopes.values():
         if not scope.fans:
             continue
