@@ -72,7 +72,7 @@ def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
         rejected=list(state.mailbox.rejected),
         todos=list(state.todos),
         error=ending and ending.error and _error_view(ending.error),
-        beside=[_error_view(failure) for failure in ending.beside] if ending else [],
+        beside=[_error_view(failure) for failure in ending.secondary_errors] if ending else [],
         cancelled_by=ending.actor if ending and ending.outcome == "cancelled" else None,
     )
 

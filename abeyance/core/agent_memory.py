@@ -22,7 +22,7 @@ _MOST: Final = 200
 
 def keep(draft: WorkingState, visit: Visit, scope: Scope) -> None:
     """Keep what is to be kept of a nested graph that goes."""
-    kept = dict(draft.state.remembered)
+    kept = dict(draft.state.agent_memory)
     for key in [key for key in kept if key.startswith(f"{scope.address}/")]:
         # What was inside it will never be entered again.
         del kept[key]
@@ -31,8 +31,8 @@ def keep(draft: WorkingState, visit: Visit, scope: Scope) -> None:
         kept[_key(visit)] = {
             name: scope.values[name] for name in node.remembers if name in scope.values
         }
-    if kept != draft.state.remembered:
-        draft.state.remembered = kept
+    if kept != draft.state.agent_memory:
+        draft.state.agent_memory = kept
     head = scope.values.get(FIELD)
     if scope.is_agent and isinstance(head, str):
         known = {**draft.state.transcripts, scope.address: head}
@@ -43,7 +43,7 @@ def keep(draft: WorkingState, visit: Visit, scope: Scope) -> None:
 
 def remembered(state: RunState, visit: Visit) -> Mapping[str, Json]:
     """What a visit of an agent's node begins with."""
-    return state.remembered.get(_key(visit), {})
+    return state.agent_memory.get(_key(visit), {})
 
 
 def transcripts(state: RunState) -> dict[str, str]:

@@ -24,10 +24,10 @@ from abeyance.core.state import (
     Approval,
     FanOut,
     FanOutBranch,
-    Met,
     RunState,
     Scope,
     Step,
+    TakenToken,
     Token,
     Visit,
 )
@@ -55,9 +55,9 @@ def grant(visit: Visit, interrupt: Interrupt) -> None:
         node=visit.node,
         capability=capability,
         key=interrupt.key,
-        shown=interrupt.fields,
+        shown_hashes=interrupt.fields,
         members=visit.members,
-        way=visit.way,
+        routing=visit.routing,
     )
     others = [
         each for each in visit.approvals if each.gate == visit.address and each.key != approval.key
@@ -82,10 +82,10 @@ def handed_in(covered: Iterable[Approval], inputs: Mapping[str, str]) -> _Covere
     return tuple(
         replace(
             each,
-            met=(),
-            shown={
+            taken_tokens=(),
+            shown_hashes={
                 _renamed(path, target): hash_
-                for path, hash_ in each.shown.items()
+                for path, hash_ in each.shown_hashes.items()
                 for target, source in inputs.items()
                 if source == _field(path)
             },
@@ -110,12 +110,12 @@ def handed_out(
     for each in scope.approvals:
         shown = {}
         begun = each.begun
-        for path, hash_ in each.shown.items():
+        for path, hash_ in each.shown_hashes.items():
             name = _field(path)
             source = inputs.get(name)
             if source is not None:
-                begun &= {*scope.heard.get(source, ())} <= {each.capability}
-                shown[_renamed(path, source)] = _hash(scope.given, path)
+                begun &= {*scope.heard_from.get(source, ())} <= {each.capability}
+                shown[_renamed(path, source)] = _hash(scope.input, path)
             for target, origin in outputs.items():
                 known = graph.fields.get(target)
                 is_last = known is None or known.reducer == "last"
@@ -140,8 +140,8 @@ def gathered(
     for index, values in seen.items():
         for each in fan.items[index].approvals:
             known = found.get(each.capability)
-            shown = dict(known.shown) if known is not None else {}
-            for path, hash_ in each.shown.items():
+            shown = dict(known.shown_hashes) if known is not None else {}
+            for path, hash_ in each.shown_hashes.items():
                 # What the code made of what was approved stands approved.
                 is_same = each.begun or hash_ == _hash(values, path)
                 if is_same:
@@ -162,7 +162,9 @@ def out_of_items(visit: Visit, members: tuple[FanOutBranch, ...]) -> _Covered:
     """What covers what a visit leads to that is only within these `members`, not in all of its own."""
     depth = len(members)
     return tuple(
-        _outside(each, each.members[depth].fan, each.scope, members=members, shown=each.shown)
+        _outside(
+            each, each.members[depth].fan, each.scope, members=members, shown=each.shown_hashes
+        )
         if each.scope == visit.scope and len(each.members) > depth
         else each
         for each in visit.approvals
@@ -187,9 +189,9 @@ def _outside(
         node=Address.parse(gate).segments[-1].id,
         key=f"{approval.node}/{approval.key}",
         members=members,
-        shown=shown,
-        way=None,
-        met=(),
+        shown_hashes=shown,
+        routing=None,
+        taken_tokens=(),
     )
 
 
@@ -204,8 +206,8 @@ def _renamed(path: str, field: str) -> str:
 def hear(draft: WorkingState, visit: Visit, capability: str | None) -> None:
     """People have told a visit something under a capability. Whatever is around it has heard that too."""
     for each in (visit, *_around(draft.state, visit)):
-        if capability not in each.heard:
-            draft.visit(each.address).heard = (*each.heard, capability)
+        if capability not in each.heard_from:
+            draft.visit(each.address).heard_from = (*each.heard_from, capability)
 
 
 def _around(state: RunState, visit: Visit) -> list[Visit]:
@@ -250,14 +252,14 @@ def changed(
         and _hash(before, name) != _hash(after, name)
     }
     for each in nested:
-        said = {name: _joined(each.heard.get(name, ()), heard) for name in sorted(moved)}
-        draft.scope(each.address).heard = {**each.heard, **said}
+        said = {name: _joined(each.heard_from.get(name, ()), heard) for name in sorted(moved)}
+        draft.scope(each.address).heard_from = {**each.heard_from, **said}
 
     def seen(approval: Approval, *, is_own: bool) -> Approval:
-        if not (approval.shown or approval.begun or is_own) and moved and None in heard:
+        if not (approval.shown_hashes or approval.begun or is_own) and moved and None in heard:
             # What it showed names no field, so nobody can tell that this is none of it.
             return replace(approval, broken=True)
-        touched = [path for path in approval.shown if _field(path) in moved]
+        touched = [path for path in approval.shown_hashes if _field(path) in moved]
         if not touched:
             return approval
         if any(capability != approval.capability for capability in heard):
@@ -267,9 +269,9 @@ def changed(
         fresh = {
             path: _hash(after, path)
             for path in touched
-            if approval.shown[path] == _hash(before, path)
+            if approval.shown_hashes[path] == _hash(before, path)
         }
-        return replace(approval, shown={**approval.shown, **fresh})
+        return replace(approval, shown_hashes={**approval.shown_hashes, **fresh})
 
     _put_all(draft, scope, members, lambda all_: tuple(seen(each, is_own=False) for each in all_))
     return tuple(seen(approval, is_own=True) for approval in own)
@@ -287,7 +289,7 @@ def edited(draft: WorkingState, scope: str) -> None:
     """
 
     def seen(each: Approval) -> Approval:
-        return each if each.begun or each.shown else replace(each, broken=True)
+        return each if each.begun or each.shown_hashes else replace(each, broken=True)
 
     _put_all(draft, scope, (), lambda all_: tuple(map(seen, all_)))
 
@@ -304,7 +306,7 @@ def void(state: RunState, visit: Visit) -> Approval | None:
     for unit in (visit, *_around(state, visit)):
         values = items.values_of(state, unit)
         for each in of_others(unit):
-            differs = any(_hash(values, path) != hash_ for path, hash_ in each.shown.items())
+            differs = any(_hash(values, path) != hash_ for path, hash_ in each.shown_hashes.items())
             if each.broken or (differs and not each.begun):
                 return each
     return None
@@ -362,10 +364,12 @@ def _by_question(found: Iterable[Approval]) -> dict[tuple[str, str], Approval]:
         known = by_question.setdefault((each.gate, each.key), each)
         if known is each:
             continue
-        met = {(m.edge, m.source, m.token.visit): m for m in (*known.met, *each.met)}
+        met = {
+            (m.edge, m.source, m.token.visit): m for m in (*known.taken_tokens, *each.taken_tokens)
+        }
         is_more = (each.broken, each.begun) >= (known.broken, known.begun)
         by_question[each.gate, each.key] = replace(
-            each if is_more else known, met=tuple(met.values())
+            each if is_more else known, taken_tokens=tuple(met.values())
         )
     return by_question
 
@@ -378,10 +382,10 @@ def of_tokens(scope: str, edge: str, tokens: Mapping[str, Token]) -> _Covered:
         if each.scope != scope
         else replace(
             each,
-            met=(
-                *each.met,
+            taken_tokens=(
+                *each.taken_tokens,
                 *(
-                    Met(edge=edge, source=source, token=token)
+                    TakenToken(edge=edge, source=source, token=token)
                     for source, token in tokens.items()
                     if not covers(each.gate, token.approvals)
                 ),
@@ -401,7 +405,7 @@ def beside(gate: str, queue: Iterable[Token]) -> tuple[Token, ...]:
     return tuple(token for token in queue if not covers(gate, token.approvals))
 
 
-def met_since(state: RunState, approval: Approval) -> list[Met]:
+def met_since(state: RunState, approval: Approval) -> list[TakenToken]:
     """The tokens of others that were taken, at joins, together with those that an approval covers."""
     scope = state.scopes[approval.scope]
     held = [each for visit in state.visits.values() for each in visit.approvals]
@@ -412,11 +416,14 @@ def met_since(state: RunState, approval: Approval) -> list[Met]:
         (each.edge, each.source, each.token.visit): each
         for own in held
         if (own.gate, own.scope) == (approval.gate, approval.scope)
-        for each in own.met
+        for each in own.taken_tokens
     }
 
     def as_now(token: Token) -> Token:
-        now = (replace(known.get((a.gate, a.key), a), met=a.met) for a in token.approvals)
+        now = (
+            replace(known.get((a.gate, a.key), a), taken_tokens=a.taken_tokens)
+            for a in token.approvals
+        )
         return replace(token, approvals=tuple(now))
 
     return [replace(each, token=as_now(each.token)) for each in met.values()]

@@ -89,7 +89,7 @@ def _withdraw_everything(draft: WorkingState) -> None:
         by=TIMEOUT,
     )
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
-        draft.want(StopNode(visit=visit.address, reason="ending", abandon=True))
+        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
     root = draft.scope(draft.state.root.address)
     root.tokens, root.fans = {}, {}
     for scope in reversed(list(draft.state.scopes.values())):

@@ -61,7 +61,7 @@ def carry_out(draft: WorkingState) -> bool:
         else:
             address = None if visit is None else visit.address
             draft.counters.messages_delivered += 1
-            draft.tell(
+            draft.publish(
                 "message.delivered",
                 address,
                 message.sender,
@@ -154,7 +154,7 @@ def _defer(draft: WorkingState, message: Message) -> None:
 
 def _pause(draft: WorkingState, message: Message) -> None:
     # The same event as the operation: see `machine`.
-    draft.follow(events.Paused(now=draft.now, actor=message.sender, reason=message.text or None))
+    draft.enqueue(events.Paused(now=draft.now, actor=message.sender, reason=message.text or None))
 
 
 def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
@@ -175,20 +175,20 @@ def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
     except patch.PatchError as error:
         raise _Impossible("invalid_patch", str(error)) from error
     interrupts.tell_edited(draft, scope)
-    draft.tell("run.values_edited", scope, message.sender, fields=sorted(changes))
+    draft.publish("run.values_edited", scope, message.sender, fields=sorted(changes))
 
 
 def _skip(draft: WorkingState, visit: Visit) -> None:
     node = draft.state.node_of(visit)
     if isinstance(node, InterruptNode) or visit.phase is Phase.WAITING:
         raise _Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
-    if visit.call is not None and (visit.call.once or visit.call.asked):
+    if visit.call is not None and (visit.call.once or visit.call.interrupts):
         raise _Impossible(
             "not_skippable",
             f"{visit.call.tool!r} is called only with somebody's approval, and cannot be skipped",
         )
     visit = draft.visit(visit.address)
-    visit.stage, visit.returned, visit.starts = "body", {}, 0
+    visit.stage, visit.pending_patch, visit.activations = "body", {}, 0
 
 
 def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: int) -> None:
@@ -202,7 +202,7 @@ def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: 
             "before what",
         )
     # A visit that waits to be left has finished, and is not on the trail yet.
-    last = visit if visit is not None and visit.way is not None else None
+    last = visit if visit is not None and visit.routing is not None else None
     undone = steps if last is not None else steps + 1
     if undone > len(known):
         raise _Impossible(
@@ -219,7 +219,7 @@ def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: 
     if undone:
         again = undo.back(draft, address, undone)
     assert again is not None  # noqa: S101 without a last visit one at least is undone
-    draft.tell(
+    draft.publish(
         "run.went_back",
         again.address,
         message.sender,

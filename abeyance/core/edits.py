@@ -62,7 +62,7 @@ def edit_values(draft: WorkingState, event: events.ValuesEdited) -> None:
     items.put_values(draft, root.address, {**root.values, **event.patch})
     interrupts.tell_edited(draft, root.address)
     draft.state.last_activity_at = draft.now
-    draft.tell(
+    draft.publish(
         "run.values_edited",
         root.address,
         event.principal.subject,
@@ -102,7 +102,7 @@ def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
     draft.state.last_activity_at = draft.now
-    draft.tell(
+    draft.publish(
         "interrupt.deadline_edited",
         interrupt.address,
         event.principal.subject,

@@ -20,10 +20,10 @@ from abeyance.errors import FailureCode
 
 
 def send(
-    draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool = False
+    draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, is_exempt: bool = False
 ) -> None:
     """Begin a fan-out, in place of what would follow the visit that sends. One that goes on with the last
-    (`uncounted`) is no round of a loop.
+    (`is_exempt`) is no round of a loop.
     """
     graph = draft.graph(visit.scope)
     node = graph.nodes[visit.node]
@@ -35,7 +35,7 @@ def send(
     )
     scope = draft.scope(visit.scope)
     scope.fans = {**scope.fans, visit.address: fan}
-    for name in () if uncounted else dict.fromkeys(each.node for each in sends):
+    for name in () if is_exempt else dict.fromkeys(each.node for each in sends):
         if not routing.count(draft, visit.scope, name, visit.members, visit.address):
             return
     for index, each in enumerate(sends):
@@ -81,7 +81,7 @@ def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
         abandon(draft, scope.address, FanOutBranch(fan=key, index=0), reason)
     for member in approval.members[-1:]:
         # Where it goes from here is open again.
-        draft.item(scope.address, member).reached = ()
+        draft.item(scope.address, member).joins_reached = ()
     routing.take_tokens_back(draft, scope.address, approval.gate, met)
     approvals.forget(draft, approval)
 
@@ -92,8 +92,8 @@ def reach(draft: WorkingState, visit: Visit, edge: Edge) -> None:
         return
     member = visit.members[-1]
     item = draft.item(visit.scope, member)
-    if edge.key not in item.reached:
-        item.reached = (*item.reached, edge.key)
+    if edge.key not in item.joins_reached:
+        item.joins_reached = (*item.joins_reached, edge.key)
 
 
 def gather(draft: WorkingState) -> bool:
@@ -118,12 +118,12 @@ def gather(draft: WorkingState) -> bool:
 
 def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) -> None:
     scope = draft.scope(scope_address)
-    reached = {key for item in fan.items for key in item.reached}
+    reached = {key for item in fan.items for key in item.joins_reached}
     is_gathered = bool(reached or fan.joins)
     merged = {
         index: item
         for index, item in enumerate(fan.items)
-        if item.reached or not (is_gathered or item.left)
+        if item.joins_reached or not (is_gathered or item.left_fan_out)
     }
     members = {index: (*fan.outer, FanOutBranch(fan=address, index=index)) for index in merged}
     seen = {
@@ -142,7 +142,7 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
         failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
         routing.fail_scope(draft, scope_address, failure)
         return
-    heard = tuple(dict.fromkeys(each for item in merged.values() for each in item.heard))
+    heard = tuple(dict.fromkeys(each for item in merged.values() for each in item.heard_from))
     items.hear(draft, scope_address, fan.outer, heard)
     covered = approvals.changed(
         draft, scope_address, fan.outer, before, own=fan.approvals, heard=heard
@@ -166,6 +166,6 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
 def _status(item: Item) -> str:
     if item.skipped:
         return "skipped"
-    if item.reached:
+    if item.joins_reached:
         return "arrived"
-    return "left" if item.left else "ended"
+    return "left" if item.left_fan_out else "ended"

@@ -92,11 +92,11 @@ def ask(
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
         deadline = draft.after(question.timeout)
-    ordinal = visit.asked.get(asked.key, 0) + 1
+    ordinal = visit.ask_counts.get(asked.key, 0) + 1
     id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind, salt=state.salt)
-    visit.asked = {**visit.asked, asked.key: ordinal}
+    visit.ask_counts = {**visit.ask_counts, asked.key: ordinal}
     _bind(visit, asked.key, bound)
-    number = draft.tell(
+    number = draft.publish(
         "interrupt.opened",
         address,
         id=id_,
@@ -124,8 +124,8 @@ def ask(
 
 def _bind(visit: Visit, key: str, content: str) -> None:
     """Remember what a question of a visit shows, and when."""
-    visit.bound = {**visit.bound, key: content}
-    visit.bound_at = {**visit.bound_at, key: visit.moment}
+    visit.shown_hashes = {**visit.shown_hashes, key: content}
+    visit.shown_at = {**visit.shown_at, key: visit.moment}
 
 
 def ask_anew(
@@ -144,7 +144,7 @@ def ask_anew(
     draft.open[interrupt.id] = replace(
         interrupt, **ledger.content_of(question), digest=digest, fields=fields or {}
     )
-    draft.tell("interrupt.changed", interrupt.address, id=interrupt.id, name=interrupt.name)
+    draft.publish("interrupt.changed", interrupt.address, id=interrupt.id, name=interrupt.name)
 
 
 def rebind(visit: Visit, asked: Asked) -> None:
@@ -204,7 +204,7 @@ def answer(
     settled = ledger.settle_answered(interrupt, value, by, draft.now)
     _record(draft, settled)
     visit = draft.visit(interrupt.visit)
-    draft.tell(
+    draft.publish(
         "interrupt.answered",
         interrupt.address,
         by,
@@ -233,7 +233,7 @@ def expire(draft: WorkingState, interrupt: Interrupt) -> None:
     """Settle an interrupt because its deadline passed, without an answer."""
     settled = ledger.settle(interrupt, "expired", draft.now, by=TIMEOUT)
     _record(draft, settled)
-    draft.tell(
+    draft.publish(
         "interrupt.expired", interrupt.address, TIMEOUT, id=interrupt.id, name=interrupt.name
     )
 
@@ -250,7 +250,7 @@ def withdraw(
     for interrupt in list(interrupts):
         settled = ledger.settle(interrupt, status, draft.now, by=by, reason=reason)
         _record(draft, settled)
-        draft.tell(
+        draft.publish(
             "interrupt.cancelled",
             interrupt.address,
             by,
@@ -318,10 +318,10 @@ def take_edits(draft: WorkingState, interrupt: ledger.Interrupt, answer: Json, b
     items.set_fields(draft, visit, fields)
     # After a gate it is asked again, whatever was edited.
     approvals.spoil(visit)
-    draft.tell("run.values_edited", visit.address, by, fields=sorted(fields))
+    draft.publish("run.values_edited", visit.address, by, fields=sorted(fields))
     undo.changing(visit, before, fields)
-    if visit.way is not None:
-        visit.way = replace(visit.way, is_stale=True)
+    if visit.routing is not None:
+        visit.routing = replace(visit.routing, is_stale=True)
     tell_edited(draft, visit.scope, besides=interrupt.id)
 
 

@@ -118,7 +118,7 @@ def hear(
     """Remember for an item of a fan-out what its visits have heard of people."""
     if members and heard:
         item = draft.item(scope, members[-1])
-        item.heard = tuple(dict.fromkeys([*item.heard, *heard]))
+        item.heard_from = tuple(dict.fromkeys([*item.heard_from, *heard]))
 
 
 def unreachable(state: RunState, visit: Visit, fields: Mapping[str, Json]) -> list[str]:

@@ -49,7 +49,7 @@ def paused(draft: WorkingState, event: Paused) -> None:
         deadline=deadline,
         on_timeout=event.on_timeout,
     )
-    draft.tell(
+    draft.publish(
         "run.paused",
         actor=event.actor,
         reason=event.reason,
@@ -73,7 +73,7 @@ def resume(draft: WorkingState, actor: str, reason: str | None) -> None:
     """The run is paused no longer."""
     draft.state.pause = None
     draft.counters.resume_count += 1
-    draft.tell("run.resumed", actor=actor, reason=reason)
+    draft.publish("run.resumed", actor=actor, reason=reason)
 
 
 def stop_for_now(draft: WorkingState, reason: Literal["pause", "rotation"]) -> None:
@@ -83,7 +83,7 @@ def stop_for_now(draft: WorkingState, reason: Literal["pause", "rotation"]) -> N
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
         is_once = visit.call is not None and visit.call.once
         if not visit.stopping and not visit.is_finally and not is_once:
-            draft.want(StopNode(visit=visit.address, reason=reason))
+            draft.emit(StopNode(visit=visit.address, reason=reason))
             draft.visit(visit.address).stopping = True
 
 
@@ -102,7 +102,7 @@ def begin_ending(
     state, under_way = draft.state, draft.state.ending
     if under_way is not None:
         later = error or Failure(code=outcome, message=reason or outcome)
-        state.ending = replace(under_way, beside=(*under_way.beside, later))
+        state.ending = replace(under_way, secondary_errors=(*under_way.secondary_errors, later))
         return
     state.pause = None
     if native:
@@ -117,7 +117,7 @@ def begin_ending(
         mode=mode,
         grace_until=draft.after(state.limits.grace if grace is None else grace),
         native=native,
-        finally_left=state.spec.finally_nodes,
+        finally_pending=state.spec.finally_nodes,
     )
     interrupts.withdraw(draft, state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
     messages.report(draft, state.mailbox.queue, outcome)
@@ -142,7 +142,7 @@ def stop_running(draft: WorkingState, *, abandon: bool) -> None:
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
         if visit.stopping and not abandon:
             continue
-        draft.want(StopNode(visit=visit.address, reason="ending", abandon=abandon))
+        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=abandon))
         if abandon:
             draft.drop_visit(visit.address)
         else:
@@ -177,12 +177,14 @@ def _cancel_again(
     recorded once that the run was cancelled too.
     """
     later = Failure(code="cancelled", message=reason or "cancelled")
-    if under_way.outcome != "cancelled" and all(f.code != later.code for f in under_way.beside):
-        under_way = replace(under_way, beside=(*under_way.beside, later))
+    if under_way.outcome != "cancelled" and all(
+        f.code != later.code for f in under_way.secondary_errors
+    ):
+        under_way = replace(under_way, secondary_errors=(*under_way.secondary_errors, later))
     if mode == "now":
         is_last = any(visit.is_finally for visit in draft.state.visits.values())
-        left = () if is_last else under_way.finally_left
-        under_way = replace(under_way, mode="now", finally_left=left)
+        left = () if is_last else under_way.finally_pending
+        under_way = replace(under_way, mode="now", finally_pending=left)
         stop_running(draft, abandon=True)
     draft.state.ending = under_way
 

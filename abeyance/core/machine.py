@@ -102,9 +102,9 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
     _refuse(draft.state, event)
     if not state.finished:
         _apply(draft, event)
-        _settle(draft)
+        _run_to_quiescence(draft)
         if draft.state.status is Status.AWAITING_INPUT is not state.status:
-            draft.tell("run.awaiting_input", open=len(draft.state.ledger.open))
+            draft.publish("run.awaiting_input", open=len(draft.state.ledger.open))
     elif isinstance(event, events.MessageSent) and event.signalled:
         # Nothing else changes a run that is over. What a signal brought in its last moment is noted.
         messages.sent(draft, event)
@@ -191,7 +191,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
         case events.DeadlineEdited():
             edits.edit_deadline(draft, event)
         case events.SignalRefused(signal=signal, code=code, reason=reason):
-            draft.tell("signal.refused", signal=signal, code=code, reason=reason)
+            draft.publish("signal.refused", signal=signal, code=code, reason=reason)
         case _:
             assert_never(event)
 
@@ -203,11 +203,13 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     visit = draft.visit(event.visit)
     draft.state.last_activity_at = event.now
     match event.outcome:
-        case Finished() as finished if visit.way is not None:
-            visits.decided(draft, visit, visit.way, finished)
+        case Finished() as finished if visit.routing is not None:
+            visits.decided(draft, visit, visit.routing, finished)
         case Finished() as finished:
             messages.give_back(draft, visit, finished)
-            if visit.returned is not None or isinstance(draft.state.node_of(visit), InterruptNode):
+            if visit.pending_patch is not None or isinstance(
+                draft.state.node_of(visit), InterruptNode
+            ):
                 # It was code of routes and rules; the answer itself was merged before it was asked.
                 finished = replace(finished, patch={})
             visits.finish(draft, visit, finished)
@@ -251,11 +253,11 @@ def _rotation_due(draft: WorkingState, rotation: Rotation) -> None:
         lifecycle.stop_for_now(draft, "rotation")
 
 
-def _settle(draft: WorkingState) -> None:
+def _run_to_quiescence(draft: WorkingState) -> None:
     """Let everything follow that follows, until nothing moves."""
     while directives.carry_out(draft) or schedule.start_ready(draft) or _close(draft):
-        while draft.following:
-            _apply(draft, draft.following.pop(0))
+        while draft.queued:
+            _apply(draft, draft.queued.pop(0))
 
 
 def _close(draft: WorkingState) -> bool:
@@ -285,12 +287,12 @@ def _end(draft: WorkingState, ending: Ending) -> bool:
     """
     if draft.state.finished or draft.state.visits:
         return False
-    if ending.finally_left:
-        node, *left = ending.finally_left
-        draft.state.ending = replace(ending, finally_left=tuple(left), grace_until=None)
+    if ending.finally_pending:
+        node, *left = ending.finally_pending
+        draft.state.ending = replace(ending, finally_pending=tuple(left), grace_until=None)
         routing.enter(draft, draft.state.root.address, node, is_finally=True)
         return True
     draft.state.ending = replace(ending, grace_until=None)
     draft.state.finished = True
-    draft.want(Finish())
+    draft.emit(Finish())
     return True

@@ -73,7 +73,7 @@ def sent(draft: WorkingState, event: MessageSent) -> None:
     counters = draft.counters
     counters.messages_queued += 1
     counters.max_queue_depth = max(counters.max_queue_depth, len(box.queue))
-    draft.tell(
+    draft.publish(
         "message.queued",
         actor=message.sender,
         message_id=message.message_id,
@@ -84,7 +84,7 @@ def sent(draft: WorkingState, event: MessageSent) -> None:
 def reject(draft: WorkingState, message: Message, code: str, reason: str) -> None:
     """Record that a message came to nothing."""
     draft.state.mailbox = draft.state.mailbox.with_rejected(message, code)
-    draft.tell(
+    draft.publish(
         "message.rejected",
         actor=message.sender,
         message_id=message.message_id,
@@ -136,11 +136,11 @@ def taken(draft: WorkingState, event: MessagesTaken) -> None:
     visit = draft.state.visits.get(event.visit)
     if visit is None or visit.phase is not Phase.RUNNING:
         return
-    wanted = max(0, event.upto - len(visit.taken))
+    wanted = max(0, event.upto - len(visit.messages_taken))
     found = tuple(for_visit(draft.state, visit))[:wanted]
     if found:
         visit = draft.visit(visit.address)
-        visit.taken = (*visit.taken, *found)
+        visit.messages_taken = (*visit.messages_taken, *found)
         _deliver(draft, visit, found)
 
 
@@ -150,13 +150,17 @@ def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     The answer may have been lost: the attempt that asked for it died, or nobody could tell it, and the
     one that finished did not ask. Or an agent was not let begin.
     """
-    known = len(visit.taken) if finished.read is None else max(finished.read, visit.read)
-    unread = (*(visit.inbox if finished.unread else ()), *visit.taken[known:])
+    known = (
+        len(visit.messages_taken)
+        if finished.messages_read is None
+        else max(finished.messages_read, visit.messages_read)
+    )
+    unread = (*(visit.inbox if finished.inbox_unread else ()), *visit.messages_taken[known:])
     if unread:
         draft.state.mailbox = draft.state.mailbox.with_returned(unread)
         draft.counters.messages_delivered -= len(unread)
         for message in unread:
-            draft.tell("message.returned", visit.address, message_id=message.message_id)
+            draft.publish("message.returned", visit.address, message_id=message.message_id)
 
 
 def cleared(draft: WorkingState, event: MessagesCleared) -> None:
@@ -165,7 +169,7 @@ def cleared(draft: WorkingState, event: MessagesCleared) -> None:
     if unread:
         report(draft, unread, "cleared")
         draft.state.last_activity_at = event.now
-        draft.tell("messages.cleared", actor=event.actor, count=len(unread))
+        draft.publish("messages.cleared", actor=event.actor, count=len(unread))
 
 
 def _deliver(draft: WorkingState, visit: Visit, messages: tuple[Message, ...]) -> None:
@@ -176,7 +180,7 @@ def _deliver(draft: WorkingState, visit: Visit, messages: tuple[Message, ...]) -
     draft.state.last_activity_at = draft.now
     draft.counters.messages_delivered += len(messages)
     for message in messages:
-        draft.tell("message.delivered", visit.address, message_id=message.message_id)
+        draft.publish("message.delivered", visit.address, message_id=message.message_id)
     senders = [Principal(subject=m.sender, capabilities=m.capabilities) for m in messages]
     if any(authority.missing(draft.state, sender) for sender in senders):
         approvals.hear(draft, visit, None)
@@ -185,16 +189,16 @@ def _deliver(draft: WorkingState, visit: Visit, messages: tuple[Message, ...]) -
 def report(draft: WorkingState, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:
     """List messages as undelivered."""
     for message in messages:
-        draft.tell("message.undelivered", message_id=message.message_id, reason=reason)
+        draft.publish("message.undelivered", message_id=message.message_id, reason=reason)
     draft.state.mailbox = draft.state.mailbox.reporting(messages, reason)
 
 
 def report_unread(draft: WorkingState, visit: Visit, reason: UndeliveredReason) -> None:
     """Report what a visit was handed at its start whose code has not begun, and never will."""
-    if visit.inbox and visit.starts == 1:
+    if visit.inbox and visit.activations == 1:
         draft.counters.messages_delivered -= len(visit.inbox)
         for message in visit.inbox:
-            draft.tell("message.returned", visit.address, message_id=message.message_id)
+            draft.publish("message.returned", visit.address, message_id=message.message_id)
         report(draft, tuple(visit.inbox), reason)
 
 

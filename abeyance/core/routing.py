@@ -22,11 +22,20 @@ from abeyance.core.json import Json
 from abeyance.core.outcome import Call
 from abeyance.core.patch import PatchError
 from abeyance.core.spec import END, AskHuman, Edge, GoTo, InterruptNode, ReturnErrorToCaller
-from abeyance.core.state import Approval, Failure, FanOutBranch, Met, Phase, Scope, Token, Visit
+from abeyance.core.state import (
+    Approval,
+    Failure,
+    FanOutBranch,
+    Phase,
+    Scope,
+    TakenToken,
+    Token,
+    Visit,
+)
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
-_MOST_UNCOUNTED: Final = 100
+_MOST_EXEMPT: Final = 100
 """More than an agent makes calls one after the other between two questions to its model."""
 
 
@@ -72,7 +81,7 @@ def enter(
             results=results,
             guidance=guidance,
             call=call,
-            asked={} if before is None else before.asked,
+            ask_counts={} if before is None else before.ask_counts,
             approvals=covered,
         )
     )
@@ -127,19 +136,21 @@ def count(
     return False
 
 
-def recount(draft: WorkingState, visit: Visit, *, uncounted: bool) -> bool:
+def recount(draft: WorkingState, visit: Visit, *, is_exempt: bool) -> bool:
     """A visit has finished. One that is no round of a loop is counted no more, as long as there are not
     too many of them in a row. True if it is not counted.
     """
     scope, node = draft.scope(visit.scope), visit.node
-    in_a_row = scope.uncounted.get(node, 0)
-    if uncounted and in_a_row < _MOST_UNCOUNTED and not visit.members:
+    in_a_row = scope.exempt_in_a_row.get(node, 0)
+    if is_exempt and in_a_row < _MOST_EXEMPT and not visit.members:
         number = max(0, scope.visit_counts.get(node, 0) - 1)
         scope.visit_counts = {**scope.visit_counts, node: number}
-        scope.uncounted = {**scope.uncounted, node: in_a_row + 1}
+        scope.exempt_in_a_row = {**scope.exempt_in_a_row, node: in_a_row + 1}
         return True
-    if in_a_row and not uncounted:
-        scope.uncounted = {name: row for name, row in scope.uncounted.items() if name != node}
+    if in_a_row and not is_exempt:
+        scope.exempt_in_a_row = {
+            name: row for name, row in scope.exempt_in_a_row.items() if name != node
+        }
     return False
 
 
@@ -198,13 +209,13 @@ def end_call(
     draft.put_back(visit)
     visit.phase, visit.stage, visit.result = Phase.READY, "body", result
     # Without the patch: should it be what cannot be merged, it is not tried again.
-    visit.returned, visit.patch = visit.patch, {}
+    visit.pending_patch, visit.patch = visit.patch, {}
 
 
 def leave_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
     """Forget a visit that is not over: its code, if it runs, is not waited for."""
     if visit.phase is Phase.RUNNING:
-        draft.want(StopNode(visit=visit.address, reason="ending", abandon=True))
+        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
     drop_unit(draft, visit, reason, by=by)
 
 
@@ -256,7 +267,7 @@ def go_instead(draft: WorkingState, visit: Visit, target: str) -> None:
         fan = draft.state.scopes[visit.scope].fans[members[-1].fan]
         if not fan.joins or not set(fan.joins).isdisjoint(items.gathering(graph, (target,))):
             break
-        draft.item(visit.scope, members[-1]).left = True
+        draft.item(visit.scope, members[-1]).left_fan_out = True
         members = members[:-1]
     is_call = visit.call is not None and members == visit.members
     go(
@@ -292,7 +303,7 @@ def put_token(
 
 
 def take_tokens_back(
-    draft: WorkingState, scope_address: str, gate_: str, met: Iterable[Met]
+    draft: WorkingState, scope_address: str, gate_: str, met: Iterable[TakenToken]
 ) -> None:
     """Undo what a gate's answer did at the joins of a scope: the tokens that it covers are gone, and
     those that were taken beside them wait again.

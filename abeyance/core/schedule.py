@@ -81,14 +81,14 @@ def _start(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
             visit.stage = "body"
         case "error":
             return _recover(draft, visit)
-        case "rules" if visit.way is not None and visit.way.is_stale:
+        case "rules" if visit.routing is not None and visit.routing.is_stale:
             if not has_place or not _has_room_to_decide(draft, visit, {}):
                 return False
             _decide(draft, visit)
             return True
         case "after" | "rules":
-            assert visit.way is not None  # noqa: S101 these stages come after the way is known
-            visits.go_on(draft, visit, visit.way)
+            assert visit.routing is not None  # noqa: S101 these stages come after the way is known
+            visits.go_on(draft, visit, visit.routing)
             return True
         case "body":
             pass
@@ -98,21 +98,21 @@ def _start(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
 
 
 def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
-    if visit.call is not None and visit.returned is None:
-        if visit.call.asked:
+    if visit.call is not None and visit.pending_patch is None:
+        if visit.call.interrupts:
             asking.before(draft, visit, visit.call)
             return True
         if (refused := asking.refusal(draft.state, visit)) is not None:
             visits.finish(draft, visit, Finished(result=refused, patch=visit.patch))
             return True
     node = draft.state.node_of(visit)
-    runs_code = visit.returned is None and not isinstance(node, InterruptNode)
+    runs_code = visit.pending_patch is None and not isinstance(node, InterruptNode)
     if runs_code and (void := approvals.void(draft.state, visit)) is not None:
         _ask_again(draft, visit, void)
         return True
     match node:
-        case _ if visit.returned is not None:
-            return _go_out(draft, visit, visit.returned, has_place=has_place)
+        case _ if visit.pending_patch is not None:
+            return _go_out(draft, visit, visit.pending_patch, has_place=has_place)
         case FunctionNode() as node:
             return has_place and _run(draft, visit, node)
         case InterruptNode(question=question) if question.name not in visit.answers:
@@ -134,10 +134,10 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
     visit.answers = {name: value for name, value in visit.answers.items() if name != key}
     visit.stage = "body"
     match answer["action"]:
-        case "retry" if visit.way is not None:
+        case "retry" if visit.routing is not None:
             # Its work is done, and only the way out of it was not found.
-            visits.seek_anew(draft, visit, visit.way)
-        case "retry" if visit.returned is not None and not visit.returned:
+            visits.seek_anew(draft, visit, visit.routing)
+        case "retry" if visit.pending_patch is not None and not visit.pending_patch:
             # The same, but what asks for the way is code of its own.
             pass
         case "retry" if isinstance(draft.state.node_of(visit), SubgraphNode):
@@ -146,11 +146,11 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
             covered = approvals.of_others(visit)
             routing.enter(draft, visit.scope, visit.node, members=visit.members, covered=covered)
         case "retry":
-            visit.returned = None
+            visit.pending_patch = None
         case "skip":
             for member in visit.members[-1:]:
                 draft.item(visit.scope, member).skipped = True
-            visit.returned, visit.way = answer.get("patch", {}), None
+            visit.pending_patch, visit.routing = answer.get("patch", {}), None
         case _:
             failure = visit.failure
             assert failure is not None  # noqa: S101 it is what the operator was asked about
@@ -161,7 +161,7 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
 
 def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     carried = size_limits.of(draft.state, visit)
-    reads_inbox = node.reads_inbox and not visit.starts
+    reads_inbox = node.reads_inbox and not visit.activations
     if reads_inbox:
         carried += sum(map(mailbox.size_of, messages.for_visit(draft.state, visit)))
     if (failure := size_limits.failure(draft.state, visit, carried)) is not None:
@@ -172,8 +172,12 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     approvals.begin(draft, visit)
     if reads_inbox:
         messages.read_at_start(draft, visit)
-    visit.phase, visit.started_at, visit.given = Phase.RUNNING, draft.now, tuple(visit.answers)
-    visit.starts += 1
+    visit.phase, visit.started_at, visit.answered_keys = (
+        Phase.RUNNING,
+        draft.now,
+        tuple(visit.answers),
+    )
+    visit.activations += 1
     visit.moment = _moment(draft.state, visit)
     if visit.is_finally and node.timeout is None:
         node = replace(node, timeout=draft.state.limits.finally_timeout)
@@ -182,15 +186,15 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
     visit_input = replace(
         _input(draft, visit, size_limits.answers_of(draft.state, visit)),
-        own=visit.answers,
-        bound=_bound(visit),
+        own_answers=visit.answers,
+        shown_hashes=_bound(visit),
         asks=node.asks,
-        start=visit.starts,
+        activation=visit.activations,
         retries=node.retries,
         timeout=node.timeout,
         local=node.local,
         journal=visit.journal,
-        saved=visit.saved,
+        user_state=visit.user_state,
         interrupted=visit.interrupted,
         item=item,
         results=visit.results,
@@ -199,7 +203,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         outcome=None if draft.state.ending is None else draft.state.ending.outcome,
         call=visit.call,
     )
-    draft.want(RunNode(input=visit_input, heartbeat=node.heartbeat))
+    draft.emit(RunNode(input=visit_input, heartbeat=node.heartbeat))
     return True
 
 
@@ -223,7 +227,7 @@ def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> Vi
 
 def _moment(state: RunState, visit: Visit) -> int:
     # Both only grow, so of two moments that are equal both are.
-    return items.version_of(state, visit) + len(visit.taken)
+    return items.version_of(state, visit) + len(visit.messages_taken)
 
 
 def _bound(visit: Visit) -> Mapping[str, str]:
@@ -233,8 +237,8 @@ def _bound(visit: Visit) -> Mapping[str, str]:
     gates = {each.key for each in visit.approvals if each.gate == visit.address}
     return {
         key: hash_
-        for key, hash_ in visit.bound.items()
-        if key in gates & {*visit.answers} and visit.bound_at[key] != visit.moment
+        for key, hash_ in visit.shown_hashes.items()
+        if key in gates & {*visit.answers} and visit.shown_at[key] != visit.moment
     }
 
 
@@ -244,14 +248,14 @@ def _ask_again(draft: WorkingState, visit: Visit, void: Approval) -> None:
     """
     while visit.scope != void.scope:
         visit = draft.state.visits[str(draft.state.scopes[visit.scope].visit)]
-    draft.tell("interrupt.reopened", void.gate, node=void.node, before=visit.address)
+    draft.publish("interrupt.reopened", void.gate, node=void.node, before=visit.address)
     reason = f"{void.node!r} is asked again: what it showed has changed since it was answered"
     fanout.retrace(draft, void, reason)
     kept = takewhile(lambda each: each.gate != void.gate, visit.approvals)
     again = routing.enter(draft, void.scope, void.node, members=void.members, covered=tuple(kept))
-    if void.way is not None and again is not None:
+    if void.routing is not None and again is not None:
         # Its code has run, and only the rule asks.
-        visits.seek_anew(draft, again, void.way)
+        visits.seek_anew(draft, again, void.routing)
 
 
 def _go_out(
@@ -267,7 +271,7 @@ def _go_out(
     if not has_place or not _has_room_to_decide(draft, visit, changes):
         return False
     if visits.merge(draft, visit, changes):
-        visit.returned = {}
+        visit.pending_patch = {}
         _decide(draft, visit)
     return True
 
@@ -275,10 +279,10 @@ def _go_out(
 def _decide(draft: WorkingState, visit: Visit) -> None:
     """Ask the code of routes and rules where a visit leads that ran none itself."""
     visit.phase = Phase.RUNNING
-    visit.starts += 1
+    visit.activations += 1
     visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
     visit_input = replace(visit_input, kind="routes", retries=_ROUTE_RETRIES, local=True)
-    draft.want(RunNode(input=visit_input))
+    draft.emit(RunNode(input=visit_input))
 
 
 def _has_room_to_decide(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> bool:
@@ -292,7 +296,7 @@ def _has_room(draft: WorkingState, bytes_: int) -> bool:
     # The first order of a task always goes, or values above the bound would never be sent.
     if state.task_bytes and after > state.limits.task_bytes:
         state.yielding = True
-        draft.want(Yield())
+        draft.emit(Yield())
         return False
     state.task_bytes = after
     return True

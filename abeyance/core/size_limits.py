@@ -31,7 +31,7 @@ def of(state: RunState, visit: Visit) -> int:
     scope = state.scopes[visit.scope]
     carried = scope.size if values is scope.values else size(values)
     rest: list[Json] = [answers_of(state, visit), visit.answers]
-    rest += [visit.journal, visit.saved, visit.results]
+    rest += [visit.journal, visit.user_state, visit.results]
     if visit.members:
         rest.append(items.item_of(state, visit.scope, visit.members[-1]).item)
     return carried + sum(map(size, rest)) + sum(map(mailbox.size_of, visit.inbox))

@@ -42,7 +42,7 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             "media_hosts": list(draft.state.limits.allowed_media_hosts),
         }
     visit.phase, visit.started_at = Phase.NESTED, draft.now
-    visit.starts += 1
+    visit.activations += 1
     draft.add_scope(
         Scope(
             address=address,
@@ -51,7 +51,7 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             size=size(initial),
             visit=visit.address,
             path=(*outer.path, node.id),
-            given=given,
+            input=given,
         )
     )
     # What begins as something of its own is not what was shown.
@@ -83,7 +83,7 @@ def close(draft: WorkingState) -> bool:
             visit.result = {"content": scope.values.get(node.result)}
         agent_memory.keep(draft, visit, scope)
         draft.drop_scope(scope.address)
-        visit.phase, visit.returned = Phase.READY, changed
+        visit.phase, visit.pending_patch = Phase.READY, changed
         return True
     return False
 
@@ -103,8 +103,8 @@ def _changed(
         if node.agent and now is None and scope.values.get("input") is not None:
             # An agent that a hook did not let begin has no output, and what was there stays.
             continue
-        if inputs.get(source) == target and source in scope.given:
-            before = scope.given[source]
+        if inputs.get(source) == target and source in scope.input:
+            before = scope.input[source]
             if canonical(now) != canonical(before):
                 changes[target] = patch.contribution(graph.fields.get(target), before, now)
         else:

@@ -86,7 +86,7 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     if draft.state.ending is not None:
         draft.drop_visit(visit.address)
         return
-    uncounted = routing.recount(draft, visit, uncounted=finished.uncounted)
+    is_exempt = routing.recount(draft, visit, is_exempt=finished.exempt_from_max_visits)
     interrupts.withdraw(
         draft,
         interrupts.of_visit(draft, visit.address),
@@ -97,14 +97,16 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     if _hold_back(draft, visit, finished):
         return
     # What is merged, or told to followers alone, need not be kept.
-    kept = replace(finished, patch={}, result=None, turn=None, emitted=(), uncounted=uncounted)
-    visit.way = RoutingDecision(outcome=kept)
-    visit.journal, visit.saved, visit.composite, visit.stopping = None, None, False, False
+    kept = replace(
+        finished, patch={}, result=None, turn=None, emitted=(), exempt_from_max_visits=is_exempt
+    )
+    visit.routing = RoutingDecision(outcome=kept)
+    visit.journal, visit.user_state, visit.composite, visit.stopping = None, None, False, False
     if visit.node in graph.interrupt_after and not visit.is_finally:
         visit.stage = "after"
         interrupts.ask_to_look(draft, visit)
     else:
-        _judge(draft, visit, visit.way)
+        _judge(draft, visit, visit.routing)
 
 
 def _hold_back(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
@@ -119,10 +121,10 @@ def _hold_back(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
     if finished.is_decided or not unread:
         return False
     scope = draft.scope(visit.scope)
-    if scope.guards >= draft.state.limits.max_guard_turns:
+    if scope.guard_turns >= draft.state.limits.max_guard_turns:
         messages.report(draft, unread, "guard")
         return False
-    scope.guards += 1
+    scope.guard_turns += 1
     _drop(draft, visit)
     routing.enter(draft, visit.scope, visit.node, members=visit.members, covered=visit.approvals)
     return True
@@ -150,7 +152,7 @@ def seek_anew(draft: WorkingState, visit: Visit, way: RoutingDecision) -> None:
     decides = graph.routes_from(visit.node) and not way.outcome.is_decided
     if decides or graph.has_clips_on(visit.node):
         # It is asked as soon as there is room for it.
-        visit.way = replace(way, is_stale=True)
+        visit.routing = replace(way, is_stale=True)
         visit.phase, visit.stage = Phase.READY, "rules"
     else:
         _judge(draft, visit, way)
@@ -161,12 +163,14 @@ def decided(draft: WorkingState, visit: Visit, way: RoutingDecision, finished: F
     if draft.state.ending is not None:
         draft.drop_visit(visit.address)
         return
-    routed = () if way.outcome.is_decided else finished.routed
-    fault = _unknown_target(draft.graph(visit.scope), visit.node, replace(finished, routed=routed))
+    routed = () if way.outcome.is_decided else finished.route_targets
+    fault = _unknown_target(
+        draft.graph(visit.scope), visit.node, replace(finished, route_targets=routed)
+    )
     if fault is not None:
         routing.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
         return
-    chosen = replace(way.outcome, routed=routed, fired=finished.fired)
+    chosen = replace(way.outcome, route_targets=routed, fired_rules=finished.fired_rules)
     _judge(draft, visit, RoutingDecision(outcome=chosen))
 
 
@@ -178,7 +182,7 @@ def _unknown_target(graph: GraphSpec, name: str, finished: Finished) -> str | No
     elif finished.goto is not None:
         chosen, allowed = {finished.goto}, {*declared, END}
     else:
-        chosen = set(finished.routed)
+        chosen = set(finished.route_targets)
         allowed = {target for route in graph.routes_from(name) for target in route.targets}
     for target in sorted(chosen - allowed):
         told = ", ".join(map(repr, sorted(allowed))) or "nowhere"
@@ -191,12 +195,12 @@ def _unknown_target(graph: GraphSpec, name: str, finished: Finished) -> str | No
 
 def _judge(draft: WorkingState, visit: Visit, way: RoutingDecision) -> None:
     values = items.values_of(draft.state, visit)
-    verdict = rules.evaluate(draft.graph(visit.scope), visit.node, values, way.outcome.fired)
+    verdict = rules.evaluate(draft.graph(visit.scope), visit.node, values, way.outcome.fired_rules)
     way = replace(way, decision=verdict.decision)
     # Answers to rules that were asked before, and after which no way was found, have been merged.
     asked = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
     visit.answers = {key: answer for key, answer in visit.answers.items() if key not in asked}
-    visit.way, visit.stage = way, "rules"
+    visit.routing, visit.stage = way, "rules"
     for question in verdict.questions:
         interrupts.open_question(draft, visit, question, "rule")
     if not verdict.questions:
@@ -213,9 +217,9 @@ def merge(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> boo
         return False
     if changes:
         visit.approvals = approvals.changed(
-            draft, visit.scope, visit.members, before, own=visit.approvals, heard=visit.heard
+            draft, visit.scope, visit.members, before, own=visit.approvals, heard=visit.heard_from
         )
-        items.hear(draft, visit.scope, visit.members, visit.heard)
+        items.hear(draft, visit.scope, visit.members, visit.heard_from)
         undo.changing(visit, before, changes)
     return True
 
@@ -229,13 +233,13 @@ def _leave(draft: WorkingState, visit: Visit, way: RoutingDecision) -> None:
         _obey(draft, visit, way.decision)
     elif outcome.sends is not None:
         _drop(draft, visit)
-        fanout.send(draft, visit, outcome.sends, uncounted=outcome.uncounted)
+        fanout.send(draft, visit, outcome.sends, is_exempt=outcome.exempt_from_max_visits)
     elif outcome.goto is not None:
         _drop(draft, visit)
         routing.go_instead(draft, visit, outcome.goto)
-    elif (fired := _fired(graph, visit.node, values, outcome.routed)) is not None:
+    elif (fired := _fired(graph, visit.node, values, outcome.route_targets)) is not None:
         _drop(draft, visit)
-        _fire(draft, visit, fired, outcome.routed)
+        _fire(draft, visit, fired, outcome.route_targets)
     else:
         message = (
             f"none of the conditions on the ways out of {visit.node!r} holds; "

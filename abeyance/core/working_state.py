@@ -42,8 +42,8 @@ class WorkingState:
         "_settled",
         "_visits",
         "effects",
-        "following",
         "now",
+        "queued",
         "state",
     )
 
@@ -52,7 +52,7 @@ class WorkingState:
         self.state = working(state)
         self.now = now
         self.effects: list[Effect] = []
-        self.following: list[Event] = []
+        self.queued: list[Event] = []
         self._copies: list[object] = [self.state]
         self._visits: dict[str, Visit] | None = None
         self._scopes: dict[str, Scope] | None = None
@@ -178,21 +178,21 @@ class WorkingState:
         """The graph that is walked in a scope."""
         return self.state.graph_of(scope)
 
-    def follow(self, event: Event) -> None:
+    def enqueue(self, event: Event) -> None:
         """Let an event happen right after this one."""
-        self.following.append(event)
+        self.queued.append(event)
 
-    def want(self, effect: Effect) -> None:
+    def emit(self, effect: Effect) -> None:
         """Ask for an effect."""
         self.effects.append(effect)
 
-    def tell(
+    def publish(
         self, type_: str, address: str | None = None, actor: str | None = None, **data: Json
     ) -> int:
         """Publish a fact; returns its number."""
-        self.state.facts += 1
-        number = self.state.facts
-        self.want(
+        self.state.events_published += 1
+        number = self.state.events_published
+        self.emit(
             Publish(
                 number=number, time=self.now, type=type_, address=address, actor=actor, data=data
             )

@@ -98,7 +98,7 @@ def visit_reported(address: str, report: Mapping[str, Any]) -> Iterator[Entry]:
                 )
             # A visit that interrupted is not over; its questions have events.
             if kind == "finished":
-                yield visit_finished(address, outcome.get("ended"))
+                yield visit_finished(address, outcome.get("tool_status"))
                 if (turn := outcome.get("turn")) is not None:
                     yield turn_finished(address, turn)
         case "stopped":

@@ -59,7 +59,7 @@ def test_an_answer_travels_once_to_the_visit_that_asked_for_it() -> None:
     run.answer("one", "yes")
     run.finish("work")
 
-    assert [(dict(o.answers), dict(o.own)) for o in run.orders("work")[1:]] == [
+    assert [(dict(o.answers), dict(o.own_answers)) for o in run.orders("work")[1:]] == [
         ({}, {"one": "yes"})
     ]
     assert dict(run.orders("next")[0].answers) == {"one": "yes"}

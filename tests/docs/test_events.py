@@ -45,7 +45,7 @@ def facts() -> Mapping[tuple[str, str], set[str]]:
     """What the core publishes: the first argument of `tell`, and the fields beside it."""
     told: dict[tuple[str, str], set[str]] = {}
     for path in (_ROOT / "abeyance" / "core").glob("*.py"):
-        for call in calls_of(path, "tell"):
+        for call in calls_of(path, "publish"):
             type_ = ast.literal_eval(call.args[0])
             fields = told.setdefault((type_, "fact"), set())
             for keyword in call.keywords:
