@@ -1,8 +1,7 @@
-"""What an ended run left behind, and how answers that come after its end are judged.
+"""Closing records of ended runs, and late answers checked by them.
 
-It left its closing record in its last event; a cancelled one left it in the memo, because Temporal gives
-it no result. A run that an operator terminated left nothing: of that one the memo and the status are told
-(`described`).
+The last event has the closing record; that of a cancelled run is in the memo, because Temporal gives it
+no result. A run that an operator terminated has none: its record is made of the memo and the status.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from abeyance.storage.converter import decode_message, of_run
 async def closing_record(
     temporal: TemporalClient, described: RunDescription, rpc_timeout: Any
 ) -> wire.ClosingRecord:
-    """What an ended run left behind; for one that left nothing, what the memo tells.
+    """Return the closing record of an ended run, made of its memo if it left none.
 
     Raises Unreadable.
     """
@@ -41,9 +40,9 @@ async def closing_record(
         and (record := await closing_record_in(temporal, described.run_id, event)) is not None
     ):
         return record
-    found = _record(described.closing(), described.ended_at)
-    if found is not None:
-        return found
+    record = _record(described.closing(), described.ended_at)
+    if record is not None:
+        return record
     message = None
     if event is not None:
         failure = event.workflow_execution_failed_event_attributes.failure
@@ -57,19 +56,19 @@ async def closing_record(
 async def closing_record_in(
     temporal: TemporalClient, run_id: str, event: HistoryEvent
 ) -> wire.ClosingRecord | None:
-    """What an ended run left behind in the event that ended it; None if nothing. Raises Unreadable."""
+    """Return the closing record in the last event of a run, None without one. Raises Unreadable."""
     payloads = closing_sources(event)
     if not payloads:
         return None
     ended_at = event.event_time.ToDatetime(tzinfo=UTC)
-    found = await decoded(of_run(temporal.data_converter, run_id), payloads[0])
-    return _record(found, ended_at)
+    value = await decoded(of_run(temporal.data_converter, run_id), payloads[0])
+    return _record(value, ended_at)
 
 
-def _record(found: Any, ended_at: datetime | None) -> wire.ClosingRecord | None:
-    if not isinstance(found, Mapping) or "view" not in found:
+def _record(value: Any, ended_at: datetime | None) -> wire.ClosingRecord | None:
+    if not isinstance(value, Mapping) or "view" not in value:
         return None
-    record = wire.ClosingRecord.model_validate(found)
+    record = wire.ClosingRecord.model_validate(value)
     view = record.view.model_copy(
         update={
             "values": record.values,
@@ -96,20 +95,20 @@ async def _closing_event(
 
 
 def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> list[ledger.Receipt]:
-    """Judge an answer by what an ended run left behind, by the same rules as a running one.
+    """Check an answer to an ended run by the rules of a running one.
 
-    Only the repeat of an accepted answer gets a receipt; everything else is refused.
+    Only the repeat of an accepted answer gets a receipt; any other is refused.
     """
     view = record.view
-    named = order.interrupt_id or idempotency.addressee(record.keys, order.key)
-    if order.responses is None and named is None:
+    id_ = order.interrupt_id or idempotency.addressee(record.keys, order.key)
+    if order.responses is None and id_ is None:
         raise Refusal(
             Code.RUN_FINISHED,
             f"The run {view.run_id!r} has ended ({view.status}) and waits for no answer.",
             run_status=view.status,
             ended_at=view.ended_at and rfc3339(view.ended_at),
         )
-    answers = order.responses or {named or "": order.response}
+    answers = order.responses or {id_ or "": order.response}
     event = Responded(
         now=view.ended_at or view.updated_at,
         principal=order.principal,
@@ -129,12 +128,12 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
 
 
 def edit_after_the_end(record: wire.ClosingRecord, order: wire.EditDeadline) -> Refusal:
-    """The refusal of an edited deadline, by what an ended run left behind: none of it is open."""
+    """Return the refusal of a deadline's edit in an ended run, by the status of the interrupt."""
     try:
         edits.open_interrupt(ledger_of(record.interrupts), order.interrupt_id)
     except Refusal as refusal:
         return _ended(refusal, record.view)
-    raise AssertionError("an ended run asks nothing")
+    raise AssertionError("an ended run has no open interrupt")
 
 
 def _ended(refusal: Refusal, view: wire.RunView) -> Refusal:
