@@ -13,8 +13,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
-    from abeyance.core import snapshot
-    from abeyance.core.state import Rotation, RunState
+    from abeyance.core.state import Rotation, RunState, parted
 
 _SOFT_BYTES: Final = 2_000_000
 _SOFT_UPDATES: Final = 400
@@ -80,7 +79,7 @@ def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> N
     `used` are the nonces of recent requests. Temporal refuses larger payloads, and the workflow task
     would then fail forever.
     """
-    carry, graph, by_scope = snapshot.parted(state)
+    carry, graph, by_scope = parted(state)
     # A time instead of a count, so that it grows even after a reset.
     moment = int(workflow.now().timestamp() * 1_000_000)
     generation = max(moment, start.generation + 1)

@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from abeyance.core.spec import FunctionNode, OnTimeout
     from abeyance.core.state import Failure, Phase, RunState, Status
     from abeyance.errors import FailureCode
-    from abeyance.projections import on_timeout_text
+    from abeyance.projections import on_timeout_text, public
     from abeyance.workflows.details import details, nearest_first
 
 _MEMO_BYTES = 48_000
@@ -125,16 +125,14 @@ def _short(policy: OnTimeout) -> str:
 
 
 def _row(entry: Interrupt) -> dict[str, Any]:
+    shown = public(entry)
     return {
-        "id": entry.id,
+        **{name: shown[name] for name in wire.MEMO_ROW},
         "name": truncate(entry.name, _FIELD_CHARS),
-        "kind": entry.kind,
         "address": truncate(entry.address, _FIELD_CHARS),
-        "capability": entry.requested_capability,
         "prompt": truncate(entry.prompt, _PROMPT_CHARS),
         "created_at": entry.created_at.isoformat(),
         "deadline": entry.deadline and entry.deadline.isoformat(),
-        "digest": entry.digest,
     }
 
 

@@ -34,7 +34,7 @@ from abeyance.core.spec import (
 from abeyance.duration import seconds
 from abeyance.schemas import json_schema
 from abeyance.schemas.answers import as_asked
-from abeyance.schemas.compatibility import field_schema, misfit, narrowed
+from abeyance.schemas.json_types import misfit, narrowed
 from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer
 
 _GOTO: Final = "goto:"
@@ -274,7 +274,7 @@ def question_of(
     else:
         response_schema = intake.schema(response, told)
         if isinstance(answer_to, str):
-            field = field_schema(states, answer_to)
+            field = states.field_schema(answer_to)
             if (why := misfit(response_schema, field)) is not None:
                 intake.note(
                     f"{told} answers to {answer_to!r} with what is none of its values: {why}"
