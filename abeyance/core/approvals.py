@@ -19,7 +19,7 @@ from abeyance.core import items, template
 from abeyance.core.address import Address
 from abeyance.core.json import Json, sha256
 from abeyance.core.ledger import Interrupt
-from abeyance.core.spec import GraphSpec, Question
+from abeyance.core.spec import GraphSpec, InterruptSpec
 from abeyance.core.state import (
     Approval,
     FanOut,
@@ -38,7 +38,7 @@ _Covered: TypeAlias = tuple[Approval, ...]
 _Change: TypeAlias = Callable[[_Covered], _Covered]
 
 
-def shown_by(question: Question, values: Mapping[str, Json]) -> dict[str, str]:
+def shown_by(question: InterruptSpec, values: Mapping[str, Json]) -> dict[str, str]:
     """Hashes of the values that a question shows, as it is written, by their paths."""
     found = {*template.paths(question.prompt), *template.paths(question.reason)}
     return {path: _hash(values, path) for path in sorted(found)}

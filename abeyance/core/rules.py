@@ -22,9 +22,9 @@ from abeyance.core.spec import (
     GoTo,
     GraphSpec,
     HaltRun,
+    InterruptSpec,
     Matches,
     Parallel,
-    Question,
     Retract,
     Retry,
     Rule,
@@ -38,7 +38,7 @@ _RANK: Final = {HaltRun: 0, Retry: 1, GoTo: 2, Parallel: 3}
 class Verdict:
     """What the rules say: the questions first, and then the decision; None leaves it to the edges."""
 
-    questions: tuple[Question, ...] = ()
+    questions: tuple[InterruptSpec, ...] = ()
     decision: Decision | None = None
 
 
@@ -49,7 +49,7 @@ def evaluate(
 
     `fired` are the rules with CLIPS text that fired, as was found out where code runs.
     """
-    questions: list[Question] = []
+    questions: list[InterruptSpec] = []
     decisions: list[Decision] = []
     for rule in spec.rules_on(node):
         for action in rule.actions if _fires(rule, values, fired) else ():

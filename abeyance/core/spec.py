@@ -76,8 +76,8 @@ OnError: TypeAlias = Fail | GoTo | AskHuman | ReturnErrorToCaller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a person is asked, before it is filled with values and opened.
+class InterruptSpec:
+    """An interrupt before it is opened: what a person is asked, as a template of the values.
 
     `timeout` is in seconds; None waits for ever. `response_schema` None accepts any JSON value.
     """
@@ -143,7 +143,7 @@ class InterruptNode:
 
     kind: Literal["interrupt"] = "interrupt"
     id: str
-    question: Question
+    question: InterruptSpec
     answer_to: str | None = None
 
 
@@ -265,7 +265,7 @@ class Ask:
     """A rule asks a person, under its own name, before the visit that fired it leads on."""
 
     kind: Literal["interrupt"] = "interrupt"
-    question: Question
+    question: InterruptSpec
     answer_to: str | None = None
 
 
@@ -328,7 +328,7 @@ class Rule:
         found: set[str] = set()
         for action in self.actions:
             match action:
-                case GoTo(node=node) | Ask(question=Question(on_timeout=GoTo(node=node))):
+                case GoTo(node=node) | Ask(question=InterruptSpec(on_timeout=GoTo(node=node))):
                     found.add(node)
                 case Parallel(nodes=nodes):
                     found.update(nodes)
@@ -390,7 +390,7 @@ class GraphSpec:
         return tuple(rule for rule in self.rules if rule.condition.node in (None, node))
 
     @property
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[InterruptSpec, ...]:
         """Every question that the graph asks people by itself: those of its nodes and its rules, and
         of the graphs in it.
         """
@@ -403,7 +403,7 @@ class GraphSpec:
     def asks_of(self, node: str) -> tuple[str, ...]:
         """The capabilities that a node says its questions ask for."""
         match self.nodes.get(node):
-            case InterruptNode(question=Question(requested_capability=str() as capability)):
+            case InterruptNode(question=InterruptSpec(requested_capability=str() as capability)):
                 return (capability,)
             case FunctionNode(asks=asks) | SubgraphNode(asks=asks):
                 return asks
@@ -470,7 +470,7 @@ class GraphSpec:
                     found.add(on_error.node)
             case SubgraphNode(on_error=GoTo(node=node)):
                 found.add(node)
-            case InterruptNode(question=Question(on_timeout=GoTo(node=node))):
+            case InterruptNode(question=InterruptSpec(on_timeout=GoTo(node=node))):
                 found.add(node)
             case _:
                 pass
