@@ -26,9 +26,9 @@ from abeyance.core.spec import (
     GraphSpec,
     Halt,
     InterruptNode,
+    InterruptSpec,
     OnError,
     OnTimeout,
-    Question,
     SubgraphNode,
 )
 from abeyance.duration import seconds
@@ -266,7 +266,7 @@ def question_of(
     requested_capability: str | None = None,
     timeout: object = None,
     on_timeout: object = "halt",
-) -> Question:
+) -> InterruptSpec:
     """The question; what is wrong with it is noted. Without a prompt, another has to supply one."""
     if response is None and isinstance(answer_to, str):
         response = states.answer_type(answer_to)
@@ -290,7 +290,7 @@ def question_of(
             f"{told} shows {shown} bytes, and may show {_LARGEST}: keep large data elsewhere, and "
             "show a reference to it"
         )
-    return Question(
+    return InterruptSpec(
         name=name,
         prompt=prompt,
         reason=reason,
@@ -311,7 +311,7 @@ def question_of(
 def supplied(node: InterruptNode, rule: str, ask: Ask, intake: DeclarationErrors) -> InterruptNode:
     """The gate with what a rule says of its question. What both say is noted, if it differs."""
     told = f"the interrupt {node.id!r}"
-    own, blank = node.question, Question(name="", prompt="")
+    own, blank = node.question, InterruptSpec(name="", prompt="")
     found: dict[str, Any] = {"prompt": ask.question.prompt}
     both: list[str] = []
     for field, written in _SUPPLIED.items():
@@ -323,7 +323,7 @@ def supplied(node: InterruptNode, rule: str, ask: Ask, intake: DeclarationErrors
         both.append("answer_to")
     for written in both:
         intake.note(f"{told} and the rule {rule!r}, which asks for it, both say {written}")
-    question = Question(name=own.name, **found)
+    question = InterruptSpec(name=own.name, **found)
     answer_to = ask.answer_to if node.answer_to is None else node.answer_to
     if isinstance(question.on_timeout, Default) and not both:
         # Held against the schema once more: it may be the other who says what fits.

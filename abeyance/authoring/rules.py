@@ -18,10 +18,10 @@ from abeyance.core.spec import (
     GoTo,
     HaltRun,
     InterruptNode,
+    InterruptSpec,
     Matches,
     Node,
     Parallel,
-    Question,
     Retract,
     Retry,
     Rule,
@@ -198,7 +198,7 @@ def settled(
     for rule in rules:
         ask = next((action for action in rule.actions if isinstance(action, Ask)), None)
         match found.get(rule.condition.node or ""):
-            case InterruptNode(question=Question(prompt="")) as gate if (
+            case InterruptNode(question=InterruptSpec(prompt="")) as gate if (
                 ask is not None and rule.condition == Matches(node=gate.id)
             ):
                 found[gate.id] = supplied(gate, rule.id, ask, intake)

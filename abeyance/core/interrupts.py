@@ -25,7 +25,7 @@ from abeyance.core.json import Json, canonical, fill, fill_all, rfc3339
 from abeyance.core.ledger import Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, Kind, Question
+from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, InterruptSpec, Kind
 from abeyance.core.state import Failure, FanOutBranch, Phase, RunState, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -43,7 +43,7 @@ _LONGEST_PROMPT: Final = 10_000
 def open_question(
     draft: WorkingState,
     visit: Visit,
-    question: Question,
+    question: InterruptSpec,
     kind: Kind = "question",
 ) -> None:
     """Ask a person on behalf of a visit, which waits from now on. What is shown is frozen here.
@@ -60,7 +60,7 @@ def open_question(
     visit.phase, visit.started_at = Phase.WAITING, draft.now
 
 
-def _filled(question: Question, values: Mapping[str, Json]) -> Question:
+def _filled(question: InterruptSpec, values: Mapping[str, Json]) -> InterruptSpec:
     return replace(
         question,
         prompt=fill(question.prompt, values)[:_LONGEST_PROMPT],
@@ -129,7 +129,7 @@ def _bind(visit: Visit, key: str, content: str) -> None:
 def ask_anew(
     draft: WorkingState,
     interrupt: Interrupt,
-    question: Question,
+    question: InterruptSpec,
     fields: Mapping[str, str] | None = None,
 ) -> None:
     """Update what an open interrupt shows. It keeps its id and deadline, and an answer to what was
@@ -170,7 +170,7 @@ def _show_edited(draft: WorkingState, scope: str) -> None:
             draft.visit(visit.address).phase = Phase.READY
 
 
-def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> Question | None:
+def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> InterruptSpec | None:
     """Return the question declared in the graph; None for one that code asked."""
     if entry.kind == "rule":
         asks = (action for rule in graph.rules_on(visit.node) for action in rule.actions)
@@ -286,10 +286,10 @@ def ask_to_look(draft: WorkingState, visit: Visit) -> None:
     ask(draft, visit, Asked(question=_look(draft, visit), kind="static"))
 
 
-def _look(draft: WorkingState, visit: Visit) -> Question:
+def _look(draft: WorkingState, visit: Visit) -> InterruptSpec:
     values = items.values_of(draft.state, visit)
     version = items.version_of(draft.state, visit)
-    return Question(
+    return InterruptSpec(
         name=_NAMES[visit.stage],
         prompt=(
             f"{visit.stage.capitalize()} {visit.node!r}: let the run go on (null), "
@@ -392,7 +392,7 @@ def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
     draft.put_back(visit)
     visit.phase, visit.stage, visit.started_at = Phase.WAITING, "error", draft.now
     visit.stopping, visit.failure = False, failure
-    question = Question(
+    question = InterruptSpec(
         name=ERROR,
         prompt=(
             f"{visit.node!r} failed: {failure.message} ({failure.code}). "
