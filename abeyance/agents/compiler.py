@@ -20,7 +20,7 @@ from abeyance.agents.tool_call import ToolVisit
 from abeyance.agents.tool_gate import ToolGate
 from abeyance.agents.turn import Prompt, Turn, blobs_of
 from abeyance.authoring.callables import NodeCode, call, can_take, refuses, summary
-from abeyance.authoring.compiler import stand_in
+from abeyance.authoring.compiler import placeholder_spec
 from abeyance.authoring.context import Context
 from abeyance.authoring.graph import Graph
 from abeyance.core.outcome import Finished, key_of
@@ -150,7 +150,7 @@ def node_of(name: str, agent: Agent, output: str | None) -> SubgraphNode:
     """The node of a graph that an agent is; it writes its result to the field `output`."""
     return SubgraphNode(
         id=name,
-        graph=stand_in(agent.name),
+        graph=placeholder_spec(agent.name),
         description=agent.description,
         input={},
         output={} if output is None else {output: "output"},
@@ -212,7 +212,7 @@ def _asks(agent: Agent, *tools: Tool) -> tuple[str, ...]:
 def _nested(agent: Agent, each: AgentTool) -> SubgraphNode:
     return SubgraphNode(
         id=each.name,
-        graph=stand_in(each.agent.name),
+        graph=placeholder_spec(each.agent.name),
         description=summary(each.tool.description),
         input={},
         output={},

@@ -74,7 +74,7 @@ def _as_json(answer: Any) -> Json:
         ) from error
 
 
-def as_asked(response: Any, answer: Json) -> Any:
+def parse_answer(response: Any, answer: Json) -> Any:
     """An answer as the type that its question names; as it is, if that is none or a JSON Schema.
 
     Raises pydantic's ValidationError if it does not fit that.

@@ -196,7 +196,7 @@ def test_all_that_is_wrong_with_a_declaration_is_told_at_once() -> None:
         "on_unknown='shrug'",
         "approval_timeout= is -3600 s",
         "on_timeout='goto:escalate' is neither 'halt' nor 'reject'",
-        "'has space', which nobody can hold",
+        "'has space', which no principal can have",
     ):
         assert expected in told
     assert len(faults) == 17

@@ -44,8 +44,8 @@ EXPECTED = {
     "line 14": "the node 'act', on_error, leads to an unknown node 'nowhere'",
     "line 15": "two nodes are named 'gate'",
     "line 18": "the edge from 'classify' to 'gat' leads to an unknown node 'gat'",
-    "line 19": "the edge from 'gate' to 'act' looks at 'verdct', which is no field of the state",
-    "line 21": "the rule 'r1', when=: line 1, column 17: `benign`: values are texts, so it could never",
+    "line 19": "the edge from 'gate' to 'act' looks at 'verdct', which is not a field of the state",
+    "line 21": "the rule 'r1', when=: line 1, column 17: `benign`: values are strings, so this never m",
 }
 
 
@@ -95,7 +95,7 @@ ONE_FAULT = {
     "line 1: 1e999 is no number that JSON has": GATE % "payload: 1e999",
     # the form
     "line 1: 'nodes' is missing": "id: a",
-    "line 1: there are no nodes": "nodes: []",
+    "line 1: there are no nodes: add one": "nodes: []",
     "line 1: 'nodes' should be a valid list, not {}": "nodes: {}",
     "line 2: 'flow' is no key that may stand here; there are id, description, state, nodes, edges, "
     "rules, finally, on_error, interrupt_before, interrupt_after": NODE + "flow: 1",
@@ -162,7 +162,8 @@ ONE_FAULT = {
     "line 1: the module 'triage_nodes' has no attribute 'Missing'": (
         GATE % 'response: "triage_nodes:Missing"'
     ),
-    "line 2: the state 5 is no pydantic model": NODE + 'state: "triage_nodes:number"',
+    "line 2: the state 5 is not a pydantic model: pass a subclass of BaseModel": NODE
+    + 'state: "triage_nodes:number"',
     "line 1: 'triage_nodes:number' is not a graph, but 5": NESTED % "graph: 'triage_nodes:number'",
     "line 1: the file 'gone.yaml' cannot be read: No such file or directory": (
         NESTED % "graph: gone.yaml"
@@ -187,13 +188,14 @@ ONE_FAULT = {
     'used: "x" is not of type "number"': NODE + "state: {f: {minimum: x}}",
     "line 1: no YAML: while parsing a flow mapping expected ',' or '}', but got '?'; within { } and [ "
     "] a text with a question mark has to stand in quotes": "nodes: [{id: a, prompt: Go?, kind: b}]",
-    "line 1: the interrupt 'a' says on_timeout, but has no timeout": GATE
+    "line 1: the interrupt 'a' has on_timeout but no timeout: add a timeout": GATE
     % "on_timeout: 'goto:END'",
-    "line 1: the interrupt 'a' has no prompt: say what a person is to decide": (
+    "line 1: the interrupt 'a' has no prompt: describe the decision": (
         "nodes: [{id: a, kind: interrupt}]"
     ),
     "line 4: finally names an unknown node 'c'": TWO + "finally: [c]",
-    "line 3: the node 'b' cannot be reached from START": TWO + "edges: [[START, a]]",
+    "line 3: the node 'b' is unreachable from START: add an edge, route or goto to it": TWO
+    + "edges: [[START, a]]",
     "line 5: the rule 'r' looks at an unknown node 'c'": RULE
     % "when: {node: c}, then: [{kind: halt}]",
     "line 5: the rule 'r', goto, leads to an unknown node 'c'": (
@@ -203,18 +205,19 @@ ONE_FAULT = {
         RULE % "when: {node: a}, then: [{kind: halt}]"
         + "  - {id: r, when: {node: b}, then: [{kind: halt}]}\n"
     ),
-    "line 5: the rule 'r', when=: 5 is no name of a node, which is a text": (
+    "line 5: the rule 'r', when=: 5 is not the name of a node: use a string": (
         RULE % "when: {node: 5}, then: [{kind: halt}]"
     ),
-    "line 5: the rule 'r' has an empty condition": RULE % "when: {}, then: [{kind: halt}]",
+    "line 5: the rule 'r' has an empty condition: name a node or a field": RULE
+    % "when: {}, then: [{kind: halt}]",
     "line 2: interrupt_after names an unknown node 'c'": NODE + "interrupt_after: c",
-    "line 2: the nested graph 'a', input=: 'txt' is no field of the state of 'nested'": (
+    "line 2: the nested graph 'a', input=: 'txt' is not a field of the state of 'nested'": (
         "nodes: [{id: a, kind: graph, config: {graph: nested.yaml,\n  input: {txt: text}}}]"
     ),
-    "line 5: the rule 'r', assert: line 1, column 2: `test`: cannot be the name of a fact here": (
+    "line 5: the rule 'r', assert: line 1, column 2: `test`: this is not a valid name of a fact": (
         RULE % "when: (a), then: [{kind: assert, fact: test}]"
     ),
-    "line 5: the rule 'r', retract: line 1, column 1: `a`: here a fact such as (escalated (level "
+    "line 5: the rule 'r', retract: line 1, column 1: `a`: a fact such as (escalated (level "
     '"high")) should stand': RULE % "when: (a), then: [{kind: retract, pattern: a}]",
     "line 5: the rule 'r': CLIPS says: Undefined variable ?x referenced in RHS of defrule.": (
         RULE % "when: (a), then: [{kind: retract, pattern: '?x'}]"
@@ -223,14 +226,14 @@ ONE_FAULT = {
         RULE % "when: {node: a}, then: [{kind: halt}]"
         + "  - {id: s, when: (node-id (id d)) (a), then: [{kind: halt}]}\n"
     ),
-    "line 6: the rule 'r' looks at 'verdct', which is no field of the state, and which no rule asserts": (
+    "line 6: the rule 'r' looks at 'verdct', which is not a field of the state, and no rule asserts it": (
         "state: {verdict: str, deep: dict}\n"
         + RULE % "when: (verdict) (deep.er) (alarm) (verdct), then: [{kind: assert, fact: alarm}]"
     ),
-    "line 5: the rule 'r' changes facts, at which only rules with CLIPS text look, and there is none": (
+    "line 5: the rule 'r' changes facts, but no rule has CLIPS text: only such rules read facts": (
         RULE % "when: {node: a}, then: [{kind: assert, fact: b}]"
     ),
-    "line 5: the rule 'r' does nothing: name its actions": RULE % "when: {node: a}, then: []",
+    "line 5: the rule 'r' has no actions: add one to `then`": RULE % "when: {node: a}, then: []",
 }
 
 
@@ -251,7 +254,7 @@ def test_clips_that_could_never_match_is_told_with_its_line_and_the_way_out(
     )
 
     assert told == (
-        "line 4: the rule 'r', when=: line 1, column 14: `high`: values are texts, so it could never "
+        "line 4: the rule 'r', when=: line 1, column 14: `high`: values are strings, so this never m "
         'match: write "high"'
     )
 
@@ -262,7 +265,7 @@ def test_clips_without_the_extra_is_told_with_its_line_and_what_to_install(
     monkeypatch.setitem(sys.modules, "clips", None)
 
     assert faults(RULE % "when: (risk), then: [{kind: halt}]") == [
-        "line 5: the rule 'r' has CLIPS text as its condition; install abeyance[rules]"
+        "line 5: the rule 'r' has CLIPS text as its condition: install abeyance[rules]"
     ]
 
 
@@ -306,8 +309,8 @@ def test_what_a_rule_and_its_gate_both_say_is_told(faults: Faults) -> None:
         "            answer_to: no}]\n"
     )
 
-    both = "line 2: the interrupt 'gate' and the rule 'r', which asks for it, both say "
-    assert told == [both + "requested_capability", both + "answer_to"]
+    both = "line 2: the interrupt 'gate' and the rule 'r' both have "
+    assert told == [f"{both}{key}: remove one" for key in ("requested_capability", "answer_to")]
 
 
 def test_a_default_of_a_gate_is_held_against_the_schema_that_a_rule_supplies(
