@@ -56,7 +56,7 @@ FieldType: TypeAlias = str | Mapping[str, Json]
 
 
 def state_model(graph: str, fields: Mapping[str, FieldType]) -> type[BaseModel]:
-    """Return the model of a graph's state, named after it. Every field may be absent, and is then null."""
+    """Return the model of a graph's state, named after it. A field that is absent is null."""
     definitions: dict[str, Any] = {
         name: (_type(what) | None, None) for name, what in fields.items()
     }

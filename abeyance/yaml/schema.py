@@ -1,7 +1,7 @@
 """Form of a graph in YAML: models of its keys, and the JSON Schema for editors.
 
-Nothing is converted: a number in quotes is a string. What depends on the whole graph (an edge to an unknown
-node, a default answer that does not fit) is checked by the graph.
+Nothing is converted: a number in quotes is a string. What depends on the whole graph (an edge to an
+unknown node, a default answer that does not fit) is checked by the graph.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parsing of YAML text into JSON values with lines, and the faults of a document.
 
-Scalars are those of YAML 1.2, so `no`, `12:30` and dates are strings. A tag that constructs an object is a
-fault, like a duplicate key, a key that is not a string, and extreme nesting or anchor expansion.
+Scalars are those of YAML 1.2, so `no`, `12:30` and dates are strings. A tag that constructs an object is
+a fault, like a duplicate key, a key that is not a string, and extreme nesting or anchor expansion.
 
 Faults come from the text, from the form (an unknown key, a list in place of a name) and from the graph. A
 fault of the graph gets the line of its subject; one that may only follow from another is left out.
@@ -176,7 +176,7 @@ class _Reader:
             key, line = key_node.value, key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != f"{_TAG}str":
                 shown = repr(key) if isinstance(key, str) else "a list or mapping"
-                self._note(key_node, f"the key {shown} is not a string: quote it")
+                self._note(key_node, f"{shown} cannot be a key: write a string, in quotes")
             elif key == "<<" and key_node.style is None:
                 self._note(key_node, "a merge key (<<) is not YAML 1.2: write out the keys")
             elif key in seen:

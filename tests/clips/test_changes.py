@@ -121,7 +121,7 @@ def test_values_are_written_into_a_fact_as_values() -> None:
         (Assert(fact="(b (value 3))"), 'write "3"'),
         (Assert(fact="(b) (c)"), "write one fact"),
         (Assert(fact='(b (value (system "x")))'), "value"),
-        (Assert(fact="b"), "should stand"),
+        (Assert(fact="b"), "is expected here"),
         (Assert(fact="(b (value ?y))"), "?y"),
         (Assert(fact="(not (b))"), "this is not a valid name of a fact"),
         (Retract(fact="?g"), "?g"),
