@@ -158,11 +158,11 @@ def test_answers_of_another_kind_than_their_field_are_a_fault() -> None:
 
     assert faults(graph) == (
         (
-            "the interrupt 'gate' answers to 'number' with what is none of its values: it is object, and "
+            "the interrupt 'gate' has answers that the field 'number' cannot hold: it is object, and "
             "has to be integer"
         ),
         (
-            "the interrupt 'list' answers to 'texts' with what is none of its values: it is string, and "
+            "the interrupt 'list' has answers that the field 'texts' cannot hold: it is string, and "
             "has to be array"
         ),
     )
