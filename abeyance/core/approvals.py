@@ -40,8 +40,8 @@ _Change: TypeAlias = Callable[[_Covered], _Covered]
 
 def shown_by(question: Question, values: Mapping[str, Json]) -> dict[str, str]:
     """Return hashes of the values that a question shows, by their paths."""
-    found = {*paths(question.prompt), *paths(question.reason)}
-    return {path: _hash(values, path) for path in sorted(found)}
+    shown_paths = {*paths(question.prompt), *paths(question.reason)}
+    return {path: _hash(values, path) for path in sorted(shown_paths)}
 
 
 def grant(visit: Visit, interrupt: Interrupt) -> None:
@@ -106,7 +106,7 @@ def handed_out(
     """
     if visit.call is not None:
         return
-    found = []
+    approvals = []
     for each in scope.approvals:
         shown = {}
         begun = each.begun
@@ -117,13 +117,13 @@ def handed_out(
                 begun &= {*scope.heard_from.get(source, ())} <= {each.capability}
                 shown[_renamed(path, source)] = _hash(scope.input, path)
             for target, origin in outputs.items():
-                known = graph.fields.get(target)
-                is_last = known is None or known.reducer == "last"
+                declared = graph.fields.get(target)
+                is_last = declared is None or declared.reducer == "last"
                 if origin == name and target != source and is_last:
                     shown[_renamed(path, target)] = hash_
-        again = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
-        found.append(replace(again, begun=begun))
-    visit.approvals = (*_before_loop(visit), *found)
+        outer = _outside(each, visit.address, visit.scope, members=visit.members, shown=shown)
+        approvals.append(replace(outer, begun=begun))
+    visit.approvals = (*_before_loop(visit), *approvals)
 
 
 def gathered(
@@ -136,26 +136,26 @@ def gathered(
     """Return the approvals given in the items of a gathered fan-out, one for each capability. `seen`
     are the values in those items, `after` the merged ones.
     """
-    found: dict[str, Approval] = {}
+    by_capability: dict[str, Approval] = {}
     for index, values in seen.items():
         for each in fan.items[index].approvals:
-            known = found.get(each.capability)
-            shown = dict(known.shown_hashes) if known is not None else {}
+            earlier = by_capability.get(each.capability)
+            shown = dict(earlier.shown_hashes) if earlier is not None else {}
             for path, hash_ in each.shown_hashes.items():
-                # What the code made of what was approved stands approved.
+                # What code made of approved values stays approved.
                 is_same = each.begun or hash_ == _hash(values, path)
                 if is_same:
                     shown.setdefault(path, _hash(after, path))
                 else:
                     shown[path] = hash_
-            again = _outside(each, address, scope, members=fan.outer, shown=shown)
-            found[each.capability] = replace(
-                again,
+            outer = _outside(each, address, scope, members=fan.outer, shown=shown)
+            by_capability[each.capability] = replace(
+                outer,
                 key=each.capability,
-                begun=each.begun and (known is None or known.begun),
-                broken=each.broken or (known is not None and known.broken),
+                begun=each.begun and (earlier is None or earlier.begun),
+                broken=each.broken or (earlier is not None and earlier.broken),
             )
-    return tuple(found.values())
+    return tuple(by_capability.values())
 
 
 def out_of_items(visit: Visit, members: tuple[FanOutBranch, ...]) -> _Covered:
@@ -211,11 +211,11 @@ def hear(draft: WorkingState, visit: Visit, capability: str | None) -> None:
 
 
 def _around(state: RunState, visit: Visit) -> list[Visit]:
-    found = []
+    visits = []
     while (address := state.scopes[visit.scope].visit) is not None:
         visit = state.visits[address]
-        found.append(visit)
-    return found
+        visits.append(visit)
+    return visits
 
 
 def _joined(heard: tuple[str | None, ...], more: Iterable[str | None]) -> tuple[str | None, ...]:
@@ -246,21 +246,27 @@ def changed(
     if not own and not nested and not _is_covered(draft.state, scope):
         return own
     after = items.values_at(draft.state, scope, members)
-    moved = {
+    changed_fields = {
         name
         for name in {*before, *after}
         if before.get(name, _ABSENT) is not after.get(name, _ABSENT)
         and _hash(before, name) != _hash(after, name)
     }
     for each in nested:
-        said = {name: _joined(each.heard_from.get(name, ()), heard) for name in sorted(moved)}
-        draft.scope(each.address).heard_from = {**each.heard_from, **said}
+        heard_by_field = {
+            name: _joined(each.heard_from.get(name, ()), heard) for name in sorted(changed_fields)
+        }
+        draft.scope(each.address).heard_from = {**each.heard_from, **heard_by_field}
 
     def seen(approval: Approval, *, is_own: bool) -> Approval:
-        if not (approval.shown_hashes or approval.begun or is_own) and moved and None in heard:
-            # What it showed names no field, so nobody can tell that this is none of it.
+        if (
+            not (approval.shown_hashes or approval.begun or is_own)
+            and changed_fields
+            and None in heard
+        ):
+            # It showed no field, so this change may be about it.
             return replace(approval, broken=True)
-        touched = [path for path in approval.shown_hashes if _field(path) in moved]
+        touched = [path for path in approval.shown_hashes if _field(path) in changed_fields]
         if not touched:
             return approval
         if any(capability != approval.capability for capability in heard):
@@ -279,7 +285,7 @@ def changed(
 
 
 def _is_around(state: RunState, scope: str, members: tuple[FanOutBranch, ...], visit: str) -> bool:
-    # Of a graph that is being left the visit goes first.
+    # When a graph is left, its visit is dropped first.
     inner = state.visits.get(visit)
     return inner is not None and inner.scope == scope and _are_in(members, inner.members)
 
@@ -289,10 +295,10 @@ def edited(draft: WorkingState, scope: str) -> None:
     what it allowed has not begun.
     """
 
-    def seen(each: Approval) -> Approval:
+    def updated(each: Approval) -> Approval:
         return each if each.begun or each.shown_hashes else replace(each, broken=True)
 
-    _put_all(draft, scope, (), lambda all_: tuple(map(seen, all_)))
+    _put_all(draft, scope, (), lambda all_: tuple(map(updated, all_)))
 
 
 def spoil(visit: Visit) -> None:
@@ -351,10 +357,10 @@ def keep_in(
     holder.approvals = _latest([*holder.approvals, *own])
 
 
-def _latest(found: Iterable[Approval]) -> _Covered:
+def _latest(approvals: Iterable[Approval]) -> _Covered:
     """Return the latest approval of each node."""
     return tuple(
-        {(each.node, *key[1:]): each for key, each in _by_question(found).items()}.values()
+        {(each.node, *key[1:]): each for key, each in _by_question(approvals).items()}.values()
     )
 
 
@@ -362,22 +368,23 @@ def _by_question(found: Iterable[Approval]) -> dict[tuple[str, str], Approval]:
     """Return one approval for each question: begun, or broken, if it is on any branch."""
     by_question: dict[tuple[str, str], Approval] = {}
     for each in found:
-        known = by_question.setdefault((each.gate, each.key), each)
-        if known is each:
+        earlier = by_question.setdefault((each.gate, each.key), each)
+        if earlier is each:
             continue
-        met = {
-            (m.edge, m.source, m.token.visit): m for m in (*known.taken_tokens, *each.taken_tokens)
+        tokens = {
+            (m.edge, m.source, m.token.visit): m
+            for m in (*earlier.taken_tokens, *each.taken_tokens)
         }
-        is_more = (each.broken, each.begun) >= (known.broken, known.begun)
+        is_more = (each.broken, each.begun) >= (earlier.broken, earlier.begun)
         by_question[each.gate, each.key] = replace(
-            each if is_more else known, taken_tokens=tuple(met.values())
+            each if is_more else earlier, taken_tokens=tuple(tokens.values())
         )
     return by_question
 
 
 def of_tokens(scope: str, edge: str, tokens: Mapping[str, Token]) -> _Covered:
     """Return what covers the visit that several tokens begin together at a join."""
-    found = _by_question(each for token in tokens.values() for each in token.approvals)
+    merged = _by_question(each for token in tokens.values() for each in token.approvals)
     return tuple(
         each
         if each.scope != scope
@@ -392,12 +399,12 @@ def of_tokens(scope: str, edge: str, tokens: Mapping[str, Token]) -> _Covered:
                 ),
             ),
         )
-        for each in found.values()
+        for each in merged.values()
     )
 
 
 def covers(gate: str, covered: Iterable[Approval]) -> bool:
-    """Whether the answer of a gate is among these approvals."""
+    """Return whether the answer of a gate is among these approvals."""
     return any(each.gate == gate for each in covered)
 
 
@@ -409,25 +416,25 @@ def beside(gate: str, queue: Iterable[Token]) -> tuple[Token, ...]:
 def met_since(state: RunState, approval: Approval) -> list[TakenToken]:
     """Return the tokens of other branches that joins have taken together with those of an approval."""
     scope = state.scopes[approval.scope]
-    held = [each for visit in state.visits.values() for each in visit.approvals]
-    held += [each for token in _tokens(scope) for each in token.approvals]
-    held += [each for fan in scope.fans.values() for each in fan.approvals]
-    known = {(each.gate, each.key): each for each in held}
-    met = {
+    approvals = [each for visit in state.visits.values() for each in visit.approvals]
+    approvals += [each for token in _tokens(scope) for each in token.approvals]
+    approvals += [each for fan in scope.fans.values() for each in fan.approvals]
+    current = {(each.gate, each.key): each for each in approvals}
+    taken_tokens = {
         (each.edge, each.source, each.token.visit): each
-        for own in held
+        for own in approvals
         if (own.gate, own.scope) == (approval.gate, approval.scope)
         for each in own.taken_tokens
     }
 
     def as_now(token: Token) -> Token:
         now = (
-            replace(known.get((a.gate, a.key), a), taken_tokens=a.taken_tokens)
+            replace(current.get((a.gate, a.key), a), taken_tokens=a.taken_tokens)
             for a in token.approvals
         )
         return replace(token, approvals=tuple(now))
 
-    return [replace(each, token=as_now(each.token)) for each in met.values()]
+    return [replace(each, token=as_now(each.token)) for each in taken_tokens.values()]
 
 
 def forget(draft: WorkingState, approval: Approval) -> None:
@@ -490,5 +497,5 @@ def _tokens(scope: Scope) -> Iterator[Token]:
 
 
 def _hash(values: Mapping[str, Json], path: str) -> str:
-    found = look_up(values, path, _ABSENT)
-    return _ABSENT if found is _ABSENT else sha256(found)
+    value = look_up(values, path, _ABSENT)
+    return _ABSENT if value is _ABSENT else sha256(value)

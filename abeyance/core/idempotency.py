@@ -21,7 +21,7 @@ _REMEMBERED: Final = 1_000
 _RECEIPTS: Final = 2_000
 _HASH_CHARS: Final = 16
 _SHOWN_CHARS: Final = 200
-_UNSAID: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults"})
+_EXCLUDED: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults"})
 
 
 Keys: TypeAlias = Mapping[str, Called]
@@ -46,7 +46,7 @@ def conflict(key: str) -> Refusal:
     return Refusal(
         Code.IDEMPOTENCY_CONFLICT,
         f"The key {key[:_SHOWN_CHARS]!r} was used on this run before, for another call or by "
-        "somebody else. Send the same call, or another key.",
+        "another principal: send the same call, or use another key.",
     )
 
 
@@ -76,15 +76,15 @@ def remember(draft: WorkingState, event: events.Event) -> None:
 
 def digest(event: events.Keyed) -> str:
     """Return a hash of a call's content and its caller."""
-    # What a principal may do can change between two calls that are the same.
-    said: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _UNSAID}
+    # Capabilities may change between a call and its repeat.
+    said: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _EXCLUDED}
     match event:
         case events.Responded() | events.ValuesEdited() | events.DeadlineEdited():
             said["actor"] = event.principal.subject
         case _:
             pass
     if isinstance(event, events.DeadlineEdited):
-        # A time from now is another moment in each call.
+        # A timeout is a different point in time in each call.
         moment = event.deadline if event.timeout is None else None
         said["deadline"] = None if moment is None else rfc3339(moment)
     if why_not_json(said) is not None:
@@ -95,7 +95,7 @@ def digest(event: events.Keyed) -> str:
 def _receipt(draft: WorkingState, event: events.Keyed) -> Json:
     match event:
         case events.Responded():
-            return [_answered(receipt) for receipt in receipts(draft.state.ledger, event)]
+            return [_receipt_json(receipt) for receipt in receipts(draft.state.ledger, event)]
         case events.MessagesCleared():
             return len(draft.state.mailbox.queue)
         case _:
@@ -112,7 +112,7 @@ def receipts(book: ledger.Ledger, event: events.Responded) -> list[ledger.Receip
     ]
 
 
-def _answered(receipt: ledger.Receipt) -> Json:
+def _receipt_json(receipt: ledger.Receipt) -> Json:
     return {
         "interrupt_id": receipt.interrupt_id,
         "answered_by": receipt.answered_by,

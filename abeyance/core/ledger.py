@@ -198,12 +198,12 @@ def addressee(ledger: Ledger) -> str:
         return next(iter(ledger.open))
     listed = [{"id": entry.id, "name": entry.name} for entry in ledger.open.values()]
     ids = ", ".join(entry["id"] for entry in listed[:10])
-    told = (
+    hint = (
         f"so an answer must name the id of one: {ids}" if ids else "so there is nothing to answer"
     )
     raise Refusal(
         Code.AMBIGUOUS_INTERRUPT,
-        f"{len(listed)} interrupts are open, {told}.",
+        f"{len(listed)} interrupts are open, {hint}.",
         open_interrupts=listed,
     )
 
@@ -218,12 +218,12 @@ def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
     refusals: list[tuple[str, Refusal]] = []
     for id_, answer in event.answers.items():
         try:
-            known = _judge_one(ledger, id_, answer, event)
+            replay = _check_one(ledger, id_, answer, event)
         except Refusal as refusal:
             refusals.append((id_, refusal))
         else:
-            if known is not None:
-                replays[id_] = known
+            if replay is not None:
+                replays[id_] = replay
     if not refusals:
         return replays
     first = refusals[0][1]
@@ -264,7 +264,7 @@ def refuse_strays(event: Responded) -> None:
         )
 
 
-def _judge_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Receipt | None:
+def _check_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Receipt | None:
     entry = ledger.open.get(id_) or ledger.settled.get(id_)
     if entry is None:
         _refuse_parent(ledger, id_)
@@ -290,8 +290,8 @@ def _judge_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Rece
             errors=[{"pointer": "", "message": fault}],
         )
     if isinstance(entry, Settled):
-        return _judge_settled(entry, answer)
-    _judge_open(entry, event)
+        return _check_settled(entry, answer)
+    _check_open(entry, event)
     return None
 
 
@@ -310,12 +310,12 @@ def _refuse_parent(ledger: Ledger, id_: str) -> None:
         )
 
 
-def _judge_open(interrupt: Interrupt, event: Responded) -> None:
+def _check_open(interrupt: Interrupt, event: Responded) -> None:
     shown = event.digests.get(interrupt.id)
     if shown is not None and shown != interrupt.digest:
         raise Refusal(
             Code.STALE,
-            f"The answer to {interrupt.name!r} was given to something else than what is asked now: "
+            f"The answer to {interrupt.name!r} is to another question than the open one: "
             f"its digest is {shown!r}, that of the open question is {interrupt.digest!r}. "
             "Read the interrupt again.",
             interrupt_id=interrupt.id,
@@ -327,7 +327,7 @@ def _judge_open(interrupt: Interrupt, event: Responded) -> None:
     if faults is None:
         raise Refusal(
             Code.INVALID_ANSWER,
-            f"The answer to {interrupt.name!r} was not held against its schema, so it is refused.",
+            f"The answer to {interrupt.name!r} was not validated against its schema, so it is refused.",
             interrupt_id=interrupt.id,
             errors=[],
         )
@@ -342,7 +342,7 @@ def _judge_open(interrupt: Interrupt, event: Responded) -> None:
         )
 
 
-def _judge_settled(settled: Settled, answer: Json) -> Receipt:
+def _check_settled(settled: Settled, answer: Json) -> Receipt:
     when = rfc3339(settled.settled_at)
     match settled.status:
         case "answered" if settled.by == TIMEOUT:
