@@ -218,10 +218,6 @@ def _around(state: RunState, visit: Visit) -> list[Visit]:
     return visits
 
 
-def _joined(heard: tuple[str | None, ...], more: Iterable[str | None]) -> tuple[str | None, ...]:
-    return tuple(dict.fromkeys([*heard, *more]))
-
-
 def changed(
     draft: WorkingState,
     scope: str,
@@ -238,12 +234,27 @@ def changed(
     capabilities `heard`. What code made of its own data and of approved values stays approved. Words of
     people without the capability are compared with what was shown, on every other branch too.
     """
+    state = draft.state
     nested = [
-        each
-        for each in draft.state.scopes.values()
-        if heard and each.visit is not None and _is_around(draft.state, scope, members, each.visit)
+        inner
+        for inner in state.scopes.values()
+        if heard
+        # When a graph is left, its visit is dropped first.
+        and (visit := state.visits.get(inner.visit or "")) is not None
+        and visit.scope == scope
+        and _are_in(members, visit.members)
     ]
-    if not own and not nested and not _is_covered(draft.state, scope):
+    around = state.scopes[scope]
+    is_covered = (
+        bool(around.approvals)
+        or any(visit.approvals for visit in state.visits.values() if visit.scope == scope)
+        or any(token.approvals for token in _tokens(around))
+        or any(
+            fan.approvals or any(item.approvals for item in fan.items)
+            for fan in around.fans.values()
+        )
+    )
+    if not own and not nested and not is_covered:
         return own
     after = items.values_at(draft.state, scope, members)
     changed_fields = {
@@ -252,18 +263,16 @@ def changed(
         if before.get(name, _ABSENT) is not after.get(name, _ABSENT)
         and _hash(before, name) != _hash(after, name)
     }
-    for each in nested:
-        heard_by_field = {
-            name: _joined(each.heard_from.get(name, ()), heard) for name in sorted(changed_fields)
+    for inner in nested:
+        heard_from = {
+            name: tuple(dict.fromkeys([*inner.heard_from.get(name, ()), *heard]))
+            for name in sorted(changed_fields)
         }
-        draft.scope(each.address).heard_from = {**each.heard_from, **heard_by_field}
+        draft.scope(inner.address).heard_from = {**inner.heard_from, **heard_from}
 
-    def seen(approval: Approval, *, is_own: bool) -> Approval:
-        if (
-            not (approval.shown_hashes or approval.begun or is_own)
-            and changed_fields
-            and None in heard
-        ):
+    def updated(approval: Approval, *, is_own: bool) -> Approval:
+        shows_no_field = not (approval.shown_hashes or approval.begun or is_own)
+        if shows_no_field and changed_fields and None in heard:
             # It showed no field, so this change may be about it.
             return replace(approval, broken=True)
         touched = [path for path in approval.shown_hashes if _field(path) in changed_fields]
@@ -280,14 +289,8 @@ def changed(
         }
         return replace(approval, shown_hashes={**approval.shown_hashes, **fresh})
 
-    _put_all(draft, scope, members, lambda all_: tuple(seen(each, is_own=False) for each in all_))
-    return tuple(seen(approval, is_own=True) for approval in own)
-
-
-def _is_around(state: RunState, scope: str, members: tuple[FanOutBranch, ...], visit: str) -> bool:
-    # When a graph is left, its visit is dropped first.
-    inner = state.visits.get(visit)
-    return inner is not None and inner.scope == scope and _are_in(members, inner.members)
+    _put_all(draft, scope, members, lambda all_: tuple(updated(a, is_own=False) for a in all_))
+    return tuple(updated(approval, is_own=True) for approval in own)
 
 
 def edited(draft: WorkingState, scope: str) -> None:
@@ -301,14 +304,14 @@ def edited(draft: WorkingState, scope: str) -> None:
     _put_all(draft, scope, (), lambda all_: tuple(map(updated, all_)))
 
 
-def spoil(visit: Visit) -> None:
+def invalidate(visit: Visit) -> None:
     """Have the gates of a visit asked again, because a person has changed its result."""
     visit.approvals = tuple(
         each if each.begun else replace(each, broken=True) for each in visit.approvals
     )
 
 
-def void(state: RunState, visit: Visit) -> Approval | None:
+def first_invalid(state: RunState, visit: Visit) -> Approval | None:
     """Return the first gate that has to be asked again before a visit's code may run, or None."""
     for unit in (visit, *_around(state, visit)):
         values = items.values_of(state, unit)
@@ -354,14 +357,12 @@ def keep_in(
     if not members and draft.state.scopes[scope].visit is None:
         return
     holder = draft.item(scope, members[-1]) if members else draft.scope(scope)
-    holder.approvals = _latest([*holder.approvals, *own])
-
-
-def _latest(approvals: Iterable[Approval]) -> _Covered:
-    """Return the latest approval of each node."""
-    return tuple(
-        {(each.node, *key[1:]): each for key, each in _by_question(approvals).items()}.values()
-    )
+    # The latest approval of each node.
+    latest = {
+        (approval.node, key): approval
+        for (_, key), approval in _by_question([*holder.approvals, *own]).items()
+    }
+    holder.approvals = tuple(latest.values())
 
 
 def _by_question(found: Iterable[Approval]) -> dict[tuple[str, str], Approval]:
@@ -408,12 +409,7 @@ def covers(gate: str, covered: Iterable[Approval]) -> bool:
     return any(each.gate == gate for each in covered)
 
 
-def beside(gate: str, queue: Iterable[Token]) -> tuple[Token, ...]:
-    """Return the tokens that the answer of a gate does not cover."""
-    return tuple(token for token in queue if not covers(gate, token.approvals))
-
-
-def met_since(state: RunState, approval: Approval) -> list[TakenToken]:
+def tokens_taken_with(state: RunState, approval: Approval) -> list[TakenToken]:
     """Return the tokens of other branches that joins have taken together with those of an approval."""
     scope = state.scopes[approval.scope]
     approvals = [each for visit in state.visits.values() for each in visit.approvals]
@@ -474,20 +470,6 @@ def _put_all(
 
 def _are_in(members: tuple[FanOutBranch, ...], those: tuple[FanOutBranch, ...]) -> bool:
     return those[: len(members)] == members
-
-
-def _has_approvals(fan: FanOut) -> bool:
-    return bool(fan.approvals) or any(item.approvals for item in fan.items)
-
-
-def _is_covered(state: RunState, scope: str) -> bool:
-    around = state.scopes[scope]
-    return (
-        bool(around.approvals)
-        or any(visit.approvals for visit in state.visits.values() if visit.scope == scope)
-        or any(token.approvals for token in _tokens(around))
-        or any(map(_has_approvals, around.fans.values()))
-    )
 
 
 def _tokens(scope: Scope) -> Iterator[Token]:

@@ -78,7 +78,7 @@ def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
         for key, fan in scope.fans.items()
         if key == approval.gate or approvals.covers(approval.gate, fan.approvals)
     ]
-    taken_tokens = approvals.met_since(draft.state, approval)
+    taken_tokens = approvals.tokens_taken_with(draft.state, approval)
     for visit in covered:
         routing.leave_unit(draft, visit, reason)
     for key in fans:

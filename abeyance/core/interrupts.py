@@ -330,7 +330,7 @@ def take_edits(draft: WorkingState, interrupt: ledger.Interrupt, answer: Json, b
         return
     items.set_fields(draft, visit, fields)
     # Any edit after a gate reopens the gate.
-    approvals.spoil(visit)
+    approvals.invalidate(visit)
     draft.publish("run.values_edited", visit.address, by, fields=sorted(fields))
     undo.changing(visit, before, fields)
     if visit.routing is not None:

@@ -307,7 +307,10 @@ def take_tokens_back(
     put back those that were taken together with them.
     """
     for key, come in draft.state.scopes[scope_address].tokens.items():
-        remaining = {source: approvals.beside(gate, queue) for source, queue in come.items()}
+        remaining = {
+            source: tuple(t for t in queue if not approvals.covers(gate, t.approvals))
+            for source, queue in come.items()
+        }
         _keep_tokens(draft, scope_address, key, remaining)
     edges = {edge.key: edge for edge in draft.graph(scope_address).edges}
     for each in reversed(list(met)):

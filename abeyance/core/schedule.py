@@ -108,8 +108,8 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
             return True
     node = draft.state.node_of(visit)
     runs_code = visit.pending_patch is None and not isinstance(node, InterruptNode)
-    if runs_code and (void := approvals.void(draft.state, visit)) is not None:
-        _ask_again(draft, visit, void)
+    if runs_code and (invalid := approvals.first_invalid(draft.state, visit)) is not None:
+        _ask_again(draft, visit, invalid)
         return True
     match node:
         case _ if visit.pending_patch is not None:
@@ -250,22 +250,22 @@ def _bound(visit: Visit) -> Mapping[str, str]:
     }
 
 
-def _ask_again(draft: WorkingState, visit: Visit, void: Approval) -> None:
+def _ask_again(draft: WorkingState, visit: Visit, approval: Approval) -> None:
     """Ask a gate again, because what it showed has changed before the visit that it allowed began.
     Everything that the answer has led to is left.
     """
-    while visit.scope != void.scope:
+    while visit.scope != approval.scope:
         visit = draft.state.visits[str(draft.state.scopes[visit.scope].visit)]
-    draft.publish("interrupt.reopened", void.gate, node=void.node, before=visit.address)
-    reason = f"{void.node!r} is asked again: its values have changed since it was answered"
-    fanout.retrace(draft, void, reason)
-    earlier = takewhile(lambda each: each.gate != void.gate, visit.approvals)
+    draft.publish("interrupt.reopened", approval.gate, node=approval.node, before=visit.address)
+    reason = f"{approval.node!r} is asked again: its values have changed since it was answered"
+    fanout.retrace(draft, approval, reason)
+    earlier = takewhile(lambda each: each.gate != approval.gate, visit.approvals)
     again = routing.enter(
-        draft, void.scope, void.node, members=void.members, covered=tuple(earlier)
+        draft, approval.scope, approval.node, members=approval.members, covered=tuple(earlier)
     )
-    if void.routing is not None and again is not None:
+    if approval.routing is not None and again is not None:
         # Its code has run; only the rule asks again.
-        visits.reroute(draft, again, void.routing)
+        visits.reroute(draft, again, approval.routing)
 
 
 def _go_out(
