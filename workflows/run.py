@@ -180,7 +180,7 @@ class AgentRun:
     def _responded(self, order: wire.Respond, *, is_checked: bool = False) -> events.Responded:
         state = self._state
         return commands.responded(
-            order, state.ledger, workflow.now(), known=state.keys, is_checked=is_checked
+            order, state.ledger, workflow.now(), keys=state.keys, is_checked=is_checked
         )
 
     @workflow.update(
@@ -192,7 +192,7 @@ class AgentRun:
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
-                self._feed(commands.paused(message.pause, event.now))
+                self._feed(commands.control(message.pause, event.now))
         self._feed_update(event, message.stamp)
         return self._message_receipt(event.message.message_id, duplicate=is_known)
 
@@ -205,7 +205,7 @@ class AgentRun:
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
-                pause = commands.paused(message.pause, event.now)
+                pause = commands.control(message.pause, event.now)
                 machine.check(self._state, pause)
                 pauses = idempotency.earlier(self._state.keys, pause) is None
         if is_known and not pauses:
@@ -237,7 +237,8 @@ class AgentRun:
 
     @workflow.update(description="Not for people: a visit takes the messages that are for it.")
     async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
-        self._feed_update(commands.messages_taken(order, workflow.now()), order.stamp)
+        event = events.MessagesTaken(now=workflow.now(), visit=order.visit, upto=order.upto)
+        self._feed_update(event, order.stamp)
         visit = self._state.visits.get(order.visit)
         return [] if visit is None else list(visit.messages_taken[order.start : order.upto])
 

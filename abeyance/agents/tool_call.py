@@ -21,9 +21,9 @@ from abeyance.agents import tool_results
 from abeyance.agents.agent import Agent
 from abeyance.agents.approvals import (
     OUTCOME,
-    DoAgain,
     Done,
-    GiveUp,
+    FailCall,
+    RetryCall,
     outcome_of,
     outcome_question,
 )
@@ -84,7 +84,7 @@ class ToolVisit:
         """Make the call that a visit is about."""
         name = str(ctx.item["tool"])
         server = self._agent.servers.get(self._node)
-        tools = self._agent.tools if server is None else await server.offered()
+        tools = self._agent.tools if server is None else await server.available_tools()
         if name not in tools:
             gone = tool_results.error(f"There is no tool {name!r} any more.")
             return Finished(result=gone, tool_status="failed")
@@ -102,13 +102,17 @@ class _Call:
 
     async def make(self) -> Finished:
         """Make the call, and let the hooks look at what it came to."""
-        ctx, saved, made = self._ctx, self._ctx.saved_state, self._ctx.notebook.marked(_MADE)
+        ctx, saved, made = (
+            self._ctx,
+            self._ctx.saved_state,
+            self._ctx.runtime.journal.get_marker(_MADE),
+        )
         result: dict[str, Json] | None = ctx.item.get("known")
         try:
             if isinstance(saved, Mapping) and _RESULT in saved:
                 # The tool has run, and a hook asked about what it gave.
                 self._recall(saved)
-                result = await tool_results.opened(blobs_of(ctx), saved[_RESULT])
+                result = await tool_results.load(blobs_of(ctx), saved[_RESULT])
             elif made is not None:
                 self._recall(made)
                 result = made["result"]
@@ -125,7 +129,7 @@ class _Call:
         """Write down what the tool has come to, so that it is not run again to be told."""
         made = {"result": result, **self._known()}
         if size(made) <= _LARGEST_NOTE:
-            await self._ctx.notebook.mark(_MADE, made)
+            await self._ctx.runtime.journal.persist_marker(_MADE, made)
 
     def _known(self) -> dict[str, Json]:
         return {"args": self._arguments, "state": self._memory.changes()}
@@ -143,8 +147,8 @@ class _Call:
         return await self._once() if admission.is_asked else await self._run()
 
     async def _once(self) -> dict[str, Json]:
-        ctx, tool, book = self._ctx, self._tool, self._ctx.notebook
-        begun = int(book.marked(_BEGUN) or 0)
+        ctx, tool, book = self._ctx, self._tool, self._ctx.runtime.journal
+        begun = int(book.get_marker(_BEGUN) or 0)
         told = [answer for key, answer in ctx.targets.items() if key.startswith(_OUTCOMES)]
         if begun > len(told):
             match tool.on_unknown:
@@ -163,19 +167,19 @@ class _Call:
                 match outcome_of(tool, told[-1]):
                     case Done(result=result):
                         return tool_results.content(result)
-                    case GiveUp(text=text):
+                    case FailCall(text=text):
                         return tool_results.error(text)
-                    case DoAgain():
+                    case RetryCall():
                         pass
             except CallError as wrong:
                 return tool_results.error(wrong.text)
-        await book.mark(_BEGUN, begun + 1)
+        await book.persist_marker(_BEGUN, begun + 1)
         try:
             result = await self._run()
         except BaseException as error:
             if suspended_by(error) is not None:
                 # It waits for people in good order, and begins anew when they have answered.
-                book.leave(_BEGUN, begun)
+                book.set_marker(_BEGUN, begun)
             raise
         await self._note(result)
         return result
@@ -192,7 +196,7 @@ class _Call:
             found = await _in_time(tool, tool.run(context, self._arguments), late)
         except ToolFailed as failed:
             is_once = ctx.call is not None and ctx.call.once
-            if ctx.attempt - ctx.excused <= tool.retries and not is_once:
+            if ctx.attempt - ctx.runtime.infrastructure_failures <= tool.retries and not is_once:
                 raise
             # The model is told in a sentence; who has to mend the tool finds the rest here.
             _logger.warning(
@@ -230,17 +234,17 @@ class _Call:
         outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.told)
         blobs = blobs_of(ctx)
         if outcome.asked:
-            kept = await tool_results.kept(blobs, ctx.run_id, result)
-            ctx.notebook.leave(_MADE, None)
+            kept = await tool_results.store(blobs, ctx.run_id, result)
+            ctx.runtime.journal.set_marker(_MADE, None)
             raise Suspended(outcome.asked, {_RESULT: kept, **self._known()})
         if outcome.denied is not None:
             result = tool_results.error(outcome.denied, is_denied=True)
         else:
             after = outcome.event
             self._memory = after.agent_state
-            result = tool_results.after(after)
+            result = tool_results.of_event(after)
         return Finished(
             patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
-            result=await tool_results.kept(blobs, ctx.run_id, result),
+            result=await tool_results.store(blobs, ctx.run_id, result),
             tool_status=tool_results.to_model_text(result)[0],
         )

@@ -16,7 +16,7 @@ from abeyance.agents.agent import Agent, Offer
 from abeyance.agents.approvals import (
     APPROVE,
     Rejected,
-    approval,
+    approval_question,
     approved_arguments,
     call_digest,
     needs_approval,
@@ -72,7 +72,7 @@ class ToolGate:
             self.arguments = outcome.event.args
             if changes := self.memory.changes():
                 # What people taught the hooks holds also where this call ends without its code.
-                ctx.notebook.partial = {"agent_state": changes}
+                ctx.runtime.journal.partial_patch = {"agent_state": changes}
             if outcome.cancelled is not None:
                 return tool_results.error(outcome.cancelled, is_denied=True)
             # Who was asked has answered about this call, whatever `approve=` says by now.
@@ -85,12 +85,12 @@ class ToolGate:
         digest = call_digest(tool.name, self.arguments)
         if _APPROVAL not in ctx.targets:
             try:
-                asked = approval(tool, self.arguments)
+                asked = approval_question(tool, self.arguments)
             except CallError as wrong:
                 return tool_results.error(wrong.text)
-            ctx.notebook.leave(_SHOWN, digest)
+            ctx.runtime.journal.set_marker(_SHOWN, digest)
             raise Suspended([asked])
-        if digest != ctx.item.get("digest", ctx.notebook.marked(_SHOWN)):
+        if digest != ctx.item.get("digest", ctx.runtime.journal.get_marker(_SHOWN)):
             return tool_results.error("denied: what was approved is another call", is_denied=True)
         approved = approved_arguments(tool, ctx.targets[_APPROVAL], self.arguments)
         if isinstance(approved, Rejected):
@@ -118,16 +118,16 @@ class AfterHooks:
 
         Raises Suspended while a hook asks, and Blocked while a server of tools is not there.
         """
-        book = self._ctx.notebook
-        marked = book.marked(_SEEN) or {"results": {}, "state": {}}
+        book = self._ctx.runtime.journal
+        marked = book.get_marker(_SEEN) or {"results": {}, "state": {}}
         self.memory.update(marked["state"])
-        gathered = tool_results.gathered(self._ctx.results, self._agent.agents)
+        gathered = tool_results.collect(self._ctx.results, self._agent.agents)
         results = {**state.known, **gathered}
         seen, asked = await self._seen(results, marked["results"])
         heard = {call_id: each for call_id, each in seen.items() if UNSEEN in results[call_id]}
         if heard and self._is_heard:
             # Not to be run again for the others, nor for what the turn asks later.
-            book.leave(_SEEN, {"results": heard, "state": self.memory.changes()})
+            book.set_marker(_SEEN, {"results": heard, "state": self.memory.changes()})
         return _unless_asked(seen, asked)
 
     async def of_known(self, known: Mapping[str, Mapping[str, Json]]) -> dict[str, dict[str, Json]]:
@@ -144,7 +144,7 @@ class AfterHooks:
         found: dict[str, dict[str, Json]] = {}
         asked: list[Asked] = []
         is_unseen = any(UNSEEN in each and id_ not in known for id_, each in results.items())
-        offered = await self._agent.offered() if is_unseen and self._is_heard else {}
+        offered = await self._agent.available_tools() if is_unseen and self._is_heard else {}
         for call_id, result in results.items():
             if call_id in known:
                 found[call_id] = known[call_id]
@@ -162,7 +162,7 @@ class AfterHooks:
         self, call_id: str, result: Mapping[str, Json], offered: Mapping[str, Offer]
     ) -> dict[str, Json] | Sequence[Asked]:
         """What the hooks make of one call, or what they ask about it."""
-        opened = await tool_results.opened(self._blobs, result)
+        opened = await tool_results.load(self._blobs, result)
         outcome, told = tool_results.to_model_text(opened)
         name = str(opened[UNSEEN]["tool"])
         event = AfterToolCall(
@@ -187,10 +187,10 @@ class AfterHooks:
             after = tool_results.error(heard.denied, is_denied=True)
         else:
             self.memory = heard.event.agent_state
-            left = tool_results.after(heard.event)
-            is_same = canonical(left) == canonical(tool_results.after(event))
+            left = tool_results.of_event(heard.event)
+            is_same = canonical(left) == canonical(tool_results.of_event(event))
             after = _without_mark(result) if is_same else left
-        return await tool_results.kept(self._blobs, self._ctx.run_id, after)
+        return await tool_results.store(self._blobs, self._ctx.run_id, after)
 
     def _answers(self, call_id: str) -> dict[str, Json]:
         """What people said so far to the questions about one call."""

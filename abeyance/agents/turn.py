@@ -169,7 +169,7 @@ class Turn:
     ) -> list[ModelMessage]:
         from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 
-        parts = await tool_results.parts(blobs_of(ctx), before, known)
+        parts = await tool_results.result_parts(blobs_of(ctx), before, known)
         guidance = [] if ctx.guidance is None else [ctx.guidance]
         if state.input is not None:
             parts.append(UserPromptPart(await self._prompt(state.input)))
@@ -200,7 +200,7 @@ class Turn:
                 agent.model,
                 messages,
                 before=before,
-                tools=[each.spec for each in (await agent.offered()).values()],
+                tools=[each.spec for each in (await agent.available_tools()).values()],
                 output=agent.output.tool,
                 instructions="\n\n".join(filter(None, (agent.instructions, NOTE))),
                 settings=agent.model_settings,
@@ -217,7 +217,7 @@ class Turn:
         """Keep what was said by now, should the run end before the turn does."""
         if left:
             head = await transcript.append(blobs_of(ctx), ctx.run_id, state.transcript, left)
-            ctx.notebook.partial = {"transcript": head}
+            ctx.runtime.journal.partial_patch = {"transcript": head}
 
     async def _saved(self, ctx: Context, response: ModelResponse) -> Json:
         """Where a response is found again whose hooks ask people: the model is not asked twice."""
@@ -270,11 +270,11 @@ class Turn:
                         f"the agent {agent.name!r} gave no output that fits, {state.corrections + 1} "
                         f"times in a row; the last time: {'; '.join(faults)}"
                     )
-                    ctx.notebook.partial = {"transcript": patch["transcript"]}
+                    ctx.runtime.journal.partial_patch = {"transcript": patch["transcript"]}
                     raise AgentFailed(FailureCode.NODE_FAILED, message)
                 patch["agent_state"] = memory.changes()
                 return Finished(patch=patch, goto=MODEL_NODE, turn=about)
-            case Calls(calls=calls, known=early):
+            case Calls(calls=calls, rejected=early):
                 called, beyond = bounded([_called(each) for each in calls])
                 known = beyond | {
                     each.tool_call_id: tool_results.error(str(each.content)) for each in early
@@ -301,7 +301,7 @@ class Turn:
             rest = rest[size:]
             sends = admitted.sends
             for call_id, result in admitted.known.items():
-                found[call_id] = await tool_results.kept(blobs_of(ctx), ctx.run_id, result)
+                found[call_id] = await tool_results.store(blobs_of(ctx), ctx.run_id, result)
         patch: dict[str, Json] = {
             "known": found,
             "waiting": [
@@ -317,8 +317,8 @@ class Turn:
 
 def blobs_of(ctx: Context) -> Blobs:
     """Where a visit keeps what is large."""
-    assert ctx.blobs is not None  # noqa: S101 whoever runs visits hands them in
-    return ctx.blobs
+    assert ctx.runtime.blobs is not None  # noqa: S101 whoever runs visits hands them in
+    return ctx.runtime.blobs
 
 
 def _called(call: ToolCallPart) -> DispatchedCall:

@@ -19,7 +19,7 @@ from abeyance.core import items
 from abeyance.core.address import Address
 from abeyance.core.json import Json, look_up, paths, sha256
 from abeyance.core.ledger import Interrupt
-from abeyance.core.spec import GraphSpec, Question
+from abeyance.core.spec import GraphSpec, InterruptSpec
 from abeyance.core.state import (
     Approval,
     FanOut,
@@ -38,7 +38,7 @@ _Covered: TypeAlias = tuple[Approval, ...]
 _Change: TypeAlias = Callable[[_Covered], _Covered]
 
 
-def shown_by(question: Question, values: Mapping[str, Json]) -> dict[str, str]:
+def shown_by(question: InterruptSpec, values: Mapping[str, Json]) -> dict[str, str]:
     """Return hashes of the values that a question shows, by their paths."""
     shown_paths = {*paths(question.prompt), *paths(question.reason)}
     return {path: _hash(values, path) for path in sorted(shown_paths)}

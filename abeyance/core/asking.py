@@ -116,9 +116,9 @@ def _with_capabilities(
 
 
 def _shows_another(visit: Visit, asked: Asked) -> bool:
-    return asked.key in visit.answers and visit.shown_hashes.get(asked.key) != ledger.content_of(
-        asked.question
-    )
+    return asked.key in visit.answers and visit.shown_hashes.get(
+        asked.key
+    ) != ledger.content_digest(asked.question)
 
 
 def _is_fatal(failure: Failure) -> bool:

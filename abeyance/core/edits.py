@@ -128,7 +128,7 @@ def open_interrupt(ledger: Ledger, id_: str) -> Interrupt:
         )
     raise Refusal(
         Code.ALREADY_ANSWERED if settled.status == "answered" else Code.WITHDRAWN,
-        f"{settled.name!r} is {settled.status} since {rfc3339(settled.settled_at)}, so its deadline "
+        f"{settled.name!r} is {settled.status} since {rfc3339(settled.since)}, so its deadline "
         "cannot be edited.",
         interrupt_id=id_,
         status=settled.status,

@@ -22,10 +22,10 @@ from typing import Final, Literal
 from abeyance.core import approvals, authority, events, items, ledger, undo
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, fill, fill_all, rfc3339
-from abeyance.core.ledger import Interrupt, Parent, Settled, SettledStatus
+from abeyance.core.ledger import Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, Kind, Question
+from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, InterruptSpec, Kind
 from abeyance.core.state import Failure, FanOutBranch, Phase, RunState, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
@@ -43,7 +43,7 @@ _LONGEST_PROMPT: Final = 10_000
 def open_question(
     draft: WorkingState,
     visit: Visit,
-    question: Question,
+    question: InterruptSpec,
     kind: Kind = "question",
 ) -> None:
     """Ask a person on behalf of a visit, which waits from now on. What is shown is frozen here.
@@ -60,7 +60,7 @@ def open_question(
     visit.phase, visit.started_at = Phase.WAITING, draft.now
 
 
-def _filled(question: Question, values: Mapping[str, Json]) -> Question:
+def _filled(question: InterruptSpec, values: Mapping[str, Json]) -> InterruptSpec:
     return replace(
         question,
         prompt=fill(question.prompt, values)[:_LONGEST_PROMPT],
@@ -85,7 +85,7 @@ def ask(
     address = visit.address
     if asked.process is not None:
         address = below(address, "process", asked.process)
-    bound = ledger.content_of(question)
+    bound = ledger.content_digest(question)
     question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
@@ -103,24 +103,18 @@ def ask(
         capability=question.requested_capability,
         deadline=deadline and rfc3339(deadline),
     )
-    draft.open[id_] = Interrupt(
+    draft.open[id_] = ledger.opened(
+        question,
         id=id_,
-        visit=visit.address,
-        scope=visit.scope,
-        name=question.name,
         kind=kind,
         address=address,
-        prompt=question.prompt,
-        reason=question.reason,
-        payload=question.payload,
-        response_schema=question.response_schema,
-        requested_capability=question.requested_capability,
         created_at=draft.now,
         deadline=deadline,
-        on_timeout=question.on_timeout,
         digest=ledger.digest_of(address, question),
-        number=number,
+        visit=visit.address,
+        scope=visit.scope,
         key=asked.key,
+        number=number,
         parents=(*parents, *_units_around(draft, visit.scope)),
         fields=fields or {},
     )
@@ -135,7 +129,7 @@ def _bind(visit: Visit, key: str, content: str) -> None:
 def ask_anew(
     draft: WorkingState,
     interrupt: Interrupt,
-    question: Question,
+    question: InterruptSpec,
     fields: Mapping[str, str] | None = None,
 ) -> None:
     """Update what an open interrupt shows. It keeps its id and deadline, and an answer to what was
@@ -146,21 +140,14 @@ def ask_anew(
     if digest == interrupt.digest:
         return
     draft.open[interrupt.id] = replace(
-        interrupt,
-        prompt=question.prompt,
-        reason=question.reason,
-        payload=question.payload,
-        response_schema=question.response_schema,
-        requested_capability=question.requested_capability,
-        digest=digest,
-        fields=fields or {},
+        interrupt, **ledger.content_of(question), digest=digest, fields=fields or {}
     )
     draft.publish("interrupt.changed", interrupt.address, id=interrupt.id, name=interrupt.name)
 
 
 def rebind(visit: Visit, asked: Asked) -> None:
     """Remember what an open question shows after its code has asked it again."""
-    _bind(visit, asked.key, ledger.content_of(asked.question))
+    _bind(visit, asked.key, ledger.content_digest(asked.question))
 
 
 def _update_questions(draft: WorkingState, scope: str) -> None:
@@ -183,7 +170,7 @@ def _update_questions(draft: WorkingState, scope: str) -> None:
             draft.visit(visit.address).phase = Phase.READY
 
 
-def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> Question | None:
+def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> InterruptSpec | None:
     """Return the question declared in the graph; None for one that code asked."""
     if entry.kind == "rule":
         asks = (action for rule in graph.rules_on(visit.node) for action in rule.actions)
@@ -271,7 +258,7 @@ def withdraw(
         )
 
 
-def _record(draft: WorkingState, settled: Settled) -> None:
+def _record(draft: WorkingState, settled: Interrupt) -> None:
     draft.open.pop(settled.id, None)
     book = draft.settled
     book[settled.id] = settled
@@ -299,10 +286,10 @@ def open_breakpoint(draft: WorkingState, visit: Visit) -> None:
     ask(draft, visit, Asked(question=_breakpoint(draft, visit), kind="static"))
 
 
-def _breakpoint(draft: WorkingState, visit: Visit) -> Question:
+def _breakpoint(draft: WorkingState, visit: Visit) -> InterruptSpec:
     values = items.values_of(draft.state, visit)
     version = items.version_of(draft.state, visit)
-    return Question(
+    return InterruptSpec(
         name=_NAMES[visit.stage],
         prompt=(
             f"{visit.stage.capitalize()} {visit.node!r}: let the run go on (null), "
@@ -405,7 +392,7 @@ def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
     draft.put_back(visit)
     visit.phase, visit.stage, visit.started_at = Phase.WAITING, "error", draft.now
     visit.stopping, visit.failure = False, failure
-    question = Question(
+    question = InterruptSpec(
         name=ERROR,
         prompt=(
             f"{visit.node!r} failed: {failure.message} ({failure.code}). "

@@ -1,32 +1,40 @@
 """Interrupts and their answers: the record of what people were asked and what they answered.
 
-An interrupt is *open* until exactly one thing settles it: an answer, its deadline, the end of its run,
-or the branch that left it. A settled one shrinks to what is needed to reply to a repeated or late
-answer: status, when, by whom, and the hash of the answer. `check_answers` is the whole rule about
-answers; the workflow uses it for a running run and the client for an ended one, so both reply the same.
-Most rules are Eino's (targeted, keyed answers) and Stargraph's (capability, deadline); that a repeat is
-safe and that null is an answer are ours.
+An interrupt is *open* until exactly one thing settles it: an answer, its deadline, the end of its
+run, or the branch that left it. A settled one shrinks to what a repeated or late answer needs to get
+the right reply: status, time, principal, and the hash of the answer. `check_answers` is the whole
+rule about answers; the workflow applies it to a running run and a client to an ended one, so both
+reply the same. Most of the rules are Eino's (targeted, keyed answers) and Stargraph's (capability,
+deadline); that a repeat is safe and that null is an answer are ours.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import Literal, TypeAlias, assert_never
+from typing import Any, Final, Literal, TypeAlias, assert_never
 
 from abeyance.core.copying import changeable
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, rfc3339, sha256, size, why_not_json
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import Kind, OnTimeout, Question
+from abeyance.core.spec import InterruptSpec, Kind
 from abeyance.errors import Code, Refusal
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
 
-_KEPT_ANSWER_BYTES = 512
-_KEPT_PROMPT_CHARS = 200
+_STORED_ANSWER_BYTES: Final = 512
+_STORED_PROMPT_CHARS: Final = 200
+_SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
+_CONTENT: Final = tuple(name for name in _SPEC if name not in {"name", "timeout", "on_timeout"})
+"""What a person is shown, and what the digest of an interrupt covers."""
+_SETTLED: Final = (
+    *("id", "name", "kind", "address", "prompt", "requested_capability"),
+    *("created_at", "deadline"),
+)
+"""What stays of an interrupt that is settled. The rest is large, or of no use any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,57 +47,45 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupt:
-    """An open question. `number` is that of the event that opened it, and breaks ties of time.
+class Interrupt(InterruptSpec):
+    """An interrupt that was opened: its spec, filled with values, and its status.
 
-    `key` identifies the question within its visit. `parents` go from the nearest to the outermost.
-    `fields` are hashes of the values that it shows, by path.
+    `key` is the question's among those of its visit. `number` is that of the fact which opened it: it
+    breaks ties of time. `parents` go from the nearest to the outermost. `fields` are hashes of what the
+    question shows of the values, by their paths.
+
+    A settled interrupt keeps only what `settle` leaves. `by` is the principal who answered or withdrew
+    it, or the timeout. `answer` is stored if it is short, `answer_sha256` always.
     """
 
     id: str
-    visit: str
-    scope: str
-    name: str
     kind: Kind
     address: str
-    prompt: str
-    reason: Json
-    payload: Json
-    response_schema: Json
-    requested_capability: str | None
     created_at: datetime
-    deadline: datetime | None
-    on_timeout: OnTimeout
-    digest: str
-    number: int
-    key: str
+    deadline: datetime | None = None
+    digest: str = ""
+    visit: str = ""
+    scope: str = ""
+    key: str = ""
+    number: int = 0
     parents: tuple[Parent, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """The record of a settled interrupt. `answer` is kept if it is short, `answer_sha256` always."""
-
-    id: str
-    name: str
-    kind: Kind
-    address: str
-    prompt: str
-    requested_capability: str | None
-    created_at: datetime
-    deadline: datetime | None
-    status: SettledStatus
-    settled_at: datetime
+    status: Literal["open"] | SettledStatus = "open"
+    settled_at: datetime | None = None
+    settled_reason: str | None = None
     by: str | None = None
-    reason: str | None = None
     answer_sha256: str | None = None
     answer: Json = None
+
+    @property
+    def since(self) -> datetime:
+        """When the interrupt got its status."""
+        return self.settled_at or self.created_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """Receipt of an accepted answer. `replayed`: the same answer had been accepted before."""
+    """The receipt of an accepted answer. `replayed`: it was accepted before."""
 
     interrupt_id: str
     status: Literal["answered"] = "answered"
@@ -103,7 +99,7 @@ class Ledger:
     """Open interrupts in the order of opening, settled ones in the order of settling."""
 
     open: Mapping[str, Interrupt] = field(default_factory=dict)
-    settled: Mapping[str, Settled] = field(default_factory=dict)
+    settled: Mapping[str, Interrupt] = field(default_factory=dict)
 
 
 def interrupt_id(
@@ -117,9 +113,8 @@ def interrupt_id(
 ) -> str:
     """Return `<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
 
-    The kind keeps questions about a visit distinct from those of its code with the same name. The salt
-    keeps them distinct from those of an earlier run with this id, so an answer to that one, sent again,
-    is not an answer to this one.
+    The kind separates what is asked about a visit from what its code asks under the same name. The salt
+    separates it from what an earlier run of this id asked, so that an old answer is none to this.
     """
     own = [] if kind in {"question", "rule"} else [kind]
     salted = [{"salt": salt}] if salt else []
@@ -127,24 +122,24 @@ def interrupt_id(
     return f"{run_id}.{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
-def digest_of(address: str, question: Question) -> str:
-    """Return the hash of everything that a person is shown, which they may send with their answer."""
-    return sha256({"address": address, "name": question.name, **_content(question)})
+def digest_of(address: str, question: InterruptSpec) -> str:
+    """Return the hash of all that a person is shown, which callers may send with an answer."""
+    return sha256({"address": address, "name": question.name, **content_of(question)})
 
 
-def content_of(question: Question) -> str:
-    """Return the hash of a question's content, without its address and capability."""
-    return sha256({**_content(question), "requested_capability": None})
+def content_digest(question: InterruptSpec) -> str:
+    """Return the hash of a question's content, without its node and its capability."""
+    return sha256({**content_of(question), "requested_capability": None})
 
 
-def _content(question: Question) -> dict[str, Json]:
-    return {
-        "prompt": question.prompt,
-        "reason": question.reason,
-        "payload": question.payload,
-        "response_schema": question.response_schema,
-        "requested_capability": question.requested_capability,
-    }
+def content_of(question: InterruptSpec) -> dict[str, Json]:
+    """Return the fields of a question that a person is shown."""
+    return {name: getattr(question, name) for name in _CONTENT}
+
+
+def opened(question: InterruptSpec, **record: Any) -> Interrupt:
+    """Return the open interrupt of a question. `record` is what the question does not say."""
+    return Interrupt(**{name: getattr(question, name) for name in _SPEC}, **record)
 
 
 def settle(
@@ -154,27 +149,16 @@ def settle(
     *,
     by: str | None = None,
     reason: str | None = None,
-) -> Settled:
-    """Return the record of an interrupt that got no answer."""
-    return Settled(
-        id=interrupt.id,
-        name=interrupt.name,
-        kind=interrupt.kind,
-        address=interrupt.address,
-        prompt=interrupt.prompt[:_KEPT_PROMPT_CHARS],
-        requested_capability=interrupt.requested_capability,
-        created_at=interrupt.created_at,
-        deadline=interrupt.deadline,
-        status=status,
-        settled_at=now,
-        by=by,
-        reason=reason,
-    )
+) -> Interrupt:
+    """Return what stays of an interrupt that got no answer."""
+    stays = {name: getattr(interrupt, name) for name in _SETTLED}
+    stays["prompt"] = interrupt.prompt[:_STORED_PROMPT_CHARS]
+    return Interrupt(**stays, status=status, settled_at=now, settled_reason=reason, by=by)
 
 
-def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) -> Settled:
-    """Return the record of an answered interrupt."""
-    is_short = size(answer) <= _KEPT_ANSWER_BYTES or by == TIMEOUT
+def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) -> Interrupt:
+    """Return what stays of an interrupt that was answered."""
+    is_short = size(answer) <= _STORED_ANSWER_BYTES or by == TIMEOUT
     return replace(
         settle(interrupt, "answered", now, by=by),
         answer_sha256=sha256(answer),
@@ -182,34 +166,25 @@ def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) 
     )
 
 
-def receipt_of(settled: Settled, *, replayed: bool) -> Receipt:
-    """Return the receipt of an answered interrupt."""
-    return Receipt(
-        interrupt_id=settled.id,
-        answered_by=settled.by or "",
-        accepted_at=settled.settled_at,
-        replayed=replayed,
-    )
-
-
 def addressee(ledger: Ledger) -> str:
-    """Return the id that an answer without one means: the only open interrupt, else a refusal."""
+    """Return the id of the only open interrupt, which an answer without an id means.
+
+    Raises the Refusal `ambiguous_interrupt` if there is not exactly one.
+    """
     if len(ledger.open) == 1:
         return next(iter(ledger.open))
     listed = [{"id": entry.id, "name": entry.name} for entry in ledger.open.values()]
     ids = ", ".join(entry["id"] for entry in listed[:10])
-    hint = (
-        f"so an answer must name the id of one: {ids}" if ids else "so there is nothing to answer"
-    )
+    fix = f"so an answer must name the id of one: {ids}" if ids else "so there is nothing to answer"
     raise Refusal(
         Code.AMBIGUOUS_INTERRUPT,
-        f"{len(listed)} interrupts are open, {hint}.",
+        f"{len(listed)} interrupts are open, {fix}.",
         open_interrupts=listed,
     )
 
 
 def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
-    """Check a response: return the receipts of the answers that are repeats.
+    """Check that a response may be applied, and return the receipts of the answers that are repeats.
 
     All or nothing: raises the Refusal of the first answer that cannot be accepted, with all of them in
     its member `refused`.
@@ -218,12 +193,12 @@ def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
     refusals: list[tuple[str, Refusal]] = []
     for id_, answer in event.answers.items():
         try:
-            replay = _check_one(ledger, id_, answer, event)
+            earlier = _check_answer(ledger, id_, answer, event)
         except Refusal as refusal:
             refusals.append((id_, refusal))
         else:
-            if replay is not None:
-                replays[id_] = replay
+            if earlier is not None:
+                replays[id_] = earlier
     if not refusals:
         return replays
     first = refusals[0][1]
@@ -250,8 +225,8 @@ def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
 def refuse_strays(event: Responded) -> None:
     """Raise `stale` if a digest is of an interrupt that the response does not answer.
 
-    The caller was shown something else than what it would answer. Checked only before a response is
-    accepted, so that an accepted one is never refused later.
+    The caller was shown something else than what would be answered. Checked only before a response is
+    accepted, so that an accepted one is never checked again.
     """
     strays = sorted(event.digests.keys() - event.answers.keys())
     if strays:
@@ -264,7 +239,7 @@ def refuse_strays(event: Responded) -> None:
         )
 
 
-def _check_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Receipt | None:
+def _check_answer(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Receipt | None:
     entry = ledger.open.get(id_) or ledger.settled.get(id_)
     if entry is None:
         _refuse_parent(ledger, id_)
@@ -289,10 +264,7 @@ def _check_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Rece
             interrupt_id=id_,
             errors=[{"pointer": "", "message": fault}],
         )
-    if isinstance(entry, Settled):
-        return _check_settled(entry, answer)
-    _check_open(entry, event)
-    return None
+    return _receipt(entry, answer, event)
 
 
 def _refuse_parent(ledger: Ledger, id_: str) -> None:
@@ -342,42 +314,51 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
         )
 
 
-def _check_settled(settled: Settled, answer: Json) -> Receipt:
-    when = rfc3339(settled.settled_at)
-    match settled.status:
-        case "answered" if settled.by == TIMEOUT:
+def _receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt | None:
+    """Return the receipt of an answer that is a repeat, None for one that can be accepted."""
+    when = rfc3339(entry.since)
+    match entry.status:
+        case "open":
+            _check_open(entry, event)
+            return None
+        case "answered" if entry.by == TIMEOUT:
             raise Refusal(
                 Code.ALREADY_ANSWERED,
-                f"{settled.name!r} was answered by its default at {when}, "
+                f"{entry.name!r} was answered by its default at {when}, "
                 "because nobody had answered in time.",
-                interrupt_id=settled.id,
+                interrupt_id=entry.id,
                 answered_by=TIMEOUT,
                 answered_at=when,
-                answer=settled.answer,
+                answer=entry.answer,
             )
-        case "answered" if settled.answer_sha256 == sha256(answer):
-            return receipt_of(settled, replayed=True)
+        case "answered" if entry.answer_sha256 == sha256(answer):
+            return Receipt(
+                interrupt_id=entry.id,
+                answered_by=entry.by or "",
+                accepted_at=entry.since,
+                replayed=True,
+            )
         case "answered":
             raise Refusal(
                 Code.ALREADY_ANSWERED,
-                f"{settled.name!r} was answered by {settled.by!r} at {when}, with another answer.",
-                interrupt_id=settled.id,
-                answered_by=settled.by,
+                f"{entry.name!r} was answered by {entry.by!r} at {when}, with another answer.",
+                interrupt_id=entry.id,
+                answered_by=entry.by,
                 answered_at=when,
             )
         case "expired":
             raise Refusal(
                 Code.EXPIRED,
-                f"{settled.name!r} could be answered until its deadline and expired at {when}.",
-                interrupt_id=settled.id,
-                deadline=settled.deadline and rfc3339(settled.deadline),
+                f"{entry.name!r} could be answered until its deadline and expired at {when}.",
+                interrupt_id=entry.id,
+                deadline=entry.deadline and rfc3339(entry.deadline),
             )
         case "cancelled" | "superseded":
             raise Refusal(
                 Code.WITHDRAWN,
-                f"{settled.name!r} was withdrawn at {when} ({settled.reason or settled.status}).",
-                interrupt_id=settled.id,
-                status=settled.status,
+                f"{entry.name!r} was withdrawn at {when} ({entry.settled_reason or entry.status}).",
+                interrupt_id=entry.id,
+                status=entry.status,
             )
         case _:
-            assert_never(settled.status)
+            assert_never(entry.status)

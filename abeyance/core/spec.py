@@ -76,7 +76,7 @@ OnError: TypeAlias = Fail | GoTo | AskHuman | ReturnErrorToCaller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class InterruptSpec:
     """A question to a person, before it is filled with values and opened.
 
     `timeout` is in seconds; None never expires. `response_schema` None accepts any JSON value.
@@ -143,7 +143,7 @@ class InterruptNode:
 
     kind: Literal["interrupt"] = "interrupt"
     id: str
-    question: Question
+    question: InterruptSpec
     answer_to: str | None = None
 
 
@@ -265,7 +265,7 @@ class Ask:
     """A rule asks a person, under its own name, before the visit that fired it is routed."""
 
     kind: Literal["interrupt"] = "interrupt"
-    question: Question
+    question: InterruptSpec
     answer_to: str | None = None
 
 
@@ -328,7 +328,7 @@ class Rule:
         targets: set[str] = set()
         for action in self.actions:
             match action:
-                case GoTo(node=node) | Ask(question=Question(on_timeout=GoTo(node=node))):
+                case GoTo(node=node) | Ask(question=InterruptSpec(on_timeout=GoTo(node=node))):
                     targets.add(node)
                 case Parallel(nodes=nodes):
                     targets.update(nodes)
@@ -390,7 +390,7 @@ class GraphSpec:
         return tuple(rule for rule in self.rules if rule.condition.node in (None, node))
 
     @property
-    def questions(self) -> tuple[Question, ...]:
+    def questions(self) -> tuple[InterruptSpec, ...]:
         """Every question that the nodes and rules of the graph, and of the graphs in it, declare."""
         actions = [action for rule in self.rules for action in rule.actions]
         asking = [*self.nodes.values(), *actions]
@@ -401,7 +401,7 @@ class GraphSpec:
     def asks_of(self, node: str) -> tuple[str, ...]:
         """Return the capabilities that a node declares for its questions."""
         match self.nodes.get(node):
-            case InterruptNode(question=Question(requested_capability=str() as capability)):
+            case InterruptNode(question=InterruptSpec(requested_capability=str() as capability)):
                 return (capability,)
             case FunctionNode(asks=asks) | SubgraphNode(asks=asks):
                 return asks
@@ -468,7 +468,7 @@ class GraphSpec:
                     targets.add(on_error.node)
             case SubgraphNode(on_error=GoTo(node=node)):
                 targets.add(node)
-            case InterruptNode(question=Question(on_timeout=GoTo(node=node))):
+            case InterruptNode(question=InterruptSpec(on_timeout=GoTo(node=node))):
                 targets.add(node)
             case _:
                 pass

@@ -44,9 +44,9 @@ from abeyance.core.spec import (
     GoTo,
     GraphSpec,
     HaltRun,
+    InterruptSpec,
     Matches,
     Parallel,
-    Question,
     Retract,
     Retry,
     Rule,
@@ -220,7 +220,7 @@ def _unknown_target(graph: GraphSpec, name: str, finished: Finished) -> str | No
 def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     """Evaluate the rules on the merged values: their questions first, then the strongest decision."""
     graph, values = draft.graph(visit.scope), items.values_of(draft.state, visit)
-    questions: list[Question] = []
+    questions: list[InterruptSpec] = []
     decisions: list[Decision] = []
     for rule in graph.rules_on(visit.node):
         for action in rule.actions if _rule_fires(rule, values, route.outcome.fired_rules) else ():

@@ -19,7 +19,7 @@ from abeyance.core.copying import freeze, is_working, make_working, working
 from abeyance.core.effects import Effect, Publish
 from abeyance.core.events import Event
 from abeyance.core.json import Json
-from abeyance.core.ledger import Interrupt, Ledger, Settled
+from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Counters, FanOut, FanOutBranch, Item, RunState, Scope, Visit
 
@@ -57,7 +57,7 @@ class WorkingState:
         self._visits: dict[str, Visit] | None = None
         self._scopes: dict[str, Scope] | None = None
         self._open: dict[str, Interrupt] | None = None
-        self._settled: dict[str, Settled] | None = None
+        self._settled: dict[str, Interrupt] | None = None
 
     def frozen(self, *, is_touched: bool = True) -> RunState:
         """End the draft, and return the run, frozen: the previous one if nothing has changed.
@@ -100,7 +100,7 @@ class WorkingState:
         return self._open
 
     @property
-    def settled(self) -> dict[str, Settled]:
+    def settled(self) -> dict[str, Interrupt]:
         """The settled interrupts, in a mutable mapping."""
         if self._settled is None:
             self._ledger().settled = self._settled = dict(self.state.ledger.settled)

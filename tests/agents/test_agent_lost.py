@@ -38,7 +38,7 @@ async def test_a_call_whose_worker_was_lost_is_run_again_only_if_a_person_says_s
     assert purse.paid == []
     for answer, told in (
         ({"action": "done", "result": "paid"}, {"content": "paid"}),
-        ({"action": "fail"}, "a person says that the call failed"),
+        ({"action": "fail"}, "an operator reports a failed call"),
         ({"action": "guess"}, "cannot be read"),
     ):
         found = await ended(lost, answers={"/outcome/outcome": answer}, journal=asked.journal)
@@ -99,7 +99,7 @@ async def test_a_call_that_asked_in_its_second_attempt_and_is_lost_then_is_asked
     good = visiting(delete, {}, approved=YES, journal=first.journal, answers=answers, kept=kept)
     assert (await ended(good)).result == {"content": "deleted"}
 
-    # A worker that died in the middle of this has written down that it began, and no more.
+    # A worker that died during the call of this has written down that it began, and no more.
     lost = visiting(delete, {}, approved=YES, journal={"/begun": kept["/begun"]}, answers=answers)
     assert [each.question.name for each in (await ended(lost)).interrupts] == ["outcome.2"]
     assert len(begun) == 2

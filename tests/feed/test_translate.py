@@ -22,9 +22,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.sdk.v1 import UserMetadata
 
 from abeyance import wire
-from abeyance.history.event_translation import Known, released, sources, translate
+from abeyance.history.event_translation import HistoryState, released, sources, translate
 
-RUN = Known(run_id="r", execution="00000000-0000-0000-0000-000000000007")
+RUN = HistoryState(run_id="r", execution="00000000-0000-0000-0000-000000000007")
 NODE = "graph:g;node:n:2"
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
