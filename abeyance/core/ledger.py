@@ -287,7 +287,7 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
     if shown is not None and shown != interrupt.digest:
         raise Refusal(
             Code.STALE,
-            f"The answer to {interrupt.name!r} was given to something else than what is asked now: "
+            f"The answer to {interrupt.name!r} is to another question than the open one: "
             f"its digest is {shown!r}, that of the open question is {interrupt.digest!r}. "
             "Read the interrupt again.",
             interrupt_id=interrupt.id,
@@ -299,7 +299,7 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
     if faults is None:
         raise Refusal(
             Code.INVALID_ANSWER,
-            f"The answer to {interrupt.name!r} was not held against its schema, so it is refused.",
+            f"The answer to {interrupt.name!r} was not validated against its schema, so it is refused.",
             interrupt_id=interrupt.id,
             errors=[],
         )
