@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, assert_never
 
-from abeyance.core.json import Json, canonical
+from abeyance.core.json import Json, canonical, truncate
 from abeyance.core.spec import (
     END,
     START,
@@ -234,5 +234,4 @@ def _label(label: str) -> str:
 
 def _escaped(text: str) -> str:
     flat = " ".join(text.split())
-    shown = flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}..."
-    return _SPECIAL.sub(lambda match: f"#{ord(match[0])};", shown)
+    return _SPECIAL.sub(lambda match: f"#{ord(match[0])};", truncate(flat, _LONGEST))
