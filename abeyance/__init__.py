@@ -19,7 +19,7 @@ from abeyance.errors import (
     SettingsError,
     Unavailable,
 )
-from abeyance.schemas.reducers import add, append, merge, union
+from abeyance.schemas.state_model import add, append, merge, union
 
 if TYPE_CHECKING:
     from abeyance import testing

@@ -1,8 +1,8 @@
-"""Running a graph in memory: the same core, the same code of nodes, no server, and a clock of its own.
+"""Run a graph in memory: the same core and the same node code, without a server and with its own clock.
 
-A unit test of a graph takes milliseconds, three days are one line, and what it shows is what a run on
-Temporal would do, because the rules are the same module. What it cannot show are crashes, races and
-everything else that has to do with processes.
+A unit test of a graph takes milliseconds, and three days pass in one line. The core that decides is the
+same module as on Temporal, so the run behaves the same; only crashes, races and other effects of
+processes cannot be tested here.
 
     ended = await abeyance.testing.run(graph, {"amount": 250}, answers={"approve": {"approved": True}})
     assert ended.values["log"] == ["assessed", "paid"]
@@ -27,12 +27,13 @@ from abeyance import commands, projections, wire
 from abeyance.agents import transcript
 from abeyance.agents.tool_errors import described
 from abeyance.agents.transcript_view import TranscriptItem, transcript_items
-from abeyance.authoring.context import Context
+from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
-from abeyance.core import agent_memory, effects, events, idempotency, ledger, machine
+from abeyance.core import effects, events, idempotency, items, ledger, machine
 from abeyance.core.effects import VisitInput
-from abeyance.core.events import CancelRequested, Control, MessageSent, Paused, Resumed
+from abeyance.core.events import CancelRequested, Control, Message, MessageSent, Paused, Resumed
+from abeyance.core.events import Event as CoreEvent
 from abeyance.core.json import Json
 from abeyance.core.ledger import Receipt
 from abeyance.core.outcome import Failed
@@ -64,13 +65,21 @@ from abeyance.wire import (
     RunView,
 )
 
+__all__ = ["InMemoryRun", "run"]
+
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 MAX_STEPS: Final = 100_000
 _LONGEST_BACKOFF: Final = 60.0
 
 
-class Rehearsal:
-    """A run that goes on until nothing can happen in it without an answer or the passing of time."""
+_ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
+
+
+class InMemoryRun:
+    """A run that a test drives (`abeyance.RunHandle`). It changes only while one of its methods runs.
+
+    `principal` defaults to `tester`, who has every capability.
+    """
 
     def __init__(
         self,
@@ -84,11 +93,11 @@ class Rehearsal:
         interrupt_after: str | Sequence[str] = (),
         on_error: str | None = None,
     ) -> None:
-        self._events: list[wire.Event] = []
+        self._events: list[Event] = []
         self._moved = asyncio.Event()
         self._graph = graph
         self._now = now
-        self._wanted: deque[effects.Effect] = deque()
+        self._effects: deque[effects.Effect] = deque()
         self._sent = 0
         self._blobs = MemoryBlobs()
         self._state = machine.new_run(
@@ -104,169 +113,19 @@ class Rehearsal:
         )
         self._start = wire.StartRun(run_id=run_id, graph_version=graph.build().version)
 
-    def take(self, visit: str, number: int) -> events.Message | None:
-        """The n-th message that a running visit takes, counted from 0; None if there is none."""
-        self._apply(events.MessagesTaken(now=self._now, visit=visit, upto=number + 1))
-        taken = self._state.visits[visit].taken
-        return taken[number] if len(taken) > number else None
-
-    async def _feed(self, event: events.Event) -> None:
-        self._apply(event)
-        for _ in range(MAX_STEPS):
-            if self._wanted:
-                await self._perform(self._wanted.popleft())
-            elif (moment := self._state.next_deadline()) is not None and moment <= self._now:
-                # It has passed while code ran, or before it was asked.
-                self._apply(events.Ticked(now=self._now))
-            else:
-                return
-        message = f"the run did {MAX_STEPS} things without coming to rest: a loop without a way out"
-        raise RuntimeError(message)
-
-    def _apply(self, event: events.Event) -> None:
-        self._state, wanted = machine.advance(self._state, event)
-        self._wanted.extend(wanted)
-
-    async def _perform(self, effect: effects.Effect) -> None:
-        match effect:
-            case effects.RunNode(input=visit_input):
-                # Code that changes what it is given must not change the run.
-                await self._visit(deepcopy(visit_input))
-            case effects.Publish():
-                self._tell(effect.type, effect.address, effect.actor, effect.data)
-            case effects.Yield():
-                self._apply(events.TaskBegan(now=self._now))
-            case effects.Finish():
-                self._tell_end()
-            case effects.StopNode():
-                # Visits run one after another here, so none is under way when something else happens.
-                pass
-            case _:
-                assert_never(effect)
-
-    async def _visit(self, visit_input: VisitInput) -> None:
-        if visit_input.kind == "visit":
-            self._tell(
-                event_translation.visit_started(visit_input.address).type, visit_input.address
-            )
-        steps: dict[str, Json] = dict(visit_input.journal or {})
-
-        async def write(finished: Mapping[str, Json]) -> None:
-            steps.update(finished)
-
-        for attempt in range(1, visit_input.retries + 2):
-            book = Journal(steps, None if visit_input.local else write, lambda: self._now)
-            context = Context(
-                input=visit_input,
-                notebook=book,
-                mail=_MemoryMail(self, visit_input.address),
-                attempt=attempt,
-                logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
-                is_cancelled=lambda: False,
-                beat=lambda: None,
-                blobs=self._blobs,
-            )
-            try:
-                graph = graph_for(visit_input, {self._graph.name: self._graph})
-                outcome = await run_visit(graph, context)
-            except Blocked:
-                raise
-            except Exception as error:  # noqa: BLE001 whatever an author's code raises is a failed attempt
-                outcome = Failed(
-                    code=FailureCode.NODE_FAILED,
-                    message=described(error),
-                    journal=steps or None,
-                    patch=book.partial,
-                )
-                if attempt <= visit_input.retries:
-                    self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
-                    continue
-            break
-        if visit_input.kind == "visit":
-            for told in event_translation.visit_reported(
-                visit_input.address, {"outcome": asdict(outcome)}
-            ):
-                self._tell(told.type, told.address, data=told.data)
-        self._apply(events.VisitEnded(now=self._now, visit=visit_input.address, outcome=outcome))
-
-    def _tell_beginning(self) -> None:
-        told = {
-            "graph": self._state.spec.name,
-            "graph_version": self._graph.build().version,
-            "conversation_id": None,
-            "session_type": "agent",
-        }
-        self._tell("run.started", None, "tester", told)
-
-    def _tell_end(self) -> None:
-        view = run_view(self._state, self._start)
-        told: dict[str, Json] = {"reason": view.reason}
-        if view.error is not None:
-            told |= {"code": view.error.code, "message": view.error.message}
-        address = None if view.error is None else view.error.address
-        self._tell(f"run.{view.status}", address, view.cancelled_by, told)
-
-    def _tell(
-        self,
-        type_: str,
-        address: str | None,
-        actor: str | None = None,
-        data: Mapping[str, Json] | None = None,
-    ) -> None:
-        self._events.append(
-            wire.Event(
-                id=f"{len(self._events):09}",
-                time=self._now,
-                type=type_,
-                run_id=self._state.run_id,
-                address=address,
-                actor=actor,
-                data=dict(data or {}),
-            )
-        )
-        self._moved.set()
-        self._moved = asyncio.Event()
-
-
-class _MemoryMail:
-    """The mail of a visit in memory, where nothing else happens while it runs."""
-
-    def __init__(self, trial: Rehearsal, visit: str) -> None:
-        self._trial = trial
-        self._visit = visit
-
-    async def take(self, number: int) -> events.Message | None:
-        return self._trial.take(self._visit, number)
-
-    async def wait_if_paused(self, timeout: float | None) -> bool:  # noqa: ARG002 nobody waits
-        return True
-
-
-__all__ = ["InMemoryRun", "run"]
-
-_ANYBODY: Final = Principal(subject="tester", capabilities=(EVERYTHING,))
-
-
-class InMemoryRun(Rehearsal):
-    """A run that a test drives, as any other run (`abeyance.RunHandle`).
-
-    Nothing happens in it between the calls of its methods. Without a `principal` it is the `tester` who
-    does something, who may do everything.
-    """
-
     @property
     def now(self) -> datetime:
-        """The run's own time."""
+        """The run's own clock."""
         return self._now
 
     @property
     def status(self) -> str:
-        """What the run is shown as."""
+        """The status that callers see."""
         return str(self._state.status)
 
     @property
     def reason(self) -> str | None:
-        """Why the run ends, or ended."""
+        """The reason for which the run ends or ended; None while it runs."""
         ending = self._state.ending
         return None if ending is None else ending.reason
 
@@ -277,27 +136,27 @@ class InMemoryRun(Rehearsal):
 
     @property
     def run_id(self) -> str:
-        """The id of the run."""
+        """The run's id."""
         return self._state.run_id
 
     @property
     def state(self) -> RunState:
-        """All that is true of the run."""
+        """The core's state of the run."""
         return self._state
 
     async def start(self) -> None:
-        """Begin, and go on until nothing can happen without an answer or the passing of time."""
-        self._tell_beginning()
+        """Start the run, and continue until it needs an answer or the passing of time."""
+        self._publish_start()
         await self._feed(events.Started(now=self._now))
 
     async def advance(self, by: Duration) -> None:
-        """Let time pass, and with it every deadline on the way."""
+        """Move the clock, firing each deadline on the way."""
         until = self._now + timedelta(seconds=seconds(by))
         while await self._reach_deadline(until):
             pass
 
     async def _reach_deadline(self, until: datetime) -> bool:
-        """Let time pass to the next deadline, or to `until`; returns whether a deadline came first."""
+        """Move the clock to the next deadline or `until`; return True if a deadline came first."""
         moment = self._state.next_deadline()
         is_first = moment is not None and moment <= until
         self._now = max(self._now, moment) if moment is not None and is_first else until
@@ -309,15 +168,15 @@ class InMemoryRun(Rehearsal):
         return projections.run_view(self._state, self._start)
 
     async def interrupts(self, *, status: str = "open") -> list[InterruptView]:
-        """Return the interrupts of one status, or of `all`: the open ones first, as they were opened."""
-        found = [
+        """Return the interrupts of one status, or `all`: open ones first, in the order of opening."""
+        entries = [
             *projections.open_interrupts(self._state),
             *projections.settled_interrupts(self._state),
         ]
-        return [entry for entry in found if status in ("all", entry.status)]
+        return [entry for entry in entries if status in ("all", entry.status)]
 
     async def interrupt(self, interrupt_id: str) -> InterruptView | None:
-        """Return one interrupt, by its id or, while it is open, its name; None if there is none."""
+        """Return an interrupt by its id or, while it is open, its name; None if there is none."""
         try:
             return projections.interrupt(self._state, self._id_of(interrupt_id))
         except KeyError:
@@ -326,9 +185,9 @@ class InMemoryRun(Rehearsal):
     async def events(
         self, *, after: str | None = None, follow: bool = True
     ) -> AsyncGenerator[Event, None]:
-        """Yield what has happened, in order, after the event with the id `after`.
+        """Yield the events after the one with the id `after`, in order.
 
-        With `follow` also what others make happen from then on, until the run has ended.
+        With `follow`, continue with new events until the run has ended.
         """
         place = 0 if after is None else self._place_after(after)
         while True:
@@ -346,23 +205,26 @@ class InMemoryRun(Rehearsal):
     def _place_after(self, after: str) -> int:
         ids = [event.id for event in self._events]
         if after not in ids:
-            raise Refusal(Code.INVALID_BODY, f"{after[:100]!r} is no id of an event of this run.")
+            raise Refusal(
+                Code.INVALID_BODY, f"{after[:100]!r} is not the id of an event of this run."
+            )
         return ids.index(after) + 1
 
     async def wait(self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0) -> RunView:
-        """Return the view as soon as the status is one of `until`, or the run has ended, or `timeout`
-        seconds of the run's own time are over: they pass at once.
+        """Return the view once the status is in `until`, the run has ended, or `timeout` has passed.
+
+        `timeout` is in seconds of the run's own clock, which moves at once.
         """
         end = self._now + timedelta(seconds=timeout)
         is_left = True
         while is_left and not (self.status in until or self._state.finished):
-            # Whoever acts at the same time comes first.
+            # Other tasks act first.
             await asyncio.sleep(0)
             is_left = await self._reach_deadline(end)
         return await self.view()
 
     async def result(self) -> ClosingRecord:
-        """Return what the ended run left behind. Raises `not_finished` while it runs."""
+        """Return the closing record. Raise the Refusal `not_finished` while the run is not over."""
         if not self._state.finished:
             raise Refusal(
                 Code.NOT_FINISHED,
@@ -382,20 +244,19 @@ class InMemoryRun(Rehearsal):
         digests: Mapping[str, str] | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
-        """Answer interrupts: several, all or nothing; one; or the only open one. Here each may also be
-        called by its name. Raises the Refusal that it gets.
+        """Answer several interrupts (all or none), one, or the only open one, by id or name.
 
-        `digests` are those of what was shown, for an answer to nothing else.
+        `digests` bind an answer to the content that was shown. Raise the Refusal if an answer is refused.
         """
         if isinstance(answers, str):
             answers = self._id_of(answers)
         elif answers is not None:
-            answers = {self._id_of(each): answer for each, answer in answers.items()}
-        shown_ = {self._id_of(each): digest for each, digest in (digests or {}).items()}
+            answers = {self._id_of(name): answer for name, answer in answers.items()}
+        digests = {self._id_of(name): digest for name, digest in (digests or {}).items()}
         order = respond_order(
-            answers, response, principal=principal or _ANYBODY, note=note, digests=shown_, key=key
+            answers, response, principal=principal or _ANYBODY, note=note, digests=digests, key=key
         )
-        event = commands.responded(order, self._state.ledger, self._now, known=self._state.keys)
+        event = commands.responded(order, self._state.ledger, self._now, keys=self._state.keys)
         if (called := idempotency.earlier(self._state.keys, event)) is not None:
             return idempotency.receipts_again(called)
         ledger.refuse_strays(event)
@@ -415,15 +276,15 @@ class InMemoryRun(Rehearsal):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Start no new work, for `timeout` at most; then `on_timeout`: `resume`, `halt`, `goto:<node>`.
+        """Start no new work for at most `timeout`; then do `on_timeout`: `resume`, `halt`, `goto:<node>`.
 
-        As a signal: what the run refuses is in its events (`signal.refused`).
+        Sent as a signal: a refusal is published as the event `signal.refused`.
         """
-        who = principal or _ANYBODY
+        actor = principal or _ANYBODY
         about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
-        by = {"actor": who.subject, "capabilities": tuple(who.capabilities), "key": key}
+        by = {"actor": actor.subject, "capabilities": tuple(actor.capabilities), "key": key}
         await self._signal(
-            "pause", commands.paused(order_of(wire.Pause, {**about, **by}), self._now)
+            "pause", commands.control(order_of(wire.Pause, {**about, **by}), self._now)
         )
 
     async def resume(
@@ -433,9 +294,9 @@ class InMemoryRun(Rehearsal):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Go on after a pause."""
+        """End a pause."""
         about = {"reason": reason, "actor": (principal or _ANYBODY).subject, "key": key}
-        await self._signal("resume", commands.resumed(order_of(wire.Resume, about), self._now))
+        await self._signal("resume", commands.control(order_of(wire.Resume, about), self._now))
 
     async def cancel(
         self,
@@ -446,11 +307,11 @@ class InMemoryRun(Rehearsal):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """End the run in good order; `grace` is how long nodes may take to stop."""
+        """Cancel the run; `grace` is how long its nodes may take to stop."""
         actor = (principal or _ANYBODY).subject
         about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
         order = order_of(wire.Cancel, about)
-        await self._signal("cancel", commands.cancel_requested(order, self._now))
+        await self._signal("cancel", commands.control(order, self._now))
 
     async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
         if idempotency.earlier(self._state.keys, event) is not None:
@@ -459,19 +320,19 @@ class InMemoryRun(Rehearsal):
         try:
             await self._feed(event)
         except Refusal as refusal:
-            told = events.SignalRefused(
+            refused = events.SignalRefused(
                 now=self._now, signal=name, code=str(refusal.code), reason=refusal.message
             )
-            await self._feed(told)
+            await self._feed(refused)
 
     def _refuse_ended(self) -> None:
         if self._state.finished:
             raise Refusal(Code.NOT_RUNNING, f"The run {self.run_id!r} has ended ({self.status}).")
 
     async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
-        """Put a message into the mailbox as a signal, and return its id.
+        """Send a message as a signal, and return its id.
 
-        A message that the run rejects is in its events (`message.rejected`).
+        A rejection is published as the event `message.rejected`.
         """
         sent = self._message(text, fields, signalled=True)
         self._refuse_ended()
@@ -479,22 +340,22 @@ class InMemoryRun(Rehearsal):
         return sent.message.message_id
 
     async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> MessageReceipt:
-        """Put a message into the mailbox, and return its receipt. Raises the Refusal that it gets."""
+        """Send a message, and return its receipt. Raise the Refusal if the run refuses it."""
         sent = self._message(text, fields)
-        is_known = self._state.mailbox.knows(sent.message)
+        is_duplicate = self._state.mailbox.knows(sent.message)
         await self._feed(sent)
         return MessageReceipt(
             message_id=sent.message.message_id,
-            duplicate=is_known,
+            duplicate=is_duplicate,
             queue_depth=len(self._state.mailbox.queue),
         )
 
     async def pause_and_send(
         self, text: str = "", **fields: Unpack[MessageFields]
     ) -> MessageReceipt:
-        """Pause the run, and put a message into the mailbox, which is read when the run goes on.
+        """Pause the run, and send a message that is read when it resumes.
 
-        A message that is refused pauses nothing.
+        If the run refuses the message, it is not paused.
         """
         sent = self._message(text, fields)
         machine.check(self._state, sent)
@@ -508,18 +369,18 @@ class InMemoryRun(Rehearsal):
         return commands.message_sent(order, self._now, f"m{self._sent}", signalled=signalled)
 
     async def messages(self) -> list[MessageView]:
-        """Return the unread messages, in the order of reading."""
+        """Return the unread messages, next first."""
         return [MessageView.of(message) for message in self._state.mailbox.queue]
 
     async def clear_messages(
         self, *, principal: Principal | None = None, key: str | None = None
     ) -> int:
-        """Discard the unread messages, which are reported, and return how many there were."""
+        """Discard the unread messages, publish that, and return their number."""
         actor = (principal or _ANYBODY).subject
         order = order_of(wire.ClearMessages, {"actor": actor, "key": key})
         event = commands.messages_cleared(order, self._now)
-        if (called := idempotency.earlier(self._state.keys, event)) is not None:
-            return int(called.receipt)
+        if (earlier := idempotency.earlier(self._state.keys, event)) is not None:
+            return int(earlier.receipt)
         count = len(self._state.mailbox.queue)
         await self._feed(event)
         return count
@@ -532,8 +393,9 @@ class InMemoryRun(Rehearsal):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Set fields of the values of a run that is paused or waits, if they are still at `version`;
-        without one, as they are now. Raises the Refusal that it gets.
+        """Patch the values of a run that is paused or waits for input.
+
+        Raise the Refusal if they are no longer at `version` (None: the current one) or do not fit.
         """
         try:
             checked = self._graph.states.patch(patch)
@@ -554,9 +416,9 @@ class InMemoryRun(Rehearsal):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Move the deadline of an open interrupt, by its id or name, or change what happens then.
+        """Change the deadline of an open interrupt, by id or name, or its `on_timeout`.
 
-        None as `deadline` or `timeout` removes it. Raises the Refusal that it gets.
+        None as `deadline` or `timeout` removes the deadline. Raise the Refusal if the run refuses.
         """
         order = deadline_order(
             self._id_of(interrupt_id),
@@ -569,26 +431,166 @@ class InMemoryRun(Rehearsal):
         await self._feed(commands.deadline_edited(order, self._now))
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
-        """Return what was said to an agent, and by it, oldest first.
+        """Return an agent's transcript, oldest first.
 
-        Without an address it is the only agent that there is. Raises the Refusal that the API would
-        answer with.
+        `address` may be omitted if there is one agent. Raise the Refusal that the API would return.
         """
-        heads = agent_memory.transcripts(self._state)
+        heads = items.transcripts(self._state)
         agent = choose_address(self._state.run_id, heads, address)
         return transcript_items(await transcript.read(self._blobs, heads[agent]))
 
-    def _id_of(self, interrupt: str) -> str:
+    def _id_of(self, id_or_name: str) -> str:
         opened = self._state.ledger.open.values()
-        named = [entry.id for entry in opened if entry.name == interrupt]
+        named = [entry.id for entry in opened if entry.name == id_or_name]
         if len(named) > 1:
             raise Refusal(
                 Code.AMBIGUOUS_INTERRUPT,
-                f"{len(named)} open interrupts are named {interrupt!r}; name one by its id: "
+                f"{len(named)} open interrupts are named {id_or_name!r}; name one by its id: "
                 f"{', '.join(named)}.",
                 interrupts=named,
             )
-        return named[0] if named else interrupt
+        return named[0] if named else id_or_name
+
+    def take_message(self, visit: str, number: int) -> Message | None:
+        """Return the n-th message that a running visit takes, counted from 0; None if there is none."""
+        self._apply(events.MessagesTaken(now=self._now, visit=visit, upto=number + 1))
+        taken = self._state.visits[visit].messages_taken
+        return taken[number] if len(taken) > number else None
+
+    async def _feed(self, event: CoreEvent) -> None:
+        self._apply(event)
+        for _ in range(MAX_STEPS):
+            if self._effects:
+                await self._perform(self._effects.popleft())
+            elif (moment := self._state.next_deadline()) is not None and moment <= self._now:
+                # The deadline passed while code ran, or before the interrupt was opened.
+                self._apply(events.Ticked(now=self._now))
+            else:
+                return
+        message = (
+            f"the run took {MAX_STEPS} steps without coming to rest: is there an endless loop?"
+        )
+        raise RuntimeError(message)
+
+    def _apply(self, event: CoreEvent) -> None:
+        self._state, effects_ = machine.advance(self._state, event)
+        self._effects.extend(effects_)
+
+    async def _perform(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.RunNode(input=visit_input):
+                # A copy: code that changes its values must not change the run.
+                await self._visit(deepcopy(visit_input))
+            case effects.Publish():
+                self._publish(effect.type, effect.address, effect.actor, effect.data)
+            case effects.Yield():
+                self._apply(events.TaskBegan(now=self._now))
+            case effects.Finish():
+                self._publish_end()
+            case effects.StopNode():
+                # Visits run one after another here, so no other visit is running.
+                pass
+            case _:
+                assert_never(effect)
+
+    async def _visit(self, visit_input: VisitInput) -> None:
+        if visit_input.kind == "visit":
+            self._publish(
+                event_translation.visit_started(visit_input.address).type, visit_input.address
+            )
+        steps: dict[str, Json] = dict(visit_input.journal or {})
+
+        async def write(finished: Mapping[str, Json]) -> None:
+            steps.update(finished)
+
+        for attempt in range(1, visit_input.retries + 2):
+            journal = Journal(steps, None if visit_input.local else write, lambda: self._now)
+            context = Context(
+                input=visit_input,
+                attempt=attempt,
+                logger=logging.LoggerAdapter(logging.getLogger("abeyance.node")),
+                is_cancelled=lambda: False,
+                runtime=VisitRuntime(
+                    journal=journal,
+                    channel=_MemoryChannel(self, visit_input.address),
+                    send_heartbeat=lambda: None,
+                    blobs=self._blobs,
+                ),
+            )
+            try:
+                graph = graph_for(visit_input, {self._graph.name: self._graph})
+                outcome = await run_visit(graph, context)
+            except Blocked:
+                raise
+            except Exception as error:  # noqa: BLE001 any exception of an author's code is a failed attempt
+                outcome = Failed(
+                    code=FailureCode.NODE_FAILED,
+                    message=described(error),
+                    journal=steps or None,
+                    patch=journal.partial_patch,
+                )
+                if attempt <= visit_input.retries:
+                    self._now += timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_BACKOFF))
+                    continue
+            break
+        if visit_input.kind == "visit":
+            for event in event_translation.visit_reported(
+                visit_input.address, {"outcome": asdict(outcome)}
+            ):
+                self._publish(event.type, event.address, data=event.data)
+        self._apply(events.VisitEnded(now=self._now, visit=visit_input.address, outcome=outcome))
+
+    def _publish_start(self) -> None:
+        data = {
+            "graph": self._state.spec.name,
+            "graph_version": self._graph.build().version,
+            "conversation_id": None,
+            "session_type": "agent",
+        }
+        self._publish("run.started", None, "tester", data)
+
+    def _publish_end(self) -> None:
+        view = run_view(self._state, self._start)
+        data: dict[str, Json] = {"reason": view.reason}
+        if view.error is not None:
+            data |= {"code": view.error.code, "message": view.error.message}
+        address = None if view.error is None else view.error.address
+        self._publish(f"run.{view.status}", address, view.cancelled_by, data)
+
+    def _publish(
+        self,
+        type_: str,
+        address: str | None,
+        actor: str | None = None,
+        data: Mapping[str, Json] | None = None,
+    ) -> None:
+        self._events.append(
+            Event(
+                id=f"{len(self._events):09}",
+                time=self._now,
+                type=type_,
+                run_id=self._state.run_id,
+                address=address,
+                actor=actor,
+                data=dict(data or {}),
+            )
+        )
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+
+class _MemoryChannel:
+    """A visit's channel to a run in memory, in which nothing else happens meanwhile."""
+
+    def __init__(self, trial: InMemoryRun, visit: str) -> None:
+        self._trial = trial
+        self._visit = visit
+
+    async def take(self, number: int) -> Message | None:
+        return self._trial.take_message(self._visit, number)
+
+    async def wait_if_paused(self, timeout: float | None) -> bool:  # noqa: ARG002 the run is never paused meanwhile
+        return True
 
 
 async def run(
@@ -605,12 +607,11 @@ async def run(
     interrupt_after: str | Sequence[str] = (),
     on_error: str | None = None,
 ) -> InMemoryRun:
-    """Run a graph until it has ended, or waits for an answer that nobody gives.
+    """Run a graph until it ends or waits for an answer that `answers` does not have.
 
-    `answers` are by name or id of the interrupt: a value, or a function that is asked with the
-    interrupt (and may be async). A question that has none is left to its deadline, if it has one:
-    time is moved on to it, unless `skip_time` is False. What is not about answers is as for a start.
-    Raises the Refusal of an answer that the run does not accept.
+    `answers` maps the name or id of an interrupt to a value, or to a function of the interrupt, which
+    may be async. The clock moves to the deadline of an interrupt without an answer, unless `skip_time`
+    is False. The other parameters are those of a start. Raise the Refusal if the run refuses an answer.
     """
     trial = InMemoryRun(
         graph,

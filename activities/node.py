@@ -23,7 +23,7 @@ from abeyance.activities.heartbeat import Checkpoints, Heartbeater, Superseded, 
 from abeyance.activities.payloads import DecodedPayloads
 from abeyance.activities.run_channel import RunChannel
 from abeyance.agents.tool_errors import described
-from abeyance.authoring.context import Context
+from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
 from abeyance.client import Client
@@ -166,7 +166,7 @@ class Attempt:
 
     def _stopped(self) -> Stopped:
         journal = self._notebook.steps or self._input.journal
-        return Stopped(journal=journal, patch=self._notebook.partial)
+        return Stopped(journal=journal, patch=self._notebook.partial_patch)
 
     async def _run_in_time(self, graph: Graph) -> VisitOutcome:
         visit_input = self._input
@@ -195,7 +195,7 @@ class Attempt:
                 code=FailureCode.NODE_FAILED,
                 message=message,
                 journal=self._notebook.steps or None,
-                patch=self._notebook.partial,
+                patch=self._notebook.partial_patch,
             )
         if await self._remember(failures=failures):
             return self._stopped()
@@ -254,16 +254,18 @@ class Attempt:
 
         return Context(
             input=visit_input,
-            notebook=self._notebook,
-            mail=self._post,
             attempt=self._info.attempt,
-            excused=self._pulse.journal.excused,
             logger=VisitLog(
                 _logger, {"run_id": visit_input.run_id, "address": visit_input.address}
             ),
             is_cancelled=activity.is_cancelled,
-            beat=say,
-            blobs=self._blobs,
+            runtime=VisitRuntime(
+                journal=self._notebook,
+                channel=self._post,
+                send_heartbeat=say,
+                infrastructure_failures=self._pulse.journal.excused,
+                blobs=self._blobs,
+            ),
         )
 
 

@@ -25,7 +25,7 @@ from abeyance.authoring.context import Context
 from abeyance.authoring.graph import Graph
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import START, FunctionNode, ReturnErrorToCaller, SubgraphNode
-from abeyance.schemas.compatibility import field_schema, misfit
+from abeyance.schemas.json_types import misfit
 from abeyance.schemas.state_model import StateModel
 
 
@@ -41,7 +41,7 @@ class SubagentGate:
         agent_tool = self._agent.agents.get(name)
         if agent_tool is None:
             gone = tool_results.error(f"There is no tool {name!r} any more.")
-            return Finished(result=gone, ended="failed")
+            return Finished(result=gone, tool_status="failed")
         item, memory = ctx.item, AgentState(state.agent_state)
         gate = ToolGate(self._agent, agent_tool.tool, item["call_id"], item["args"], memory)
         denial = await gate.decide_in_call(ctx)
@@ -53,7 +53,7 @@ class SubagentGate:
             return Finished(patch=patch, goto=name, result=arguments)
         stored = await tool_results.store(blobs_of(ctx), ctx.run_id, denial)
         status = tool_results.to_model_text(denial)[0]
-        return Finished(patch=patch, result={**(arguments or {}), **stored}, ended=status)
+        return Finished(patch=patch, result={**(arguments or {}), **stored}, tool_status=status)
 
 
 _MIN_RETRIES: Final = 3
@@ -99,7 +99,7 @@ def faults_of(
             "(state) or (state, item)"
         )
     if output is not None:
-        mismatch = misfit(agent.output.schema, field_schema(states, output))
+        mismatch = misfit(agent.output.schema, states.field_schema(output))
         if mismatch is not None:
             yield f"{label}, output=: its result cannot become {output!r}: {mismatch}"
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from abeyance.core.events import Message
 from abeyance.core.json import Json, canonical, size, why_not_json
-from abeyance.schemas.reducers import merge
+from abeyance.schemas.state_model import merge
 from abeyance.wire import refuse_too_deep
 
 _MAX_BYTES: Final = 50_000

@@ -85,7 +85,7 @@ class ToolVisit:
         tools = self._agent.tools if server is None else await server.available_tools()
         if name not in tools:
             missing = tool_results.error(f"There is no tool {name!r} any more.")
-            return Finished(result=missing, ended="failed")
+            return Finished(result=missing, tool_status="failed")
         return await _Call(self._agent, tools[name], state, ctx).make()
 
 
@@ -103,7 +103,7 @@ class _Call:
         ctx, saved, recorded = (
             self._ctx,
             self._ctx.saved_state,
-            self._ctx.notebook.marked(_RESULT_MARK),
+            self._ctx.runtime.journal.get_marker(_RESULT_MARK),
         )
         result: dict[str, Json] | None = ctx.item.get("known")
         try:
@@ -127,7 +127,7 @@ class _Call:
         """Save the result in the journal, so that a retry does not run the tool again."""
         record = {"result": result, **self._changes()}
         if size(record) <= _MAX_SAVED_BYTES:
-            await self._ctx.notebook.mark(_RESULT_MARK, record)
+            await self._ctx.runtime.journal.persist_marker(_RESULT_MARK, record)
 
     def _changes(self) -> dict[str, Json]:
         return {"args": self._arguments, "state": self._memory.changes()}
@@ -145,8 +145,8 @@ class _Call:
         return await self._once() if needs_answers(self._ctx) else await self._run()
 
     async def _once(self) -> dict[str, Json]:
-        ctx, tool, journal = self._ctx, self._tool, self._ctx.notebook
-        starts = int(journal.marked(_STARTED) or 0)
+        ctx, tool, journal = self._ctx, self._tool, self._ctx.runtime.journal
+        starts = int(journal.get_marker(_STARTED) or 0)
         answers = [answer for key, answer in ctx.targets.items() if key.startswith(_OUTCOMES)]
         if starts > len(answers):
             match tool.on_unknown:
@@ -173,13 +173,13 @@ class _Call:
                         pass
             except CallError as error:
                 return tool_results.error(error.text)
-        await journal.mark(_STARTED, starts + 1)
+        await journal.persist_marker(_STARTED, starts + 1)
         try:
             result = await self._run()
         except BaseException as error:
             if suspended_by(error) is not None:
                 # It waits for an answer, and starts anew when that arrives.
-                journal.leave(_STARTED, starts)
+                journal.set_marker(_STARTED, starts)
             raise
         await self._save_result(result)
         return result
@@ -196,7 +196,7 @@ class _Call:
             returned = await _with_timeout(tool, tool.run(context, self._arguments), late)
         except ToolFailed as failed:
             is_once = ctx.call is not None and ctx.call.once
-            if ctx.attempt - ctx.excused <= tool.retries and not is_once:
+            if ctx.attempt - ctx.runtime.infrastructure_failures <= tool.retries and not is_once:
                 raise
             # The model gets one sentence; the traceback is for the author of the tool.
             _logger.warning(
@@ -229,12 +229,12 @@ class _Call:
         blobs = blobs_of(ctx)
         if outcome.asked:
             stored = await tool_results.store(blobs, ctx.run_id, result)
-            ctx.notebook.leave(_RESULT_MARK, None)
+            ctx.runtime.journal.set_marker(_RESULT_MARK, None)
             raise Suspended(outcome.asked, {_RESULT: stored, **self._changes()})
         self._memory = outcome.event.agent_state
         result = tool_results.of_hooks(outcome)
         return Finished(
             patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
             result=await tool_results.store(blobs, ctx.run_id, result),
-            ended=tool_results.to_model_text(result)[0],
+            tool_status=tool_results.to_model_text(result)[0],
         )

@@ -144,7 +144,7 @@ class ToolDispatch:
         # An approval, by a question of a hook too, is for one attempt.
         once = ask is not None and denied is None
         asked = () if ask is None else ask.asked
-        call = Call(tool=tool.name, id=requested.call_id, asked=asked, once=once)
+        call = Call(tool=tool.name, id=requested.call_id, interrupts=asked, once=once)
         node = self._offered[tool.name].node
         if tool.name in self._agent.agents and (
             # Its gate decides again, and after-hooks must see the approved arguments.

@@ -110,14 +110,14 @@ class ToolGate:
         """
         if not needs_answers(ctx):
             return None
-        digest = ctx.item.get("digest", ctx.notebook.marked(_SHOWN))
+        digest = ctx.item.get("digest", ctx.runtime.journal.get_marker(_SHOWN))
         decision = await self.decide(ctx.targets, with_hooks="hooked" in ctx.item, digest=digest)
         if changes := self.memory.changes():
             # Changes of the hooks are kept even if the call ends before its code does.
-            ctx.notebook.partial = {"agent_state": changes}
+            ctx.runtime.journal.partial_patch = {"agent_state": changes}
         if isinstance(decision, Ask):
             if decision.digest is not None:
-                ctx.notebook.leave(_SHOWN, decision.digest)
+                ctx.runtime.journal.set_marker(_SHOWN, decision.digest)
             raise Suspended(decision.asked)
         return None if decision is None else decision.result
 
@@ -161,8 +161,8 @@ class AfterHooks:
 
         Raises Suspended while a hook asks, and Blocked while an MCP server is unavailable.
         """
-        journal = self._ctx.notebook
-        saved = journal.marked(_SEEN) or {"results": {}, "state": {}}
+        journal = self._ctx.runtime.journal
+        saved = journal.get_marker(_SEEN) or {"results": {}, "state": {}}
         self.memory.update(saved["state"])
         collected = tool_results.collect(self._ctx.results, self._agent.agents)
         results = {**state.known, **collected}
@@ -170,7 +170,7 @@ class AfterHooks:
         hooked = {call_id: seen[call_id] for call_id in seen if UNSEEN in results[call_id]}
         if hooked and self._has_hooks:
             # These hooks must not run again when others, or the turn, ask and are answered.
-            journal.leave(_SEEN, {"results": hooked, "state": self.memory.changes()})
+            journal.set_marker(_SEEN, {"results": hooked, "state": self.memory.changes()})
         return _unless_asked(seen, asked)
 
     async def of_denied(self, results: Mapping[str, dict[str, Json]]) -> dict[str, dict[str, Json]]:

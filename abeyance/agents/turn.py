@@ -82,7 +82,7 @@ class Turn:
             if dispatched.sends is not None:
                 heard = [*state.heard, *inbox]
                 patch = {**dispatched.patch, "heard": heard}
-                return replace(dispatched, patch=patch, uncounted=True)
+                return replace(dispatched, patch=patch, exempt_from_max_visits=True)
             # None of the waiting calls runs, so the model continues at once.
             after_hooks.memory = dispatch.memory
             results = await after_hooks.of_denied(dispatched.patch["known"])
@@ -135,7 +135,7 @@ class Turn:
         ctx.logger.info("the agent is not run: %s", outcome.cancelled)
         # Not by the edges: an unread message would start a turn after all. The input stays, which marks
         # that no turn was taken.
-        return Finished(goto=END, unread=True)
+        return Finished(goto=END, inbox_unread=True)
 
     async def _hooks(
         self,
@@ -216,7 +216,7 @@ class Turn:
         """Store the messages so far, in case the run ends before the turn does."""
         if messages:
             head = await transcript.append(blobs_of(ctx), ctx.run_id, state.transcript, messages)
-            ctx.notebook.partial = {"transcript": head}
+            ctx.runtime.journal.partial_patch = {"transcript": head}
 
     async def _save_response(self, ctx: Context, response: ModelResponse) -> Json:
         """Store a response whose hooks ask, so that the request is not repeated."""
@@ -269,7 +269,7 @@ class Turn:
                         f"the agent {agent.name!r} gave no valid output {state.corrections + 1} "
                         f"times in a row; the last time: {'; '.join(faults)}"
                     )
-                    ctx.notebook.partial = {"transcript": patch["transcript"]}
+                    ctx.runtime.journal.partial_patch = {"transcript": patch["transcript"]}
                     raise AgentFailed(FailureCode.NODE_FAILED, message)
                 patch["agent_state"] = memory.changes()
                 return Finished(patch=patch, goto=MODEL_NODE, turn=summary)
@@ -316,8 +316,8 @@ class Turn:
 
 def blobs_of(ctx: Context) -> Blobs:
     """Return the blob store of a visit."""
-    assert ctx.blobs is not None  # noqa: S101 every visit of an agent has them
-    return ctx.blobs
+    assert ctx.runtime.blobs is not None  # noqa: S101 every visit of an agent has them
+    return ctx.runtime.blobs
 
 
 def _requested(call: ToolCallPart) -> RequestedCall:

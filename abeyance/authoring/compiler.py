@@ -28,11 +28,9 @@ from abeyance.core.spec import (
     When,
 )
 from abeyance.errors import GraphError
-from abeyance.schemas.compatibility import field_schema, misfit
+from abeyance.schemas.json_types import misfit
 from abeyance.schemas.state_model import StateModel
 
-if TYPE_CHECKING:
-    from abeyance.authoring.graph import Graph
 if TYPE_CHECKING:
     from abeyance.authoring.graph import Graph
 
@@ -122,7 +120,7 @@ def _misfits(outer: StateModel, inner: StateModel, node: SubgraphNode) -> Iterat
     for told, mapping, source, target in ways:
         shared = {field: field for field in source.fields if field in target.fields}
         for taken, given in (shared if mapping is None else mapping).items():
-            why = misfit(field_schema(source, given), field_schema(target, taken))
+            why = misfit(source.field_schema(given), target.field_schema(taken))
             if why is not None:
                 yield f"{told}: {given!r} cannot become {taken!r}: {why}"
 

@@ -1,4 +1,4 @@
-"""What the code of a node may know and do: the `Context` that it is handed."""
+"""`Context`, the second argument of a node's function, and what a node may return besides a patch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from abeyance.authoring.journal import Journal
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json
-from abeyance.core.ledger import content_of
+from abeyance.core.ledger import content_digest
 from abeyance.core.outcome import Asked, Call
 from abeyance.duration import Duration, seconds
 from abeyance.storage.blobs import Blobs
@@ -24,10 +24,9 @@ from abeyance.storage.blobs import Blobs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goto:
-    """Returned by a node: go to this node, in place of the edges, after merging the patch.
+    """Return this from a node to go to `node` instead of following its edges; `patch` is merged first.
 
-    The node has to be declared with `to=[...]` naming the target. In place of one node there may be a
-    list of `Send`.
+    Declare the targets with `to=[...]` on the node that returns it. `node` may also be a list of `Send`.
     """
 
     node: str | Sequence[Send]
@@ -40,9 +39,9 @@ class Goto:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """Returned by a node in a list: one visit of `node` that reads `item` as `ctx.item`.
+    """Return a list of these from a node to start one visit of `node` for each `item` (`ctx.item`).
 
-    The node that returns it has to be declared with `to=[...]` naming the target.
+    Declare the targets with `to=[...]` on the node that returns them.
     """
 
     node: str
@@ -54,36 +53,45 @@ class Send:
 
 
 class RunChannel(Protocol):
-    """How a visit reaches the run that it is a part of, while it runs."""
+    """A running visit's connection to its run."""
 
     async def take(self, number: int) -> Message | None:
-        """The visit's n-th message, counted from 0; None if there is none yet."""
+        """Return the visit's n-th message, counted from 0; None if there is none yet."""
 
     async def wait_if_paused(self, timeout: float | None) -> bool:
-        """Wait until the run is not paused. True when it goes on, False when it is cancelled.
+        """Wait until the run is not paused. Return True, or False if the run is cancelled.
 
         `timeout` is in seconds; None takes the service's `default_timeout`. Raises StillPaused.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context:
-    """Who and where a visit is, what people said so far, and whether it should stop.
+class VisitRuntime:
+    """The services behind a `Context`; authors do not use them.
 
-    `input` is all that the visit is given. `attempt` counts from 1 and grows when the visit is tried
-    again; `excused` is how many of the attempts before were nobody's fault, as where a worker was shut
-    down. `blobs` is where large things are kept outside the history.
+    `infrastructure_failures` counts the earlier attempts that failed for no fault of the code, such as
+    a worker's shutdown. `blobs` stores large data outside the history.
+    """
+
+    journal: Journal
+    channel: RunChannel
+    send_heartbeat: Callable[[], None]
+    infrastructure_failures: int = 0
+    blobs: Blobs | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """The visit that a node's function runs for: its place in the run, its answers, its services.
+
+    `attempt` counts from 1 and grows with each retry. `input` and `runtime` are internal.
     """
 
     input: VisitInput
     attempt: int
     logger: logging.LoggerAdapter[logging.Logger]
     is_cancelled: Callable[[], bool]
-    beat: Callable[[], None]
-    notebook: Journal
-    mail: RunChannel
-    excused: int = 0
-    blobs: Blobs | None = None
+    runtime: VisitRuntime
 
     @property
     def run_id(self) -> str:
@@ -91,13 +99,8 @@ class Context:
         return self.input.run_id
 
     @property
-    def execution(self) -> str:
-        """What tells this run from an earlier one that had the same id."""
-        return self.input.execution
-
-    @property
     def graph(self) -> str:
-        """The name of the graph that the node is of."""
+        """The name of the graph that contains the node."""
         return self.input.graph
 
     @property
@@ -107,104 +110,107 @@ class Context:
 
     @property
     def address(self) -> str:
-        """What names the visit in the history, the inbox and the log."""
+        """The address of the visit in events, the inbox and logs."""
         return self.input.address
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """The values that the visit was started with, as JSON."""
+        """The values at the start of the visit, as JSON."""
         return self.input.values
 
     @property
     def answers(self) -> Mapping[str, Any]:
-        """What people answered in this graph so far, by the name of the interrupt.
+        """All answers in this graph so far, by interrupt name.
 
-        This visit's own answers go before others; a tool call has only those to what its own code asked.
+        This visit's own answers take precedence. A tool call sees only the answers to its own code.
         """
-        # What hooks asked about a tool call, or its approval, its code has not asked under that name.
+        # Answers to a tool call's hooks or approval have a "/" in their key: its code did not ask.
         is_call = self.input.call is not None
         own = [(key, value) for key, value in self.targets.items() if not (is_call and "/" in key)]
         return {**self.input.answers, **{key.rpartition("/")[2]: value for key, value in own}}
 
     @property
     def targets(self) -> Mapping[str, Any]:
-        """The answers to the visit's own questions, by name (`process/name` where a process asked)."""
-        return self.input.own
+        """The answers to this visit's own interrupts, by name (`process/name` if a process asked)."""
+        return self.input.own_answers
 
     @property
     def resumed(self) -> bool:
-        """Whether this visit has asked people before and was re-entered."""
+        """True if this visit asked before and was re-entered."""
         return self.input.interrupted
 
     @property
     def saved_state(self) -> Any:
-        """The last state that the visit gave when it asked."""
-        return self.input.saved
+        """The `state` that the visit passed with its last interrupt."""
+        return self.input.user_state
 
     @property
     def item(self) -> Any:
-        """The item of a fan-out that the visit is for."""
+        """The fan-out item that this visit processes."""
         return self.input.item
 
     @property
     def results(self) -> Any:
-        """After a join that gathered a fan-out: its items in order, each `{item, status}`."""
+        """After a join behind a fan-out: its items in order, each `{item, status}`."""
         return self.input.results
 
     @property
     def inbox(self) -> Sequence[Message]:
-        """The messages that were there for the visit when it started, if its function has a parameter of
-        that name, or says `ctx.inbox` itself.
+        """The messages that were waiting when the visit started.
+
+        Filled only if the function has a parameter `inbox` or uses `ctx.inbox` in its own body.
         """
         return list(self.input.inbox)
 
     @property
     def guidance(self) -> str | None:
-        """What a person said who had the visit done again."""
+        """The operator's guidance, if an operator requested this retry."""
         return self.input.guidance
 
     @property
     def outcome(self) -> str | None:
-        """How the run ended, in a `finally` node, else None."""
+        """How the run ended; None outside a `finally` node."""
         return self.input.outcome
 
     @property
     def call(self) -> Call | None:
-        """Of which tool call the visit is."""
+        """The tool call that this visit executes, or None."""
         return self.input.call
 
     @property
     def cancelled(self) -> bool:
-        """Whether the run wants this visit to stop. Code in a thread has to look, and raise (whatever
-        it likes) to be stopped: what returns has finished. A coroutine is also cancelled at its next
-        await.
+        """True once the run has asked this visit to stop.
+
+        Code in a thread must check this and raise any exception to stop; if it returns, the visit counts
+        as finished. A coroutine is also cancelled at its next `await`.
         """
         return self.is_cancelled()
 
     def heartbeat(self) -> None:
-        """Say now that the code is alive. Visits say so by themselves about once a second; call it
-        where a coroutine has blocked the event loop for long.
+        """Send a heartbeat now.
+
+        Visits send one about every second on their own. Call this from a coroutine that has blocked the
+        event loop for long.
         """
-        self.beat()
+        self.runtime.send_heartbeat()
 
     @property
     def idempotency_key(self) -> str:
-        """32 hex digits that name this visit: the same in every attempt and re-entry, different for
-        every other visit. Hand it to a service that must not do a thing twice.
+        """32 hex digits, the same in every attempt and re-entry of this visit and different for every
+        other visit. Pass it to services that deduplicate requests.
         """
-        return hashlib.sha256(
-            f"{self.run_id}|{self.execution}|{self.address}".encode()
-        ).hexdigest()[:32]
+        identity = f"{self.run_id}|{self.input.execution}|{self.address}"
+        return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Do a thing once in this visit: call the function, record what it returns, and return that.
+        """Call `function` once in this visit, record its result, and return the result.
 
-        A later attempt, or a re-entry after an answer, gets what was recorded, and the function is not
-        called. The result is JSON, read as the function's return type says. `name` is unique in the
-        visit. Raises what the function raises, and Fatal if the result is not JSON, the name is used
-        twice or the node is local.
+        A retry, or a re-entry after an answer, returns the recorded result without calling the function.
+        The result must be JSON and is parsed as the function's return type. `name` must be unique in
+        the visit. Raise what the function raises; raise Fatal if the result is not JSON, the name is
+        used twice, or the node is local.
         """
-        return await self.notebook.step(name, function, *args, **kwargs)
+        return await self.runtime.journal.step(name, function, *args, **kwargs)
 
     def interrupt(
         self,
@@ -221,12 +227,12 @@ class Context:
         on_timeout: OnTimeout = "halt",
         process: str | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """Ask a person, and return the answer, as the type that `response` is. To be awaited.
+        """Ask a person, and return the answer as the type `response`. Must be awaited.
 
-        The visit ends here and is re-entered from its beginning when it is answered; this call then
-        returns at once, and so do the steps before it. The parameters are those of `Interrupt`.
+        The visit ends here. Once the interrupt is answered, the function runs again from its beginning,
+        and this call and the steps before it return at once. For the parameters see `Interrupt`.
         """
-        asked = Interrupt(
+        question = Interrupt(
             name,
             prompt=prompt,
             reason=reason,
@@ -238,43 +244,42 @@ class Context:
             on_timeout=on_timeout,
             process=process,
         )
-        return self.notebook.promised(repr(name), partial(self._answer, asked, state))
+        return self.runtime.journal.awaitable(repr(name), partial(self._answer, question, state))
 
     def interrupts(
-        self, asked: Sequence[Interrupt], *, state: Json = None
+        self, interrupts: Sequence[Interrupt], *, state: Json = None
     ) -> Coroutine[Any, Any, dict[str, Any]]:
-        """Ask several things at once, and return the answers by name (`process/name` for a process's)
-        when all are there. To be awaited.
+        """Ask several questions at once. Return the answers by name (`process/name` if a process asks)
+        once all are answered. Must be awaited.
         """
-        return self.notebook.promised("a list", partial(self._answers, asked, state))
+        return self.runtime.journal.awaitable("a list", partial(self._answers, interrupts, state))
 
-    async def _answer(self, asked: Interrupt, state: Json) -> Any:
-        return (await self._answers([asked], state))[asked.key]
+    async def _answer(self, interrupt: Interrupt, state: Json) -> Any:
+        return (await self._answers([interrupt], state))[interrupt.key]
 
-    async def _answers(self, asked: Sequence[Interrupt], state: Json) -> dict[str, Any]:
-        questions = [lowered(each) for each in asked]
+    async def _answers(self, interrupts: Sequence[Interrupt], state: Json) -> dict[str, Any]:
+        questions = [lowered(interrupt) for interrupt in interrupts]
         for question in questions:
-            self.notebook.ask(question.key)
-        open_ = [question for question in questions if not self._is_answered(question)]
-        if open_:
-            self.notebook.unanswered += [question.key for question in open_]
-            kept = next((each.state for each in asked if each.state is not None), None)
-            raise Suspended(open_, state if state is not None else kept)
-        return {each.key: typed_answer(each, self.targets[each.key]) for each in asked}
+            self.runtime.journal.ask(question.key)
+        unanswered = [question for question in questions if not self._is_answered(question)]
+        if unanswered:
+            self.runtime.journal.unanswered += [question.key for question in unanswered]
+            own = next((asked.state for asked in interrupts if asked.state is not None), None)
+            raise Suspended(unanswered, state if state is not None else own)
+        return {asked.key: typed_answer(asked, self.targets[asked.key]) for asked in interrupts}
 
     def _is_answered(self, asked: Asked) -> bool:
         # What was approved is what was shown: of other values the question is another.
-        shown = self.input.bound.get(asked.key)
-        return asked.key in self.targets and shown in {None, content_of(asked.question)}
+        shown = self.input.shown_hashes.get(asked.key)
+        return asked.key in self.targets and shown in {None, content_digest(asked.question)}
 
     async def gather(self, *processes: Awaitable[Any]) -> list[Any]:
-        """Run processes side by side, and return what they return, in order.
+        """Run awaitables concurrently, and return their results in order.
 
-        If some of them ask people, the others go on to their end; then the visit waits for all that was
-        asked, and every answer re-enters it. What a process has done before is done again, but for its
-        steps.
+        If some of them ask, the others still run to their end. The visit then waits for the answers, and
+        each answer re-enters it: everything but recorded steps runs again.
         """
-        ended = await asyncio.gather(*map(_settled, processes))
+        ended = await asyncio.gather(*map(_result_or_error, processes))
         for _, error in ended:
             if error is not None and not isinstance(error, Suspended):
                 raise error
@@ -286,35 +291,35 @@ class Context:
         return [value for value, _ in ended]
 
     async def check_interrupt(self) -> Message | None:
-        """The next message that is for this visit, or None. Each is given once; a visit that is tried
-        again, or re-entered, gets those that it took once more, in the same order.
+        """Return the next message for this visit, or None.
+
+        Each message is returned once. A retry or re-entry reads the same messages again, in order.
         """
-        self.notebook.demand_keeping("read messages")
-        message = await self.mail.take(self.notebook.messages)
+        journal = self.runtime.journal
+        journal.require_durable("read messages")
+        message = await self.runtime.channel.take(journal.messages_read)
         if message is not None:
-            self.notebook.messages += 1
+            journal.messages_read += 1
         return message
 
     async def wait_if_paused(self, timeout: Duration | None = None) -> bool:
-        """Wait here while the run is paused: True when it goes on, or was not paused; False when it is
-        being cancelled.
+        """Wait while the run is paused. Return True once it is running, False if it is being cancelled.
 
-        `timeout` None takes the service's `default_timeout`. Raises StillPaused, a TimeoutError, that
-        says for which run, how long, and which calls let it go on.
+        `timeout` None is the service's `default_timeout`. Raise StillPaused, a TimeoutError, when it
+        has passed.
         """
-        self.notebook.demand_keeping("wait while the run is paused")
-        return await self.mail.wait_if_paused(None if timeout is None else seconds(timeout))
+        self.runtime.journal.require_durable("wait while the run is paused")
+        return await self.runtime.channel.wait_if_paused(
+            None if timeout is None else seconds(timeout)
+        )
 
     def emit(self, event: str, data: Json = None) -> None:
-        """Tell followers of the run an event `user.<event>`. It is told when the visit ends or asks.
-
-        `user.` may be written or left out.
-        """
-        self.notebook.emit(event, data)
+        """Publish the event `user.<event>` when the visit ends or asks. The prefix may be left out."""
+        self.runtime.journal.emit(event, data)
 
 
-async def _settled(process: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+async def _result_or_error(process: Awaitable[Any]) -> tuple[Any, BaseException | None]:
     try:
         return await process, None
-    except (Exception, Suspended) as error:  # noqa: BLE001 the caller raises it, when all have ended
+    except (Exception, Suspended) as error:  # noqa: BLE001 the caller raises it once all have ended
         return None, error

@@ -26,15 +26,15 @@ from abeyance.core.spec import (
     GraphSpec,
     Halt,
     InterruptNode,
+    InterruptSpec,
     OnError,
     OnTimeout,
-    Question,
     SubgraphNode,
 )
 from abeyance.duration import seconds
 from abeyance.schemas import json_schema
 from abeyance.schemas.answers import as_asked
-from abeyance.schemas.compatibility import field_schema, misfit, narrowed
+from abeyance.schemas.json_types import misfit, narrowed
 from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer
 
 _GOTO: Final = "goto:"
@@ -266,7 +266,7 @@ def question_of(
     requested_capability: str | None = None,
     timeout: object = None,
     on_timeout: object = "halt",
-) -> Question:
+) -> InterruptSpec:
     """The question; what is wrong with it is noted. Without a prompt, another has to supply one."""
     if response is None and isinstance(answer_to, str):
         response = states.answer_type(answer_to)
@@ -274,7 +274,7 @@ def question_of(
     else:
         response_schema = intake.schema(response, told)
         if isinstance(answer_to, str):
-            field = field_schema(states, answer_to)
+            field = states.field_schema(answer_to)
             if (why := misfit(response_schema, field)) is not None:
                 intake.note(
                     f"{told} answers to {answer_to!r} with what is none of its values: {why}"
@@ -290,7 +290,7 @@ def question_of(
             f"{told} shows {shown} bytes, and may show {_LARGEST}: keep large data elsewhere, and "
             "show a reference to it"
         )
-    return Question(
+    return InterruptSpec(
         name=name,
         prompt=prompt,
         reason=reason,
@@ -311,7 +311,7 @@ def question_of(
 def supplied(node: InterruptNode, rule: str, ask: Ask, intake: DeclarationErrors) -> InterruptNode:
     """The gate with what a rule says of its question. What both say is noted, if it differs."""
     told = f"the interrupt {node.id!r}"
-    own, blank = node.question, Question(name="", prompt="")
+    own, blank = node.question, InterruptSpec(name="", prompt="")
     found: dict[str, Any] = {"prompt": ask.question.prompt}
     both: list[str] = []
     for field, written in _SUPPLIED.items():
@@ -323,7 +323,7 @@ def supplied(node: InterruptNode, rule: str, ask: Ask, intake: DeclarationErrors
         both.append("answer_to")
     for written in both:
         intake.note(f"{told} and the rule {rule!r}, which asks for it, both say {written}")
-    question = Question(name=own.name, **found)
+    question = InterruptSpec(name=own.name, **found)
     answer_to = ask.answer_to if node.answer_to is None else node.answer_to
     if isinstance(question.on_timeout, Default) and not both:
         # Held against the schema once more: it may be the other who says what fits.

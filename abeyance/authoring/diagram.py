@@ -30,11 +30,11 @@ from abeyance.core.spec import (
     GraphSpec,
     HaltRun,
     InterruptNode,
+    InterruptSpec,
     Matches,
     Node,
     OnError,
     Parallel,
-    Question,
     Retract,
     Retry,
     RuleCondition,
@@ -142,7 +142,7 @@ class _Chart:
                     for target in self._targets(action, self._id(node) if node else source):
                         yield f"{source} -.->{_label(said)} {target}"
 
-    def _deadline(self, source: str, question: Question) -> Iterator[str]:
+    def _deadline(self, source: str, question: InterruptSpec) -> Iterator[str]:
         if isinstance(question.on_timeout, GoTo) and question.timeout is not None:
             said = f"after {_length(question.timeout)}"
             yield f"{source} -.->{_label(said)} {self._id(question.on_timeout.node)}"

@@ -220,13 +220,13 @@ def suspended_by(error: BaseException) -> Interrupted | None:
     """The outcome that an exception means, or None if it is not about asking people."""
     match error:
         case Suspended(asked=asked, state=state, composite=composite):
-            return Interrupted(asked=asked, saved=state, composite=composite)
+            return Interrupted(interrupts=asked, user_state=state, composite=composite)
         case Interrupt(state=state):
-            return Interrupted(asked=(lowered(error),), saved=state)
+            return Interrupted(interrupts=(lowered(error),), user_state=state)
         case CompositeInterrupt(interrupts=interrupts, state=state, reason=reason):
             return Interrupted(
-                asked=tuple(lowered(each) for each in interrupts),
-                saved=state,
+                interrupts=tuple(lowered(each) for each in interrupts),
+                user_state=state,
                 composite=True,
                 reason=reason,
             )
@@ -237,8 +237,10 @@ def suspended_by(error: BaseException) -> Interrupted | None:
             if len(known) < len(found):
                 return None
             return Interrupted(
-                asked=tuple(asked for each in known for asked in each.asked),
-                saved=next((each.saved for each in known if each.saved is not None), None),
+                interrupts=tuple(asked for each in known for asked in each.interrupts),
+                user_state=next(
+                    (each.user_state for each in known if each.user_state is not None), None
+                ),
                 composite=True,
             )
         case _:

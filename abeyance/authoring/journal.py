@@ -1,7 +1,6 @@
-"""What one attempt at a visit writes down: finished steps, questions asked so far, events of its own.
+"""Journal of one attempt of a visit: finished steps, questions asked, emitted events.
 
-A step is written down where another worker finds it before the next one begins, so that after a crash
-only the step that was in flight may run again.
+Each step is persisted before the next one begins, so after a crash only the step in flight may run again.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from abeyance.schemas.state_model import ValuesError
 
 T = TypeVar("T")
 Write: TypeAlias = Callable[[Mapping[str, Json]], Awaitable[None]]
-"""Puts the finished steps where another attempt finds them."""
+"""Persists the finished steps for later attempts."""
 
-_LARGEST: Final = 1_000_000
-"""In bytes: all steps of a visit travel together."""
+_MAX_STEP_BYTES: Final = 1_000_000
+"""In bytes, all steps of a visit together: they travel in one payload."""
 _MOST_EVENTS: Final = 1_000
 _MOST_EVENT_BYTES: Final = 200_000
 _LONGEST_NAME: Final = 100
@@ -37,9 +36,9 @@ _LONGEST_NAME: Final = 100
 
 
 class Journal:
-    """`steps` are those that earlier attempts finished; `messages` counts those read in this pass.
-    `partial` is the patch with which the visit ends if it fails, is stopped for good, or ends while it
-    waits for an answer. `write` None: nothing can be kept here.
+    """`steps` are the steps that earlier attempts finished. `messages_read` counts the messages read in
+    this pass. `partial_patch` is the visit's patch if it fails, is stopped, or ends while it waits for
+    an answer. `write` is None in a local node, which persists nothing.
     """
 
     def __init__(
@@ -47,121 +46,119 @@ class Journal:
     ) -> None:
         self.steps: dict[str, Json] = dict(steps)
         self.emitted: list[Emitted] = []
-        self.messages = 0
-        self.partial: dict[str, Json] = {}
+        self.messages_read = 0
+        self.partial_patch: dict[str, Json] = {}
         self._emitted_bytes = 0
         self._write = write
         self._now = now
         self._begun: set[str] = set()
         self._asked: set[str] = set()
         self.unanswered: list[str] = []
-        self._promises: list[AwaitableInterrupt[Any]] = []
+        self._unawaited: list[AwaitableInterrupt[Any]] = []
         self._lock = asyncio.Lock()
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The result of a step: recorded, or that of the function, which is then recorded."""
-        self.demand_keeping(f"run the step {name!r}")
+        """Return the recorded result of a step, or call the function and record its result."""
+        self.require_durable(f"run the step {name!r}")
         if name in self._begun:
             message = (
-                f"the step {name!r} is run twice in one visit, and its result would be taken for that "
-                "of the other: give each step a name of its own, such as 'charge-1'"
+                f"the step {name!r} runs twice in one visit: give each step a unique name, such as "
+                "'charge-1'"
             )
             raise Fatal(message)
         self._begun.add(name)
         if name not in self.steps:
             work = partial(function, *args, **kwargs)
-            await self._keep(name, _as_json(name, await call(work)))
+            await self._persist(name, _as_json(name, await call(work)))
         return _as_declared(name, function, self.steps[name])
 
-    async def _keep(self, name: str, result: Json) -> None:
+    async def _persist(self, name: str, result: Json) -> None:
         async with self._lock:
             steps = {**self.steps, name: result}
-            if (actual := size(steps)) > _LARGEST:
+            if (actual := size(steps)) > _MAX_STEP_BYTES:
                 message = (
-                    f"with the step {name!r} the results of this visit's steps take {actual} bytes, "
-                    f"and may take {_LARGEST}: return a reference to what is large"
+                    f"the step {name!r} brings the results of this visit's steps to {actual} bytes, "
+                    f"and the limit is {_MAX_STEP_BYTES}: return a reference to large data"
                 )
                 raise Fatal(message)
-            assert self._write is not None  # noqa: S101 demanded before the step began
+            assert self._write is not None  # noqa: S101 checked before the step began
             try:
                 await self._write(steps)
             finally:
-                # Also if the visit is stopped meanwhile: it is done, and how the visit ends tells so.
+                # Even if the visit is stopped meanwhile: the step is done, and the outcome must say so.
                 self.steps = steps
 
-    async def mark(self, name: str, value: Json) -> None:
-        """Write a mark down as a step that is done. No author's step has its name: it begins with `/`."""
-        await self._keep(f"/{name}", value)
+    async def persist_marker(self, name: str, value: Json) -> None:
+        """Persist a marker now. The prefix `/` keeps it apart from the author's steps."""
+        await self._persist(f"/{name}", value)
 
-    def leave(self, name: str, value: Json) -> None:
-        """Leave a mark for the next re-entry; it is written down with what the visit ends with."""
+    def set_marker(self, name: str, value: Json) -> None:
+        """Set a marker that is persisted with the visit's outcome, for the next re-entry."""
         self.steps[f"/{name}"] = value
 
-    def marked(self, name: str) -> Json:
-        """The mark that an attempt at this visit has written; None if there is none."""
+    def get_marker(self, name: str) -> Json:
+        """Return the marker that this or an earlier attempt set; None if there is none."""
         return self.steps.get(f"/{name}")
 
     def ask(self, key: str) -> None:
-        """Note that a question is asked in this pass. Raises Fatal if it was before."""
-        self.demand_keeping(f"ask {key!r}")
+        """Record that a question is asked in this pass. Raise Fatal if it was asked before."""
+        self.require_durable(f"ask {key!r}")
         if key in self._asked:
             message = (
-                f"{key!r} is asked twice in one pass, and the answer to one would be taken for that to "
-                "the other: give each question of a visit a name of its own"
+                f"the interrupt {key!r} is asked twice in one pass of a visit: give each interrupt a "
+                "unique name"
             )
             raise Fatal(message)
         self._asked.add(key)
 
-    def promised(self, told: str, ask: Callable[[], Awaitable[T]]) -> AwaitableInterrupt[T]:
-        """A question that is asked as soon as code awaits what this returns."""
+    def awaitable(self, label: str, ask: Callable[[], Awaitable[T]]) -> AwaitableInterrupt[T]:
+        """Return an awaitable that asks as soon as the code awaits it."""
 
-        async def heard() -> T:
-            self._promises.remove(promise)
+        async def awaited() -> T:
+            self._unawaited.remove(interrupt)
             return await ask()
 
-        promise = AwaitableInterrupt(told, heard)
-        self._promises.append(promise)
-        return promise
+        interrupt = AwaitableInterrupt(label, awaited)
+        self._unawaited.append(interrupt)
+        return interrupt
 
-    def demand_no_open_question(self) -> None:
-        """Raise Fatal if code has asked, and has gone on to its end as if it had an answer, or has not
-        awaited what it meant to ask.
-        """
-        for promise in self._promises:
-            promise.refuse()
+    def require_all_answered(self) -> None:
+        """Raise Fatal if the code ended without the answer to a question, or never awaited it."""
+        for interrupt in self._unawaited:
+            interrupt.refuse()
         if self.unanswered:
             message = (
-                f"{self.unanswered[0]!r} was asked, and the code went on to its end without the answer: "
-                "a bare `except`, an `except BaseException` or a `return_exceptions=True` has caught "
-                "what a question ends the visit with. Let that through"
+                f"the interrupt {self.unanswered[0]!r} is unanswered, but the code ended: "
+                "a bare `except`, `except BaseException` or `return_exceptions=True` caught the "
+                "exception that suspends the visit; let it through"
             )
             raise Fatal(message)
 
     def emit(self, name: str, data: Json) -> None:
-        """Note an event of the author's own; it is told when the visit ends, as `user.<name>`."""
+        """Record an event `user.<name>`, which is published when the visit ends."""
         name = name.removeprefix("user.") if isinstance(name, str) else name
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
             message = (
-                f"an event is named {str(name)[:_LONGEST_NAME]!r}; a name is a text of 1 to "
+                f"the event name {str(name)[:_LONGEST_NAME]!r} is invalid: use a string of 1 to "
                 f"{_LONGEST_NAME} characters"
             )
             raise Fatal(message)
         if (fault := why_not_json(data)) is not None:
-            message = f"the event {name!r} carries what is not JSON: {fault}"
+            message = f"the data of the event {name!r} is not JSON: {fault}"
             raise Fatal(message)
         self._emitted_bytes += size(data) + len(name)
         if len(self.emitted) >= _MOST_EVENTS or self._emitted_bytes > _MOST_EVENT_BYTES:
             message = (
-                f"one visit may emit {_MOST_EVENTS} events and {_MOST_EVENT_BYTES} bytes of them, and "
-                "emits more: they travel with what the visit returns"
+                f"the visit emits more than {_MOST_EVENTS} events or {_MOST_EVENT_BYTES} bytes of them: "
+                "emit fewer, or references to large data"
             )
             raise Fatal(message)
         self.emitted.append(Emitted(name=name, data=data, time=self._now()))
 
-    def demand_keeping(self, wanted: str) -> None:
-        """Raise Fatal where nothing can be kept: in a local node."""
+    def require_durable(self, action: str) -> None:
+        """Raise Fatal in a local node, which cannot persist anything."""
         if self._write is None:
-            message = f"a local node cannot {wanted}: declare it without local=True"
+            message = f"a local node cannot {action}: declare it without local=True"
             raise Fatal(message)
 
 
@@ -169,14 +166,13 @@ def _as_json(name: str, returned: Any) -> Json:
     try:
         return to_json(returned)
     except ValueError as error:
-        message = (
-            f"the step {name!r} returned {type(returned).__name__}, which is not JSON: {error}"
-        )
+        kind = type(returned).__name__
+        message = f"the step {name!r} returned a value of type {kind} that is not JSON: {error}"
         raise Fatal(message) from error
 
 
 def _as_declared(name: str, function: Callable[..., Any], result: Json) -> Any:
-    """What was recorded, as the function's return type says; plain JSON where it says nothing."""
+    """Parse a recorded result as the function's return type; plain JSON if it declares none."""
     try:
         declared = get_type_hints(function).get("return", Any)
         adapter: TypeAdapter[Any] = TypeAdapter(declared)
@@ -185,5 +181,5 @@ def _as_declared(name: str, function: Callable[..., Any], result: Json) -> Any:
     try:
         return adapter.validate_json(json.dumps(result))
     except ValidationError as error:
-        message = f"the result of the step {name!r} does not fit {declared!r} any more: {error}"
+        message = f"the recorded result of the step {name!r} no longer fits {declared!r}: {error}"
         raise ValuesError(message) from error

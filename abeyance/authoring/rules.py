@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from abeyance.authoring.declarations import DeclarationErrors, question_of, supplied
-from abeyance.clips import firing, source
+from abeyance.clips import engine, source
 from abeyance.clips.source import TextError
 from abeyance.core.json import Json
 from abeyance.core.spec import (
@@ -18,10 +18,10 @@ from abeyance.core.spec import (
     GoTo,
     HaltRun,
     InterruptNode,
+    InterruptSpec,
     Matches,
     Node,
     Parallel,
-    Question,
     Retract,
     Retry,
     Rule,
@@ -198,7 +198,7 @@ def settled(
     for rule in rules:
         ask = next((action for action in rule.actions if isinstance(action, Ask)), None)
         match found.get(rule.condition.node or ""):
-            case InterruptNode(question=Question(prompt="")) as gate if (
+            case InterruptNode(question=InterruptSpec(prompt="")) as gate if (
                 ask is not None and rule.condition == Matches(node=gate.id)
             ):
                 found[gate.id] = supplied(gate, rule.id, ask, intake)
@@ -208,7 +208,7 @@ def settled(
             case _:
                 left.append(rule)
     if any(isinstance(rule.condition, Clips) for rule in left):
-        for fault in firing.faults_of(firing.taking_part(left)) or _unknown_facts(left, states):
+        for fault in engine.faults_of(engine.taking_part(left)) or _unknown_facts(left, states):
             intake.note(fault)
     return found, tuple(left)
 

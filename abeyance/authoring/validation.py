@@ -25,9 +25,9 @@ from abeyance.core.spec import (
     GraphSpec,
     HaltRun,
     InterruptNode,
+    InterruptSpec,
     Matches,
     Parallel,
-    Question,
     Retract,
     Retry,
     Rule,
@@ -242,7 +242,7 @@ def _static_faults(spec: GraphSpec) -> Iterator[str]:
 
 
 def _question_faults(
-    spec: GraphSpec, told: str, question: Question, answer_to: str | None
+    spec: GraphSpec, told: str, question: InterruptSpec, answer_to: str | None
 ) -> Iterator[str]:
     if not question.prompt.strip():
         yield f"{told} has no prompt: say what a person is to decide"

@@ -19,8 +19,8 @@ from abeyance.authoring.callables import INBOX, call
 from abeyance.authoring.context import Context, Goto, Send
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.interrupts import suspended_by
-from abeyance.clips import firing
-from abeyance.clips.engine import ClipsError, ClipsMissing, library
+from abeyance.clips import engine
+from abeyance.clips.engine import ClipsError, ClipsMissing
 from abeyance.core import authority
 from abeyance.core import outcome as outcomes
 from abeyance.core.effects import VisitInput
@@ -79,7 +79,9 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
     try:
         if visit_input.kind == "routes":
             routed = await _routed(graph, visit_input.node, deciders, visit_input.values)
-            return Finished(routed=routed, fired=await _fired(visit_input, visit_input.values))
+            return Finished(
+                route_targets=routed, fired_rules=await _fired(visit_input, visit_input.values)
+            )
         outcome = await _asking(graph, context, deciders)
     except ValuesError as error:
         outcome = _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
@@ -94,21 +96,21 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
 
 
 def _with_notes(outcome: VisitOutcome, context: Context) -> VisitOutcome:
-    book = context.notebook
+    book = context.runtime.journal
     emitted, journal = tuple(book.emitted), book.steps or None
     match outcome:
         case Finished():
-            return replace(outcome, emitted=emitted, read=book.messages)
+            return replace(outcome, emitted=emitted, messages_read=book.messages_read)
         case Interrupted():
             return replace(
                 outcome,
                 emitted=emitted,
-                read=book.messages,
+                messages_read=book.messages_read,
                 journal=journal,
-                patch=book.partial,
+                patch=book.partial_patch,
             )
         case _:
-            return replace(outcome, journal=journal, patch=book.partial)
+            return replace(outcome, journal=journal, patch=book.partial_patch)
 
 
 async def _asking(graph: Graph, context: Context, deciders: Deciders) -> VisitOutcome:
@@ -119,17 +121,17 @@ async def _asking(graph: Graph, context: Context, deciders: Deciders) -> VisitOu
         asked = suspended_by(error)
         if asked is None:
             raise
-        context.notebook.demand_keeping("ask a person")
+        context.runtime.journal.require_durable("ask a person")
         _demand_pinned(graph, visit_input, asked)
-        for what, kept in (("state", asked.saved), ("reason", asked.reason)):
+        for what, kept in (("state", asked.user_state), ("reason", asked.reason)):
             if (fault := why_not_json(kept)) is not None:
                 message = f"the {what} that {node!r} gives with its question is not JSON: {fault}"
                 raise Fatal(message) from error
-        shown = [asdict(each.question) for each in asked.asked]
+        shown = [asdict(each.question) for each in asked.interrupts]
         # Each question is listed with the reason of what it is a part of.
-        if (actual := size([shown, asked.saved, [asked.reason] * len(shown)])) > _LARGEST:
+        if (actual := size([shown, asked.user_state, [asked.reason] * len(shown)])) > _LARGEST:
             message = (
-                f"{node!r} asks {len(asked.asked)} questions that take {actual} bytes with the "
+                f"{node!r} asks {len(asked.interrupts)} questions that take {actual} bytes with the "
                 f"state that it keeps, and they may take {_LARGEST}: show references to what is large"
             )
             raise Fatal(message) from error
@@ -141,7 +143,7 @@ def _demand_pinned(graph: Graph, visit_input: VisitInput, asked: Interrupted) ->
     What neither declares is the author's fault, which the core finds.
     """
     today, node = graph.build(), visit_input.node
-    for each in asked.asked:
+    for each in asked.interrupts:
         capability = each.question.requested_capability
         if (
             capability is not None
@@ -168,7 +170,7 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
     named = {INBOX: list(context.inbox)} if code.takes_inbox else {}
     returned = await call(code.function, *(state, context)[: code.takes], **named)
     # Fails closed: code that caught its own question has not heard what a person says to it.
-    context.notebook.demand_no_open_question()
+    context.runtime.journal.require_all_answered()
     read = _read(visit_input.node, returned)
     if isinstance(read, Failed):
         return read
@@ -185,7 +187,9 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
             f"{_LARGEST}: keep large data elsewhere, and a reference to it in the values",
         )
     routed = () if read.is_decided else await _routed(graph, visit_input.node, deciders, after)
-    return replace(read, patch=patch, routed=routed, fired=await _fired(visit_input, after))
+    return replace(
+        read, patch=patch, route_targets=routed, fired_rules=await _fired(visit_input, after)
+    )
 
 
 def _read(node: str, returned: Any) -> Finished | Failed:
@@ -272,7 +276,7 @@ def _demand_clips(visit_input: VisitInput) -> None:
     rule = next((rule for rule in visit_input.rules if isinstance(rule.condition, Clips)), None)
     if rule is not None:
         try:
-            library(rule.id)
+            engine.library(rule.id)
         except ClipsMissing as error:
             message = f"this worker lacks what rules need: {error}, and the visit goes on"
             raise CodeMissing(message) from error
@@ -282,8 +286,8 @@ async def _fired(visit_input: VisitInput, values: Mapping[str, Json]) -> tuple[s
     """The rules with CLIPS text that fire on the values, as they fired."""
     if not visit_input.rules:
         return ()
-    rules = firing.taking_part(visit_input.rules, values)
-    fired = await call(partial(firing.evaluate, rules, node=visit_input.node, values=values))
+    rules = engine.taking_part(visit_input.rules, values)
+    fired = await call(partial(engine.evaluate, rules, node=visit_input.node, values=values))
     texts = {rule.id for rule in visit_input.rules if isinstance(rule.condition, Clips)}
     return tuple(id_ for id_ in fired if id_ in texts)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import chain
 from operator import or_
@@ -24,12 +25,33 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
 
 from abeyance import wire
+from abeyance.core import spec
 from abeyance.core.json import Json, canonical, why_not_json
 from abeyance.core.spec import FieldSpec
 from abeyance.errors import Code, Refusal
-from abeyance.schemas.json_schema import escaped
+from abeyance.schemas.json_schema import escaped, schema_of
 from abeyance.schemas.json_types import ALL, kinds
-from abeyance.schemas.reducers import Reducer
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """A mark on a field of the state."""
+
+    name: spec.Reducer
+
+
+append: Final = Reducer("append")
+"""Extend a list by a list."""
+
+merge: Final = Reducer("merge")
+"""Update a mapping."""
+
+add: Final = Reducer("add")
+"""Sum numbers."""
+
+union: Final = Reducer("union")
+"""Keep the distinct items of lists, in the order in which they first came."""
+
 
 # Otherwise pydantic writes NaN as null, and nobody would hear of it.
 _CONFIG: Final = ConfigDict(ser_json_inf_nan="constants")
@@ -108,6 +130,15 @@ class StateModel:
         """What a patch may set a field to: of one with a reducer what is put to it, without bounds."""
         found = self.fields[field]
         return found.annotation if reducers_of(found) else found.rebuild_annotation()
+
+    def field_schema(self, name: str) -> Json:
+        """Return the JSON Schema of what a patch may set a field to; None if it is unknown."""
+        if name not in self.fields:
+            return None
+        try:
+            return schema_of(self.patch_type(name))
+        except ValueError:
+            return None
 
     def initial(self, given: Mapping[str, Any] | BaseModel) -> dict[str, Json]:
         """The values with which a run starts, from a mapping or the author's own state. Raises the

@@ -10,18 +10,19 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Annotated, Any, Final, TypeAlias, assert_never
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, WithJsonSchema, create_model
 
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.rules import node_of
-from abeyance.core.json import Json
+from abeyance.core.json import Json, canonical
 from abeyance.core.spec import START
 from abeyance.errors import GraphError
+from abeyance.schemas import json_schema
 from abeyance.util import ImportStringError, import_string
-from abeyance.yaml import state
-from abeyance.yaml.errors import Faults
-from abeyance.yaml.form import REFERENCE
 from abeyance.yaml.schema import (
+    REFERENCE,
     ActionForm,
     AssertForm,
     EdgeForm,
@@ -38,7 +39,61 @@ from abeyance.yaml.schema import (
     RetryForm,
     RuleForm,
 )
-from abeyance.yaml.source import Place
+from abeyance.yaml.source import Faults, Place
+
+_TYPES: Final[Mapping[str, Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "list": list[Any],
+    "dict": dict[str, Any],
+    "any": Any,
+}
+
+FieldType: TypeAlias = str | Mapping[str, Json]
+"""The name of a type, or a JSON Schema."""
+
+
+def state_model(graph: str, fields: Mapping[str, FieldType]) -> type[BaseModel]:
+    """The model of a graph's state, named after it. The fields are without faults."""
+    definitions: dict[str, Any] = {
+        name: (_type(what) | None, None) for name, what in fields.items()
+    }
+    return create_model(graph, __config__=ConfigDict(protected_namespaces=()), **definitions)
+
+
+def field_fault(name: str, what: FieldType) -> str | None:
+    """Why a field cannot be one, or None."""
+    if hasattr(BaseModel, name):
+        return "is a name that pydantic's models need themselves: take another"
+    if isinstance(what, str):
+        return None
+    if any(f'"{word}":' in canonical(what) for word in ("$ref", "$dynamicRef")):
+        return (
+            "has a schema with a reference, which would lead out of it: write the state as a pydantic "
+            "model, and name that (state: module:Class)"
+        )
+    try:
+        json_schema.schema_of(what)
+    except ValueError as error:
+        return f"has no usable schema: {error}"
+    return None
+
+
+def _type(what: FieldType) -> Any:
+    if isinstance(what, str):
+        return _TYPES[what]
+    written = json_schema.schema_of(what)
+
+    def checked(value: Any) -> Any:
+        faults = json_schema.faults_of(written, value)
+        if faults:
+            raise ValueError("; ".join(f"{f.pointer} {f.message}".strip() for f in faults))
+        return value
+
+    return Annotated[Any, AfterValidator(checked), WithJsonSchema(dict(written))]
+
 
 Opener: TypeAlias = Callable[[str], Graph]
 """Reads another document, by its path as it is written. Raises NotFound and GraphError."""
@@ -241,12 +296,12 @@ class Declaration:
             case str() as reference:
                 return self._imported(reference, ("state",))
             case fields:
-                found = {name: state.fault_of(name, what) for name, what in fields.items()}
+                found = {name: field_fault(name, what) for name, what in fields.items()}
                 faults = {name: fault for name, fault in found.items() if fault is not None}
                 for name, fault in faults.items():
                     self._faults.note(("state", name), f"the field {name!r} {fault}")
                 # With any field open, what reads a faulty one is no fault of its own.
-                return None if faults else state.model_of(graph, fields)
+                return None if faults else state_model(graph, fields)
 
     def _imported(self, reference: str, place: Place) -> Any:
         """What a reference names, or None if it names nothing, which is noted."""

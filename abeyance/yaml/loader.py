@@ -19,9 +19,8 @@ from abeyance.errors import GraphError
 from abeyance.util import ImportStringError
 from abeyance.yaml import source
 from abeyance.yaml.builder import Declaration, Item, Opener
-from abeyance.yaml.errors import Faults
 from abeyance.yaml.schema import GraphForm, NodeForm, RuleForm, WayForm
-from abeyance.yaml.source import Document, Place
+from abeyance.yaml.source import Document, Faults, Place
 
 _PARTS: Final[dict[str, TypeAdapter[Any]]] = {
     "nodes": TypeAdapter(NodeForm),

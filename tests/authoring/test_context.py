@@ -42,7 +42,7 @@ def test_cancelled_is_asked_anew_each_time() -> None:
 
 def test_a_heartbeat_is_sent_when_it_is_asked_for() -> None:
     beats: list[str] = []
-    context(beat=lambda: beats.append("alive")).heartbeat()
+    context(send_heartbeat=lambda: beats.append("alive")).heartbeat()
 
     assert beats == ["alive"]
 

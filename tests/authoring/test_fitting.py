@@ -14,9 +14,8 @@ from pydantic import BaseModel, Field
 from abeyance import START, Agent, Graph, append
 from abeyance.core.json import Json
 from abeyance.errors import GraphError
-from abeyance.schemas.compatibility import misfit, narrowed
 from abeyance.schemas.json_schema import faults_of, schema_of
-from abeyance.schemas.json_types import kinds
+from abeyance.schemas.json_types import kinds, misfit, narrowed
 
 
 class Colour(Enum):

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from abeyance.clips.engine import ClipsError
-from abeyance.clips.firing import Change, ClipsRule, evaluate, faults_of
+from abeyance.clips.engine import Change, ClipsError, ClipsRule, evaluate, faults_of
 from abeyance.clips.source import fact_text
 from abeyance.core.spec import Assert, Retract
 

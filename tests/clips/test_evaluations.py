@@ -6,7 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from abeyance.clips.firing import ClipsRule, evaluate
+from abeyance.clips.engine import ClipsRule, evaluate
 from abeyance.core.spec import Assert, Retract
 
 RULES = [
@@ -22,7 +22,7 @@ RULES = [
 MISSING = """
 import sys
 sys.modules["clips"] = None
-from abeyance.clips.firing import ClipsRule, evaluate, faults_of
+from abeyance.clips.engine import ClipsRule, evaluate, faults_of
 from abeyance.clips.engine import ClipsMissing
 rules = [ClipsRule(id="r1", when="(a)")]
 assert evaluate([], node="work", values={}) == ()
@@ -36,14 +36,14 @@ except ClipsMissing as error:
 
 UNUSED = """
 import sys
-from abeyance.clips.firing import evaluate
+from abeyance.clips.engine import evaluate
 evaluate([], node="work", values={})
 print("clips" in sys.modules)
 """
 
 MANY = """
 import resource
-from abeyance.clips.firing import ClipsRule, evaluate
+from abeyance.clips.engine import ClipsRule, evaluate
 from abeyance.clips.engine import ClipsError
 rules = [ClipsRule(id=str(n), when="(a (value ?v)) (test (numberp ?v))") for n in range(20)]
 wrong = [ClipsRule(id="wrong", when="(a (value ?v)) (test (> ?v 1))")]

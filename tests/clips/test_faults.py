@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abeyance.clips.engine import ClipsError
-from abeyance.clips.firing import ClipsRule, evaluate, faults_of
+from abeyance.clips.engine import ClipsError, ClipsRule, evaluate, faults_of
 from abeyance.clips.source import FUNCTIONS, TextError, condition
 from abeyance.core.spec import Assert
 

@@ -49,7 +49,7 @@ async def test_a_step_of_what_is_not_json_fails_and_names_itself() -> None:
         await ctx.step("odd", object)
 
     ended = await run(one_node(work, retries=0))
-    assert "the step 'odd' returned object, which is not JSON" in (ended.reason or "")
+    assert "the step 'odd' returned a value of type object that is not JSON" in (ended.reason or "")
 
 
 async def test_a_retry_goes_on_behind_the_finished_steps() -> None:

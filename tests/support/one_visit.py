@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from abeyance import Context, Graph
+from abeyance.authoring.context import VisitRuntime
 from abeyance.authoring.journal import Journal
 from abeyance.core.effects import VisitInput
 from abeyance.runtime.node_runner import run_visit
@@ -38,13 +39,17 @@ def context(**about: Any) -> Context:
     """A context with these fields; what is none of its own is one of its input."""
     own = {each.name for each in fields(Context)}
     held: dict[str, Any] = {
-        "input": given(**{name: value for name, value in about.items() if name not in own}),
+        "input": given(
+            **{name: value for name, value in about.items() if name not in {*own, "send_heartbeat"}}
+        ),
         "attempt": 1,
         "logger": logging.LoggerAdapter(logging.getLogger("abeyance.node"), {}),
         "is_cancelled": lambda: False,
-        "beat": lambda: None,
-        "mail": NoMail(),
-        "notebook": Journal({}, _forget, lambda: datetime.now(UTC)),
+        "runtime": VisitRuntime(
+            journal=Journal({}, _forget, lambda: datetime.now(UTC)),
+            channel=NoMail(),
+            send_heartbeat=about.get("send_heartbeat", lambda: None),
+        ),
     }
     return Context(**held | {name: value for name, value in about.items() if name in own})
 

@@ -13,7 +13,7 @@ from one_visit import NoMail
 
 from abeyance import Agent, Tool
 from abeyance.agents.approvals import call_digest
-from abeyance.authoring.context import Context
+from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.journal import Journal
 from abeyance.core.effects import VisitInput
 from abeyance.core.outcome import Call
@@ -71,7 +71,7 @@ async def ended(
         node=tool.name,
         address=f"graph:g;node:review;agent:clerk;tool:{tool.name}:c1",
         values={},
-        own={**visit.own, **(answers or {})},
+        own_answers={**visit.own, **(answers or {})},
         item={
             "tool": tool.name,
             "call_id": "c1",
@@ -91,12 +91,14 @@ async def ended(
     steps = visit.journal if journal is None else journal
     context = Context(
         input=given,
-        notebook=Journal(dict(steps), write, lambda: datetime.now(UTC)),
-        mail=NoMail(),
         attempt=1,
         logger=logging.LoggerAdapter(logging.getLogger("abeyance.node"), {}),
         is_cancelled=lambda: False,
-        beat=lambda: None,
-        blobs=MemoryBlobs(),
+        runtime=VisitRuntime(
+            journal=Journal(dict(steps), write, lambda: datetime.now(UTC)),
+            channel=NoMail(),
+            send_heartbeat=lambda: None,
+            blobs=MemoryBlobs(),
+        ),
     )
     return await run_visit(graph_for(given, {"g": graph}), context)
