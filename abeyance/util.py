@@ -1,4 +1,4 @@
-"""Small helpers without a better home: hosts, imports, bounded concurrency, ids."""
+"""Small helpers: loopback hosts, imports by name, bounded concurrency, ids of runs and workflows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from abeyance.errors import Code, Refusal
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if a host (name or address, without a port) is the loopback of this machine."""
+    """Return True if a host (without a port) is a loopback name or address."""
     if host == "localhost":
         return True
     try:
@@ -30,16 +30,16 @@ def is_loopback(host: str) -> bool:
 
 
 class ImportStringError(Exception):
-    """A module or an attribute cannot be imported."""
+    """A module or attribute does not exist; the message names it."""
 
 
 def import_module_named(name: str) -> ModuleType:
     """Import a module, also from the current directory.
 
-    Raises ImportStringError if it is missing, and any error of the module itself.
+    Raise ImportStringError if it does not exist, and what the module itself raises.
     """
     here = str(Path.cwd())
-    # Last, so that a folder of the user cannot shadow an installed package.
+    # Last, so that a local folder does not shadow an installed package.
     if here not in sys.path:
         sys.path.append(here)
     try:
@@ -52,7 +52,7 @@ def import_module_named(name: str) -> ModuleType:
 
 
 def import_string(reference: str) -> Any:
-    """Import `module:name`; dots in the name are nested attributes. Raises as `import_module_named`."""
+    """Import `module:name`; dots in the name lead into classes. Raise as `import_module_named` does."""
     module_name, _, path = reference.partition(":")
     value: Any = import_module_named(module_name)
     for name in path.split("."):
@@ -69,9 +69,9 @@ R = TypeVar("R")
 async def gather_limited(
     items: Iterable[T], work: Callable[[T], Awaitable[R]], *, at_once: int = 10
 ) -> list[R]:
-    """Apply `work` to all items, at most `at_once` at a time. Return the results in order.
+    """Return the results of `work` in the order of `items`, with at most `at_once` running.
 
-    The first error cancels the rest and is raised.
+    The first error cancels the rest, and is raised.
     """
     numbered = list(enumerate(items))
     results: dict[int, R] = {}
@@ -93,11 +93,11 @@ async def gather_limited(
 
 _MOST_LISTED = 50
 _LONGEST_PLAIN = 500
-"""Maximum bytes of a readable id. Temporal allows 1,000."""
+"""In bytes. Temporal's limit for ids is 1,000."""
 
 
 def checked_run_id(run_id: str) -> str:
-    """Return a valid run id. Raises `invalid_run_id`, listing the invalid characters."""
+    """Return a valid run id. Raise the Refusal `invalid_run_id` for any other."""
     if re.fullmatch(wire.RUN_ID_RULE, run_id):
         return run_id
     invalid = sorted(set(re.findall(r"[^A-Za-z0-9_-]", run_id)))[:_MOST_LISTED]
@@ -106,7 +106,7 @@ def checked_run_id(run_id: str) -> str:
         problem = f"it has {len(run_id)} characters"
     raise Refusal(
         Code.INVALID_RUN_ID,
-        f"{run_id[:100]!r} is not a valid run id: {problem}. A run id has 1 to 256 characters out of "
+        f"{run_id[:100]!r} cannot name a run: {problem}. A run id has 1 to 256 characters out of "
         "letters, digits, '_' and '-'.",
         invalid_characters=invalid,
         rule=wire.RUN_ID_RULE,
@@ -114,14 +114,14 @@ def checked_run_id(run_id: str) -> str:
 
 
 def conversation_workflow_id(task_queue: str, conversation_id: str) -> str:
-    """Return the workflow id of a conversation, distinct from run ids and other deployments."""
-    # The quoted task queue has no colon, so the first colon ends it.
-    name = f"{quote(task_queue, safe='')}:{conversation_id}"
-    if len(name.encode()) <= _LONGEST_PLAIN:
-        return f"conversation:{name}"
-    return f"conversation-sha256:{hashlib.sha256(name.encode()).hexdigest()}"
+    """Return the workflow id of a conversation, unlike that of any run or other deployment."""
+    # Quoted, the task queue has no colon, so it ends where the conversation's id begins.
+    key = f"{quote(task_queue, safe='')}:{conversation_id}"
+    if len(key.encode()) <= _LONGEST_PLAIN:
+        return f"conversation:{key}"
+    return f"conversation-sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def generated_run_id(graph: str) -> str:
-    """Generate a run id that begins with the name of its graph."""
+    """Return a new run id that begins with the graph's name."""
     return f"{re.sub('[^A-Za-z0-9_-]', '-', graph)}-{uuid.uuid4().hex[:12]}"

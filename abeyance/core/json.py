@@ -157,16 +157,16 @@ def paths(value: Json) -> Iterator[str]:
 
 def look_up(values: Mapping[str, Json], path: str, missing: Json = None) -> Json:
     """Return the value at a dotted path through mappings, or `missing`."""
-    found: Json = values
+    value: Json = values
     for name in path.split("."):
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(value, Mapping) or name not in value:
             return missing
-        found = found[name]
-    return found
+        value = value[name]
+    return value
 
 
 def matches(equals: Mapping[str, Json], values: Mapping[str, Json]) -> bool:
-    """Whether every path of the values has its value; a missing one counts as null."""
+    """Return whether every path of the values has its value; a missing one counts as null."""
     return all(
         canonical(look_up(values, path)) == canonical(value) for path, value in equals.items()
     )
