@@ -1,4 +1,4 @@
-"""Finding the graphs that a process serves: `package.module:attribute`, or a YAML file."""
+"""Loading the graphs that a process serves, from `package.module:attribute` or a YAML file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ _SUFFIXES: Final = frozenset({".yaml", ".yml"})
 
 
 def load_graphs(app: str | None) -> Mapping[str, Graph]:
-    """The graphs that `app` names, by name, each built.
+    """Load and build the graphs that `app` names, by name.
 
-    Paths are relative to the current directory, and modules are also looked for there. Raises
-    SettingsError if there is nothing of that name or its module raises something, and GraphError for a
-    graph with faults.
+    Paths are relative to the current directory, and modules are also imported from there. Raise
+    SettingsError if they cannot be loaded, and GraphError for a graph with faults.
     """
     graphs, faulty = read_graphs(app)
     if faulty:
@@ -35,7 +34,7 @@ def load_graphs(app: str | None) -> Mapping[str, Graph]:
 
 
 def read_graphs(app: str | None) -> tuple[Mapping[str, Graph], list[GraphError]]:
-    """The same, with the faults of every graph that has some instead of an error at the first."""
+    """Load the graphs as `load_graphs` does, and return the errors of the faulty ones."""
     if not app:
         raise SettingsError(f"no graphs to serve: set ABEYANCE_APP, or name them; {_HINT}")
     with _authors_errors(app):
@@ -43,20 +42,20 @@ def read_graphs(app: str | None) -> tuple[Mapping[str, Graph], list[GraphError]]
 
 
 def _read(app: str) -> tuple[Mapping[str, Graph], list[GraphError]]:
-    found = app if _is_path(app) else _named(app)
-    graphs = [found] if isinstance(found, Graph) or _is_path(found) else found
+    loaded = app if _is_path(app) else _named(app)
+    graphs = [loaded] if isinstance(loaded, Graph) or _is_path(loaded) else loaded
     if not isinstance(graphs, Iterable) or isinstance(graphs, str | Mapping):
-        what = (
-            f"the class {found.__name__}"
-            if isinstance(found, type)
-            else f"a {type(found).__name__}"
+        kind = (
+            f"the class {loaded.__name__}"
+            if isinstance(loaded, type)
+            else f"a {type(loaded).__name__}"
         )
-        raise SettingsError(f"{app!r} is {what}, not a graph; {_HINT}")
+        raise SettingsError(f"{app!r} is {kind}, not a graph; {_HINT}")
     by_name: dict[str, Graph] = {}
     faulty: list[GraphError] = []
-    for held in graphs:
+    for item in graphs:
         try:
-            graph = _loaded(held, app) if _is_path(held) else held
+            graph = _loaded(item, app) if _is_path(item) else item
             if not isinstance(graph, Graph):
                 raise SettingsError(f"{app!r} holds a {type(graph).__name__}; {_HINT}")
             if graph.name in by_name:
@@ -73,7 +72,7 @@ def _read(app: str) -> tuple[Mapping[str, Graph], list[GraphError]]:
 
 @contextmanager
 def _authors_errors(app: str) -> Iterator[None]:
-    """Whatever a module raises when it is imported, its author has to see what, and where."""
+    """Turn what a module raises on import into a SettingsError with the place."""
     try:
         yield
     except AbeyanceError:
@@ -82,7 +81,7 @@ def _authors_errors(app: str) -> Iterator[None]:
         raise SettingsError(
             f"{app!r} cannot be loaded: SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
         ) from error
-    # A module that ends the process would else end it as if all were well.
+    # SystemExit too: otherwise the process would end as if it had succeeded.
     except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise SettingsError(
@@ -91,8 +90,8 @@ def _authors_errors(app: str) -> Iterator[None]:
         ) from error
 
 
-def _is_path(found: Any) -> bool:
-    return isinstance(found, str | PathLike) and Path(found).suffix in _SUFFIXES
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | PathLike) and Path(value).suffix in _SUFFIXES
 
 
 def _named(app: str) -> Any:
@@ -109,7 +108,7 @@ def _named(app: str) -> Any:
 
 
 def _instead_of(app: str) -> str:
-    """What somebody may have meant who has written the path of a module."""
+    """Return a suggestion for the path of a module, or nothing."""
     path, _, attribute = app.partition(":")
     if not path.endswith(".py"):
         return ""

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: 30, "30", "30s", "5m", "2h", "2d", "PT5M", a timedelta."""
+"""Durations: 30, "30", "30s", "5m", "2h", "2d", "PT5M" or a timedelta."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ _SHORT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
 _UNITS = {None: 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _ISO = TypeAdapter(timedelta)
 _LONGEST = 100 * 365 * 86_400.0
-"""In seconds. No timer can be set much farther, and no calendar goes on for ever."""
+"""In seconds. Timers cannot be much longer."""
 
 Duration: TypeAlias = timedelta | float | str
 """A timedelta, seconds, or text such as "30s", "5m", "2h", "2d" or ISO 8601 ("PT5M", "P2D")."""
 
 
 def seconds(value: object) -> float:
-    """The duration in seconds. Raises ValueError naming the value if it is none, or over 100 years."""
+    """Return a duration in seconds. Raise ValueError if it is not one, or over 100 years."""
     try:
         length = _length(value)
     except (OverflowError, ValidationError):
         length = None
-    told = f"{value!r}"[:100]
+    shown = f"{value!r}"[:100]
     if length is None or math.isnan(length):
-        message = (
-            f"{told} is not a duration: write seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
-        )
+        forms = "seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
+        message = f"{shown} is not a duration: write {forms}"
         raise ValueError(message)
     if abs(length) > _LONGEST:
-        message = f"{told} is longer than 100 years: a wait that has no end needs no timeout"
+        message = f"{shown} is longer than 100 years: leave out the timeout to wait for ever"
         raise ValueError(message)
     return length
 
@@ -47,8 +46,8 @@ def _length(value: object) -> float | None:
             return float(value)
         case str():
             text = value.strip()
-            if found := _SHORT.fullmatch(text):
-                return float(found[1]) * _UNITS[found[2]]
+            if match := _SHORT.fullmatch(text):
+                return float(match[1]) * _UNITS[match[2]]
             is_iso = text.lstrip("+-").startswith("P")
             return _ISO.validate_python(text).total_seconds() if is_iso else None
         case _:

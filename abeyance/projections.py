@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from abeyance import wire
-from abeyance.core import agent_memory, authority
+from abeyance.core import authority, items
 from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
@@ -88,7 +88,7 @@ def closing_record(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
         # The record holds the values once; the client puts them back into the view.
         view=view.model_copy(update={"values": {}, "result": None}),
         interrupts=settled_interrupts(state),
-        transcripts=agent_memory.transcripts(state),
+        transcripts=items.transcripts(state),
         keys=dict(state.keys),
     )
 

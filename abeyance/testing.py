@@ -30,7 +30,7 @@ from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
-from abeyance.core import agent_memory, effects, events, idempotency, ledger, machine
+from abeyance.core import effects, events, idempotency, items, ledger, machine
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import CancelRequested, Control, Message, MessageSent, Paused, Resumed
 from abeyance.core.events import Event as CoreEvent
@@ -435,7 +435,7 @@ class InMemoryRun:
 
         `address` may be omitted if there is one agent. Raise the Refusal that the API would return.
         """
-        heads = agent_memory.transcripts(self._state)
+        heads = items.transcripts(self._state)
         agent = choose_address(self._state.run_id, heads, address)
         return transcript_items(await transcript.read(self._blobs, heads[agent]))
 

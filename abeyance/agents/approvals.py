@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from abeyance.agents.tool_errors import ArgumentsError, cut
 from abeyance.authoring.callables import call
 from abeyance.authoring.declarations import DeclarationErrors, question_of
-from abeyance.core import template
-from abeyance.core.json import Json, canonical, sha256, size
+from abeyance.core.json import Json, canonical, fill, sha256, size
 from abeyance.core.outcome import Asked
 from abeyance.core.spec import InterruptSpec
 from abeyance.duration import Duration
@@ -114,7 +113,7 @@ def approval_question(tool: Tool, arguments: Mapping[str, Json]) -> Asked:
         summary = cut(canonical(arguments), _MAX_PROMPT_ARGUMENTS)
         prompt = f"Run {tool.name!r} with {summary}?"
     else:
-        prompt = template.fill(tool.prompt, arguments)
+        prompt = fill(tool.prompt, arguments)
     question = replace(
         tool.question,
         prompt=prompt,

@@ -20,7 +20,7 @@ from abeyance.agents.tool_call import ToolVisit
 from abeyance.agents.tool_gate import ToolGate
 from abeyance.agents.turn import Prompt, Turn, blobs_of
 from abeyance.authoring.callables import NodeCode, call, can_take, refuses, summary
-from abeyance.authoring.compiler import stand_in
+from abeyance.authoring.compiler import placeholder_spec
 from abeyance.authoring.context import Context
 from abeyance.authoring.graph import Graph
 from abeyance.core.outcome import Finished, key_of
@@ -42,8 +42,9 @@ class SubagentGate:
         if agent_tool is None:
             gone = tool_results.error(f"There is no tool {name!r} any more.")
             return Finished(result=gone, tool_status="failed")
-        gate = ToolGate(self._agent, agent_tool.tool, ctx, AgentState(state.agent_state))
-        denial = await gate.refused()
+        item, memory = ctx.item, AgentState(state.agent_state)
+        gate = ToolGate(self._agent, agent_tool.tool, item["call_id"], item["args"], memory)
+        denial = await gate.decide_in_call(ctx)
         changes = gate.memory.changes()
         patch = {"agent_state": changes} if changes else {}
         edited = gate.arguments != ctx.item["args"]
@@ -151,7 +152,7 @@ def agent_node(name: str, agent: Agent, output: str | None) -> SubgraphNode:
     """Return the subgraph node of an agent. It writes the result to the field `output`."""
     return SubgraphNode(
         id=name,
-        graph=stand_in(agent.name),
+        graph=placeholder_spec(agent.name),
         description=agent.description,
         input={},
         output={} if output is None else {output: "output"},
@@ -213,7 +214,7 @@ def _asks(agent: Agent, *tools: Tool) -> tuple[str, ...]:
 def _nested(agent: Agent, agent_tool: AgentTool) -> SubgraphNode:
     return SubgraphNode(
         id=agent_tool.name,
-        graph=stand_in(agent_tool.agent.name),
+        graph=placeholder_spec(agent_tool.agent.name),
         description=summary(agent_tool.tool.description),
         input={},
         output={},

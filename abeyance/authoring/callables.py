@@ -1,4 +1,4 @@
-"""The functions that authors write: how many of (state, context) they take, and how they are called."""
+"""Author functions: which arguments they take, and how they are called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 INBOX: Final = "inbox"
-"""The parameter by which a function gets messages."""
+"""The name of the parameter that receives messages."""
 
 _CONTEXT_NAMES: Final = frozenset({"context", "ctx"})
 _BY_POSITION: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -23,7 +23,7 @@ _LONGEST_SUMMARY: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCode:
-    """A node's function, how many of (state, context) it takes, and whether it takes an inbox."""
+    """A node's function; `takes` is how many of (state, context) it takes."""
 
     function: Callable[..., Any]
     takes: int
@@ -31,17 +31,17 @@ class NodeCode:
 
 
 def code_of(function: Callable[..., Any], count: int) -> NodeCode:
-    """The code of a node that is given so many of (state, context)."""
+    """Return the code of a node whose function takes `count` of (state, context)."""
     return NodeCode(function=function, takes=count, takes_inbox=takes_inbox(function))
 
 
 def summary(text: str | None) -> str:
-    """The first paragraph of a docstring, as the description of a node."""
+    """Return the first paragraph of a docstring, as the description of a node."""
     return (text or "").split("\n\n")[0][:_LONGEST_SUMMARY]
 
 
 def takes_inbox(function: Callable[..., Any]) -> bool:
-    """Whether a function has a parameter `inbox`, for the messages that are there when it starts."""
+    """Return True if the function has a parameter `inbox`."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -50,22 +50,22 @@ def takes_inbox(function: Callable[..., Any]) -> bool:
 
 
 def reads_inbox(function: Callable[..., Any]) -> bool:
-    """Whether a function wants these messages: by that parameter, or because it says `ctx.inbox`.
+    """Return True if the function has a parameter `inbox`, or uses `ctx.inbox`.
 
-    They have to be taken before it starts, so what it says is looked for in its code.
+    Messages are taken before the function starts, so its bytecode is searched for `ctx.inbox`.
     """
     if takes_inbox(function):
         return True
-    written = inspect.unwrap(function)
-    code = getattr(getattr(written, "__func__", written), "__code__", None)
+    unwrapped = inspect.unwrap(function)
+    code = getattr(getattr(unwrapped, "__func__", unwrapped), "__code__", None)
     if code is None:
         return False
-    second = [*inspect.signature(written).parameters][1:2]
+    second = [*inspect.signature(unwrapped).parameters][1:2]
     return any(
-        each.opname == "LOAD_ATTR"
-        and each.argval == INBOX
+        instruction.opname == "LOAD_ATTR"
+        and instruction.argval == INBOX
         and not _CONTEXT_NAMES.union(second).isdisjoint(_loaded(before))
-        for before, each in pairwise(dis.get_instructions(code))
+        for before, instruction in pairwise(dis.get_instructions(code))
     )
 
 
@@ -73,7 +73,7 @@ def _loaded(instruction: dis.Instruction) -> tuple[str, ...]:
     if not instruction.opname.startswith("LOAD_"):
         return ()
     names = instruction.argval
-    # Some versions of Python load two at once, the last of them on top.
+    # Some versions of Python load two names at once, the last of them on top.
     return (
         (names,)
         if isinstance(names, str)
@@ -84,30 +84,30 @@ def _loaded(instruction: dis.Instruction) -> tuple[str, ...]:
 
 
 def takes(function: Callable[..., Any]) -> int | None:
-    """How many of (state, context) a function is to be given; None if it cannot be called so.
+    """Return how many of (state, context) to pass; None if the function cannot be called with them.
 
-    A second parameter with a default (`n=n`, as in a loop that declares nodes) is the author's own,
-    unless it is called `ctx` or `context`.
+    A second parameter with a default (`n=n`, as in a loop that declares nodes) is not filled, unless its
+    name is `ctx` or `context`.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None
-    if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
+    if any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters):
         count = _MOST_TAKEN
     else:
-        named = [each for each in parameters if each.kind in _BY_POSITION and each.name != INBOX]
+        named = [one for one in parameters if one.kind in _BY_POSITION and one.name != INBOX]
         places = named[:_MOST_TAKEN]
         count = len(places[:1]) + sum(
-            each.default is inspect.Parameter.empty or each.name in _CONTEXT_NAMES
-            for each in places[1:]
+            one.default is inspect.Parameter.empty or one.name in _CONTEXT_NAMES
+            for one in places[1:]
         )
     fits = can_take(function, count, inbox=takes_inbox(function))
     return count if fits else None
 
 
 def can_take(function: Callable[..., Any], count: int, *, inbox: bool = False) -> bool:
-    """Whether a function can be called with so many arguments, and perhaps an inbox."""
+    """Return True if the function accepts `count` positional arguments (and an inbox)."""
     try:
         inspect.signature(function).bind(*range(count), **({INBOX: ()} if inbox else {}))
     except (TypeError, ValueError):
@@ -116,8 +116,9 @@ def can_take(function: Callable[..., Any], count: int, *, inbox: bool = False) -
 
 
 def refuses(function: Callable[..., Any], *counts: int) -> bool:
-    """Whether it is known that a function takes none of these numbers of arguments. Of what is built in,
-    such as `str`, it is not.
+    """Return True if the function accepts none of these numbers of arguments.
+
+    The signature of a built-in such as `str` is unknown, so it is not refused.
     """
     try:
         inspect.signature(function)
@@ -127,11 +128,11 @@ def refuses(function: Callable[..., Any], *counts: int) -> bool:
 
 
 async def call(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call an author's function: a coroutine function here, a plain one in a thread.
+    """Call an author's function: a coroutine function on this event loop, a plain one in a thread.
 
-    Raises what it raises, but for what would not end the call alone: a `SystemExit` would end the
-    process, and with it every other visit, on one worker after the other; a `CancelledError` that
-    nobody asked for looks like a worker that shuts down. They come as a RuntimeError.
+    Raise what it raises, with two exceptions that become a RuntimeError: `SystemExit`, which would end
+    the process and all its visits, and a `CancelledError` that did not come from outside, which would
+    look like a worker's shutdown.
     """
     try:
         if inspect.iscoroutinefunction(function):
@@ -140,13 +141,13 @@ async def call(function: Callable[..., Any], *arguments: Any, **named: Any) -> A
         return await returned if inspect.isawaitable(returned) else returned
     except SystemExit as error:
         message = (
-            f"the code asked its process to exit ({error.code!r}), which would end other visits"
+            f"the code called sys.exit({error.code!r}): raise an error that ends only its visit"
         )
         raise RuntimeError(message) from error
     except asyncio.CancelledError as error:
-        if _is_asked_to_stop():
+        if _is_cancelling():
             raise
-        message = "the code was cancelled by itself: it awaited something that it had cancelled"
+        message = "the code awaited something that it had cancelled: catch the CancelledError"
         raise RuntimeError(message) from error
 
 
@@ -155,15 +156,16 @@ async def _in_thread(function: partial[Any]) -> Any:
         try:
             return function()
         except StopIteration as error:
-            # It cannot pass through a future: whoever awaits that would wait for ever.
-            told = "it asked an empty iterator for its next item"
-            message = f"{function.func!r} raised StopIteration: {told}"
+            # A future cannot carry it: its awaiter would wait for ever.
+            message = (
+                f"{function.func!r} raised StopIteration: next() was called on an empty iterator"
+            )
             raise RuntimeError(message) from error
 
     loop = asyncio.get_running_loop()
     running = loop.run_in_executor(None, contextvars.copy_context().run, work)
-    # A thread cannot be stopped, only told (`ctx.cancelled`). To leave it would let the same visit run
-    # twice at once, so a cancel waits for it like everybody else.
+    # A thread cannot be stopped from outside, only through `ctx.cancelled`. If it were abandoned, the
+    # same visit could run twice at once, so a cancellation waits for it.
     stop: asyncio.CancelledError | None = None
     while not running.done():
         try:
@@ -171,11 +173,11 @@ async def _in_thread(function: partial[Any]) -> Any:
         except asyncio.CancelledError as error:
             stop = error
     if stop is not None and running.exception() is not None:
-        # Told to stop, it did, by raising. What returns has finished, and what it returns counts.
+        # It stopped by raising. A function that returns has finished, and its result counts.
         raise stop from running.exception()
     return running.result()
 
 
-def _is_asked_to_stop() -> bool:
+def _is_cancelling() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

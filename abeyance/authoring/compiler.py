@@ -1,4 +1,4 @@
-"""What nodes get from their graph or their run, where they say nothing themselves."""
+"""Compiling a `Graph` into its `GraphSpec`: nested graphs, defaults, breakpoints and validation."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from abeyance.authoring import rules as ruleform
 from abeyance.authoring import validation
-from abeyance.authoring.declarations import DeclarationErrors, unreadable
+from abeyance.authoring.declarations import DeclarationErrors, type_faults
+from abeyance.authoring.rules import compile_rules
 from abeyance.authoring.validation import faults_of
 from abeyance.core.spec import (
     END,
@@ -38,32 +38,31 @@ if TYPE_CHECKING:
 _EVERY: Final = "*"
 
 
-def with_inherited(
+def _with_default_on_error(
     nodes: Mapping[str, Node],
     default: OnError,
     by_default: Collection[str],
     finally_nodes: Collection[str],
 ) -> dict[str, Node]:
-    """The nodes with the default for failures, where it is for them.
+    """Apply the graph's `on_error` to the nodes that have none of their own.
 
-    Only when all are declared is it known which run after the end, from where nothing leads on. And who
-    deals with errors does not deal with its own.
+    It does not apply to finally nodes, nor to the node that it leads to.
     """
-    found: dict[str, Node] = {}
-    for id_, node in nodes.items():
-        is_own = default == GoTo(node=id_)
-        found[id_] = node
-        if is_own or id_ not in by_default or id_ in finally_nodes:
-            continue
-        if not isinstance(node, InterruptNode):
-            found[id_] = replace(node, on_error=default)
-    return found
+    return {
+        id_: node
+        if isinstance(node, InterruptNode)
+        or id_ not in by_default
+        or id_ in finally_nodes
+        or default == GoTo(node=id_)
+        else replace(node, on_error=default)
+        for id_, node in nodes.items()
+    }
 
 
-def looked_at(
+def _breakpoints(
     names: tuple[str, ...], nodes: Mapping[str, Node], finally_nodes: Collection[str]
 ) -> tuple[str, ...]:
-    """The nodes at which a person looks: `*` is every one that is no question itself."""
+    """Expand `*` to every node that is neither an interrupt node nor a finally node."""
     every = [
         id_
         for id_, node in nodes.items()
@@ -73,43 +72,41 @@ def looked_at(
     return tuple(dict.fromkeys([*every, *own] if _EVERY in names else own))
 
 
-def nested_in(
-    graph: Graph, nodes: Mapping[str, Node], intake: DeclarationErrors
+def _with_subgraphs(
+    graph: Graph, nodes: Mapping[str, Node], errors: DeclarationErrors
 ) -> dict[str, Node]:
-    """The nodes of a graph, with the nested graphs taken in; what is wrong with those is noted."""
-    found = dict(nodes)
+    """Return the nodes with their nested graphs built, and collect the faults of these."""
+    compiled = dict(nodes)
     for name, inner in graph.subgraphs.items():
-        node = found[name]
+        node = compiled[name]
         if not isinstance(node, SubgraphNode):
             continue
-        if inner is graph or any(each is graph for each in _inside(inner)):
-            intake.note(f"the nested graph {name!r} contains this graph itself, without an end")
+        if inner is graph or any(nested is graph for nested in _inside(inner)):
+            errors.note(f"the nested graph {name!r} contains this graph: remove the cycle")
             continue
         try:
             spec = inner.build()
         except GraphError as error:
             for fault in error.faults:
-                intake.note(f"the nested graph {name!r}: {fault}")
-            # As much of it as what leads in and out is held against.
-            known = replace(
+                errors.note(f"the nested graph {name!r}: {fault}")
+            # Its fields are enough to check input and output.
+            placeholder = replace(
                 node.graph, fields=inner.states.field_specs(), open_values=inner.states.is_open
             )
-            found[name] = replace(node, graph=known)
+            compiled[name] = replace(node, graph=placeholder)
             continue
-        handed_in = node.input
-        if handed_in is None:
-            handed_in = {field: field for field in graph.states.fields}
-        defaults, missing = inner.states.defaults(handed_in)
-        # An open state may have any field by the time that the nested graph is entered.
+        passed = graph.states.fields if node.input is None else node.input
+        defaults, missing = inner.states.defaults(passed)
+        # An open state may have any field by the time the nested graph is entered.
         for field in () if graph.states.is_open and node.input is None else missing:
-            intake.note(
+            errors.note(
                 f"the nested graph {name!r} gets no value for {field!r}, which has no default: map a "
                 "field to it with input={...}"
             )
         for fault in _misfits(graph.states, inner.states, node):
-            intake.note(f"the nested graph {name!r}, {fault}")
-        found[name] = replace(node, graph=spec, defaults=defaults)
-    return found
+            errors.note(f"the nested graph {name!r}, {fault}")
+        compiled[name] = replace(node, graph=spec, defaults=defaults)
+    return compiled
 
 
 def _misfits(outer: StateModel, inner: StateModel, node: SubgraphNode) -> Iterator[str]:
@@ -117,124 +114,127 @@ def _misfits(outer: StateModel, inner: StateModel, node: SubgraphNode) -> Iterat
         ("input=", node.input, outer, inner),
         ("output=", node.output, inner, outer),
     )
-    for told, mapping, source, target in ways:
+    for option, mapping, source, target in ways:
         shared = {field: field for field in source.fields if field in target.fields}
-        for taken, given in (shared if mapping is None else mapping).items():
-            why = misfit(source.field_schema(given), target.field_schema(taken))
+        for to, from_ in (shared if mapping is None else mapping).items():
+            why = misfit(source.field_schema(from_), target.field_schema(to))
             if why is not None:
-                yield f"{told}: {given!r} cannot become {taken!r}: {why}"
+                yield f"{option}: {from_!r} cannot become {to!r}: {why}"
 
 
 def _inside(graph: Graph) -> list[Graph]:
-    found: list[Graph] = []
+    """Return all graphs nested in a graph, at any depth."""
+    inside: list[Graph] = []
     waiting = list(graph.subgraphs.values())
     while waiting:
         inner = waiting.pop()
-        if not any(inner is each for each in found):
-            found.append(inner)
+        if not any(inner is graph for graph in inside):
+            inside.append(inner)
             waiting += inner.subgraphs.values()
-    return found
+    return inside
 
 
-def built(
+def compile_graph(
     graph: Graph,
     declared: GraphSpec,
     *,
     rules: Sequence[Rule],
     by_default: Collection[str],
     default: OnError,
-    noted: Sequence[str],
+    faults: Sequence[str],
 ) -> GraphSpec:
-    """The frozen graph. `by_default` are the nodes that deal with failures as `default` says, and `noted`
-    the faults that are known already. Raises GraphError with all faults at once.
+    """Return the frozen graph. Raise GraphError with all faults at once.
+
+    `by_default` names the nodes without an `on_error` of their own, which get `default`. `faults` are
+    those of the declarations.
     """
     states = graph.states
-    late = DeclarationErrors(states)
-    own = nested_in(graph, declared.nodes, late)
-    nodes, settled = ruleform.settled(own, rules, states, late)
+    errors = DeclarationErrors(states)
+    compiled = _with_subgraphs(graph, declared.nodes, errors)
+    nodes, compiled_rules = compile_rules(compiled, rules, states, errors)
     finally_ = declared.finally_nodes
-    faults = [*noted, *late.faults, *validation.state_faults_of(states)]
+    faults = [*faults, *errors.faults, *validation.state_faults_of(states)]
     spec = replace(
         declared,
         fields=states.field_specs(),
         open_values=states.is_open,
         input_schema=None if faults else states.input_schema(),
-        nodes=with_inherited(nodes, default, by_default, finally_),
-        rules=settled,
-        interrupt_before=looked_at(declared.interrupt_before, nodes, finally_),
-        interrupt_after=looked_at(declared.interrupt_after, nodes, finally_),
+        nodes=_with_default_on_error(nodes, default, by_default, finally_),
+        rules=compiled_rules,
+        interrupt_before=_breakpoints(declared.interrupt_before, nodes, finally_),
+        interrupt_after=_breakpoints(declared.interrupt_after, nodes, finally_),
     )
-    faults += [*unreadable(spec)] or faults_of(spec)
+    faults += [*type_faults(spec)] or faults_of(spec)
     if faults:
-        # A graph and the one around it may find the same.
+        # A nested graph and the outer one may report the same fault.
         raise GraphError(graph.name, list(dict.fromkeys(faults)))
     return spec
 
 
-def stand_in(name: str) -> GraphSpec:
-    """What stands for a nested graph until the outer one is built: it has no fault of its own."""
+def placeholder_spec(name: str) -> GraphSpec:
+    """Return a valid spec to stand for a nested graph until the outer one is built."""
     return GraphSpec(name=name, edges=(Edge(sources=(START,), target=END),))
 
 
-def nested(
-    intake: DeclarationErrors,
+def subgraph_node(
+    errors: DeclarationErrors,
     name: str,
     graph: Graph,
-    handed_in: Mapping[str, str] | None,
-    handed_out: Mapping[str, str] | None,
+    input_: Mapping[str, str] | None,
+    output: Mapping[str, str] | None,
 ) -> SubgraphNode:
-    """The node that another graph is; the graph itself is taken in when the outer one is built.
+    """Return the node for a nested graph, which is compiled when the outer one is built.
 
-    Raises TypeError for what is no graph.
+    Raise TypeError if `graph` is not a Graph.
     """
     if not hasattr(graph, "build_for"):
-        message = f"{graph!r} is no Graph: write subgraph({name!r}, graph)"
+        message = f"{graph!r} is not a Graph: write subgraph({name!r}, graph)"
         raise TypeError(message)
-    told = f"the nested graph {name!r}"
+    label = f"the nested graph {name!r}"
     return SubgraphNode(
         id=name,
-        graph=stand_in(graph.name),
+        graph=placeholder_spec(graph.name),
         description=graph.description,
-        input=intake.mapping(handed_in, f"{told}, input="),
-        output=intake.mapping(handed_out, f"{told}, output="),
+        input=errors.mapping(input_, f"{label}, input="),
+        output=errors.mapping(output, f"{label}, output="),
     )
 
 
-def wanted(
+def run_options(
     graph: Graph,
     interrupt_before: str | Sequence[str],
     interrupt_after: str | Sequence[str],
     on_error: str | None,
 ) -> tuple[tuple[str, ...], tuple[str, ...], OnError | None]:
-    """What one run wants beyond what its graph says. Raises GraphError with all faults at once."""
-    intake = DeclarationErrors(graph.states)
-    before = intake.names(interrupt_before, "interrupt_before")
-    after = intake.names(interrupt_after, "interrupt_after")
-    default = None if on_error is None else intake.on_error(on_error, "the run")
+    """Return a run's own breakpoints and default `on_error`. Raise GraphError with all faults."""
+    errors = DeclarationErrors(graph.states)
+    before = errors.names(interrupt_before, "interrupt_before")
+    after = errors.names(interrupt_after, "interrupt_after")
+    default = None if on_error is None else errors.on_error(on_error, "the run")
     if isinstance(default, GoTo):
-        intake.note(
-            f"the run: on_error={on_error!r} would choose a way through the graph, which only its author "
-            "may: a start takes 'fail' or 'interrupt'"
+        errors.note(
+            f"the run: on_error={on_error!r} is for the author of the graph: a start takes 'fail' or "
+            "'interrupt'"
         )
-    if intake.faults:
-        raise GraphError(graph.name, intake.faults)
+    if errors.faults:
+        raise GraphError(graph.name, errors.faults)
     return before, after, default
 
 
-def unused(base: str, taken: Collection[str]) -> str:
-    """A name that nobody has: the base, or the base with a number."""
+def unused_name(base: str, taken: Collection[str]) -> str:
+    """Return `base`, with a number if it is taken."""
     names = [base, *(f"{base}_{number}" for number in range(2, len(taken) + 2))]
     return next(name for name in names if name not in taken)
 
 
 def edges(
-    intake: DeclarationErrors, source: str | Sequence[str], target: str, *, when: Any, join: Join
+    errors: DeclarationErrors, source: str | Sequence[str], target: str, *, when: Any, join: Join
 ) -> list[Edge]:
-    """The edge that is declared so; none if its target is no name. What is wrong with it is noted."""
-    told = f"the edge from {source!r} to {target!r}"
-    sources = intake.names(source, told)
-    targets = intake.names([target], told)
-    condition = _condition(when, intake, told)
+    """Return the edge, or nothing if its target is not a name; collect its faults."""
+    label = f"the edge from {source!r} to {target!r}"
+    sources = errors.names(source, label)
+    targets = errors.names([target], label)
+    condition = _condition(when, errors, label)
     return [
         Edge(
             sources=sources,
@@ -247,16 +247,15 @@ def edges(
     ]
 
 
-def _condition(when: Any, intake: DeclarationErrors, told: str) -> Condition:
-    """When an edge fires, as its author says; what is wrong with it is noted."""
+def _condition(when: Any, errors: DeclarationErrors, label: str) -> Condition:
     match when:
         case None:
             return Always()
         case "else":
             return Else()
         case Mapping():
-            equals = intake.json(dict(when), f"{told}, when=")
+            equals = errors.json(dict(when), f"{label}, when=")
             return Always() if equals is None else When(equals=equals)
         case _:
-            intake.note(f"{told}: when={when!r} is neither a mapping nor 'else'")
+            errors.note(f"{label}: when={when!r} is invalid: use a mapping or 'else'")
             return Always()

@@ -244,7 +244,9 @@ class Context:
             on_timeout=on_timeout,
             process=process,
         )
-        return self.runtime.journal.awaitable(repr(name), partial(self._answer, question, state))
+        return self.runtime.journal.awaitable(
+            f"the interrupt {name!r}", partial(self._answer, question, state)
+        )
 
     def interrupts(
         self, interrupts: Sequence[Interrupt], *, state: Json = None
@@ -252,7 +254,9 @@ class Context:
         """Ask several questions at once. Return the answers by name (`process/name` if a process asks)
         once all are answered. Must be awaited.
         """
-        return self.runtime.journal.awaitable("a list", partial(self._answers, interrupts, state))
+        return self.runtime.journal.awaitable(
+            "the list of interrupts", partial(self._answers, interrupts, state)
+        )
 
     async def _answer(self, interrupt: Interrupt, state: Json) -> Any:
         return (await self._answers([interrupt], state))[interrupt.key]

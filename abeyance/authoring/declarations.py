@@ -1,6 +1,6 @@
-"""What an author gives a graph, taken in: it becomes what a spec holds, and what is wrong is noted.
+"""Conversion of an author's arguments into the parts of a `GraphSpec`.
 
-Nothing here raises, because an author is told all faults at once, when the graph is built.
+Faults are collected, not raised: the author gets all of them at once, when the graph is built.
 """
 
 from __future__ import annotations
@@ -33,214 +33,215 @@ from abeyance.core.spec import (
 )
 from abeyance.duration import seconds
 from abeyance.schemas import json_schema
-from abeyance.schemas.answers import as_asked
+from abeyance.schemas.answers import parse_answer
 from abeyance.schemas.json_types import misfit, narrowed
 from abeyance.schemas.state_model import StateModel, ValuesError, at_pointer
 
 _GOTO: Final = "goto:"
 _CAPABILITY: Final = re.compile(r"(?!\*)[^\s,\x00-\x1f\x7f]+")
 _LONGEST_LOCAL: Final = 60.0
-"""In seconds. A task of the workflow is kept open for as long as a local node runs."""
+"""In seconds. A local node keeps a workflow task open while it runs."""
 _PARTS: Final[Mapping[type, TypeAdapter[Any]]] = {
     part: TypeAdapter(part) for part in (GraphSpec, FunctionNode, InterruptNode, SubgraphNode)
 }
 
 
 class DeclarationErrors:
-    """Takes in what is declared. `told` says of what an argument is; `faults` holds a sentence each."""
+    """Converts arguments, and collects their faults. `label` names the argument in a fault."""
 
     def __init__(self, states: StateModel) -> None:
         self.faults: list[str] = []
         self._states = states
 
     def note(self, fault: str) -> None:
-        """Note a fault."""
+        """Add a fault."""
         self.faults.append(fault)
 
-    def names(self, given: str | Iterable[str], told: str) -> tuple[str, ...]:
-        """Names of nodes. A single text is one name: `to="pay"` does not mean three nodes."""
-        is_one = isinstance(given, str) or not isinstance(given, Iterable)
-        names: tuple[Any, ...] = (given,) if is_one else tuple(given)
+    def names(self, value: str | Iterable[str], label: str) -> tuple[str, ...]:
+        """Return names of nodes. A single string is one name: `to="pay"` is not three nodes."""
+        is_one = isinstance(value, str) or not isinstance(value, Iterable)
+        names: tuple[Any, ...] = (value,) if is_one else tuple(value)
         for name in names:
             if not isinstance(name, str):
-                self.note(f"{told}: {name!r} is no name of a node, which is a text")
+                self.note(f"{label}: {name!r} is not the name of a node: use a string")
         return tuple(name for name in names if isinstance(name, str))
 
-    def mapping(self, given: object, told: str) -> dict[str, str] | None:
-        """A mapping of fields to fields, or None."""
-        if given is None:
+    def mapping(self, value: object, label: str) -> dict[str, str] | None:
+        """Return a mapping of fields to fields, or None."""
+        if value is None:
             return None
-        if isinstance(given, Mapping) and all(
-            isinstance(name, str) for pair in given.items() for name in pair
+        if isinstance(value, Mapping) and all(
+            isinstance(name, str) for pair in value.items() for name in pair
         ):
-            return dict(given)
-        self.note(f"{told}: {given!r} is no mapping of fields to fields")
+            return dict(value)
+        self.note(f"{label}: {value!r} is not a mapping of field names to field names")
         return None
 
-    def takes(self, function: Callable[..., Any], told: str) -> int:
-        """How many of (state, context) the function of a node takes."""
-        found = takes(function)
-        if found is None:
-            self.note(f"{told} must take (state), (state, ctx) or nothing")
-        return found or 0
+    def takes(self, function: Callable[..., Any], label: str) -> int:
+        """Return how many of (state, context) a node's function takes."""
+        count = takes(function)
+        if count is None:
+            self.note(f"{label} must take (state), (state, ctx) or nothing")
+        return count or 0
 
-    def decides(self, function: Callable[..., Any], told: str) -> None:
-        """Whether a function can decide a route."""
+    def decides(self, function: Callable[..., Any], label: str) -> None:
+        """Check that a route can call `function` with the state."""
         if not can_take(function, 1):
-            self.note(f"{told} must be decided by a function of (state), not by {function!r}")
+            self.note(f"{label}: {function!r} cannot be called with (state)")
 
-    def seconds(self, given: object, told: str) -> float | None:
-        """A length of time, or None."""
+    def seconds(self, value: object, label: str) -> float | None:
+        """Return a duration in seconds, or None."""
         try:
-            return None if given is None else seconds(given)
+            return None if value is None else seconds(value)
         except ValueError as error:
-            self.note(f"{told}: {error}")
+            self.note(f"{label}: {error}")
             return None
 
-    def short(self, bound: float | None, told: str) -> None:
-        """Whether a local node keeps to what local nodes are for."""
+    def short(self, bound: float | None, label: str) -> None:
+        """Check the timeout of a local node."""
         if bound is not None and bound > _LONGEST_LOCAL:
             self.note(
-                f"{told} is local and has a timeout of {bound:g} s; local=True is for work of at most "
+                f"{label} is local and has a timeout of {bound:g} s: local=True is for work of at most "
                 f"{_LONGEST_LOCAL:g} s"
             )
 
-    def json(self, value: Json, told: str) -> Json:
-        """A JSON value; a copy, because the author's own may change after it was declared."""
+    def json(self, value: Json, label: str) -> Json:
+        """Return a copy of a JSON value, which later changes to the author's own cannot reach."""
         try:
             fault = why_not_json(value)
             wire.refuse_too_deep(value)
         except (ValueError, RecursionError) as error:
             fault = str(error)
         if fault is not None:
-            self.note(f"{told}: {fault}")
+            self.note(f"{label}: {fault}")
             return None
         return copy.deepcopy(value)
 
-    def text(self, value: object, told: str) -> str:
-        """A text; a question mark in place of what is none."""
+    def text(self, value: object, label: str) -> str:
+        """Return a string; "?" in place of anything else."""
         if isinstance(value, str):
-            value = self.json(value, told)
+            value = self.json(value, label)
         else:
-            self.note(f"{told}: {value!r} is no text")
+            self.note(f"{label}: {value!r} is not a string")
         return value if isinstance(value, str) else "?"
 
-    def schema(self, response: Any, told: str) -> Json:
-        """The JSON Schema of what an answer may be."""
+    def schema(self, response: Any, label: str) -> Json:
+        """Return the JSON Schema of `response`."""
         try:
-            return self.json(json_schema.schema_of(response), f"{told}, response=")
+            return self.json(json_schema.schema_of(response), f"{label}, response=")
         except ValueError as error:
-            self.note(f"{told}, response=: {error}")
+            self.note(f"{label}, response=: {error}")
             return None
 
-    def capability(self, given: str | None, told: str) -> str | None:
-        """A capability that a principal can hold, or None."""
-        if given is not None and not (isinstance(given, str) and _CAPABILITY.fullmatch(given)):
+    def capability(self, value: str | None, label: str) -> str | None:
+        """Return the name of a capability, or None."""
+        if value is not None and not (isinstance(value, str) and _CAPABILITY.fullmatch(value)):
             self.note(
-                f"{told} asks for the capability {given!r}, which nobody can hold: write a word without "
-                "spaces and commas, and not '*' at the beginning"
+                f"{label} requests the capability {value!r}, which no principal can have: use a name "
+                "without spaces and commas that does not begin with '*'"
             )
             return None
-        return given
+        return value
 
-    def capabilities(self, given: str | Iterable[str], told: str) -> tuple[str, ...]:
-        """The capabilities that code may ask for, as names or as patterns such as `tenant:*:approve`."""
-        names = self.names(given, f"{told}, asks=")
-        found = (self.capability(name, f"{told}, asks=,") for name in names)
-        return tuple(dict.fromkeys(name for name in found if name is not None))
+    def capabilities(self, value: str | Iterable[str], label: str) -> tuple[str, ...]:
+        """Return the capabilities that code may request, by name or pattern (`tenant:*:approve`)."""
+        names = self.names(value, f"{label}, asks=")
+        capabilities = (self.capability(name, f"{label}, asks=,") for name in names)
+        return tuple(dict.fromkeys(name for name in capabilities if name is not None))
 
-    def on_error(self, given: object, told: str) -> OnError:
-        """What happens when a node has failed."""
-        match given:
+    def on_error(self, value: object, label: str) -> OnError:
+        """Return what happens when a node has failed."""
+        match value:
             case "fail":
                 return Fail()
             case "interrupt":
                 return AskHuman()
-            case str() if given.startswith(_GOTO):
-                return GoTo(node=given.removeprefix(_GOTO))
+            case str() if value.startswith(_GOTO):
+                return GoTo(node=value.removeprefix(_GOTO))
             case _:
                 self.note(
-                    f"{told}: on_error={given!r} is neither 'fail' nor 'interrupt' nor 'goto:<node>'"
+                    f"{label}: on_error={value!r} is invalid: use 'fail', 'interrupt' or 'goto:<node>'"
                 )
                 return Fail()
 
     def on_timeout(
         self,
-        given: object,
-        told: str,
+        value: object,
+        label: str,
         *,
         response: object = None,
         response_schema: Json,
         answer_to: str | None,
     ) -> OnTimeout:
-        """What happens when nobody has answered in time. A default has to be a possible answer, also by
-        what the code of a model in `response` says.
+        """Return what happens at the deadline.
+
+        A default answer must fit the schema, the validators of a model in `response`, and the field.
         """
-        match given:
+        match value:
             case "halt":
                 return Halt()
-            case str() if given.startswith(_GOTO):
-                return GoTo(node=given.removeprefix(_GOTO))
+            case str() if value.startswith(_GOTO):
+                return GoTo(node=value.removeprefix(_GOTO))
             case {"default": answer, **rest} if not rest:
                 before = len(self.faults)
-                answer = self.json(answer, f"{told}, on_timeout=")
+                answer = self.json(answer, f"{label}, on_timeout=")
                 if len(self.faults) == before:
-                    self._check_default(answer, told, response, response_schema, answer_to)
+                    self._check_default(answer, label, response, response_schema, answer_to)
                 return Default(answer=answer)
             case _:
                 self.note(
-                    f"{told}: on_timeout={given!r} is neither 'halt' nor 'goto:<node>' "
-                    'nor {"default": answer}'
+                    f"{label}: on_timeout={value!r} is invalid: use 'halt', 'goto:<node>' or "
+                    '{"default": answer}'
                 )
                 return Halt()
 
     def _check_default(
         self,
         answer: Json,
-        told: str,
+        label: str,
         response: object,
         response_schema: Json,
         answer_to: str | None,
     ) -> None:
-        found = () if response_schema is None else json_schema.faults_of(response_schema, answer)
-        faults = [f"{fault.pointer or '(the answer)'}: {fault.message}" for fault in found]
+        misfits = () if response_schema is None else json_schema.faults_of(response_schema, answer)
+        faults = [f"{fault.pointer or '(the answer)'}: {fault.message}" for fault in misfits]
         if not faults and response_schema is not None:
-            faults = _unread(response, answer)
+            faults = _parse_faults(response, answer)
         if not faults and answer_to is not None and answer_to in self._states.fields:
             try:
                 self._states.patch({answer_to: answer})
             except ValuesError as error:
                 faults = [str(error)]
         for fault in faults:
-            self.note(f"{told} has a default answer that does not fit: {fault}")
+            self.note(f"{label} has a default answer that does not fit: {fault}")
 
 
-def _unread(response: object, answer: Json) -> list[str]:
+def _parse_faults(response: object, answer: Json) -> list[str]:
     try:
-        as_asked(response, answer)
+        parse_answer(response, answer)
     except ValidationError as error:
-        found = at_pointer(error, answer)
-        return [f"{entry['pointer'] or '(the answer)'}: {entry['message']}" for entry in found]
+        misfits = at_pointer(error, answer)
+        return [f"{entry['pointer'] or '(the answer)'}: {entry['message']}" for entry in misfits]
     return []
 
 
-def unreadable(spec: GraphSpec) -> Iterator[str]:
-    """What in a spec is not of its type: a worker that cannot read a spec would try for ever."""
+def type_faults(spec: GraphSpec) -> Iterator[str]:
+    """Yield what has a wrong type: a worker that cannot read the spec would retry for ever."""
     nodes = {f"the node {id_!r}": node for id_, node in spec.nodes.items()}
-    for told, part in {"the graph": replace(spec, nodes={}), **nodes}.items():
+    for label, part in {"the graph": replace(spec, nodes={}), **nodes}.items():
         plain = asdict(part)
         if (fault := why_not_json(plain)) is not None:
-            yield f"{told} cannot be written as JSON: {fault}"
+            yield f"{label} cannot be written as JSON: {fault}"
             continue
         try:
             _PARTS[type(part)].validate_json(canonical(plain), strict=True)
         except ValidationError as error:
             for entry in at_pointer(error, plain):
-                yield f"{told}, {entry['pointer'][1:]}: {entry['message']}"
+                yield f"{label}, {entry['pointer'][1:]}: {entry['message']}"
 
 
-_LARGEST: Final = 100_000
-"""In bytes: what is shown stays in the run's state for as long as the question is open."""
+_MAX_QUESTION_BYTES: Final = 100_000
+"""A question stays in the run's state while it is open."""
 _SUPPLIED: Final = {
     "reason": "reason",
     "payload": "payload",
@@ -249,13 +250,13 @@ _SUPPLIED: Final = {
     "timeout": "timeout",
     "on_timeout": "on_timeout",
 }
-"""The fields of a question that a rule may supply, and how authors write them."""
+"""The fields of a question that a rule may supply, with their names in `Graph.interrupt`."""
 
 
 def question_of(
     name: str,
-    told: str,
-    intake: DeclarationErrors,
+    label: str,
+    errors: DeclarationErrors,
     states: StateModel,
     *,
     prompt: str | None = None,
@@ -267,28 +268,26 @@ def question_of(
     timeout: object = None,
     on_timeout: object = "halt",
 ) -> InterruptSpec:
-    """The question; what is wrong with it is noted. Without a prompt, another has to supply one."""
+    """Return the question, and collect its faults. The prompt may come from a rule."""
     if response is None and isinstance(answer_to, str):
         response = states.answer_type(answer_to)
-        response_schema = intake.schema(response, told)
+        response_schema = errors.schema(response, label)
     else:
-        response_schema = intake.schema(response, told)
+        response_schema = errors.schema(response, label)
         if isinstance(answer_to, str):
             field = states.field_schema(answer_to)
             if (why := misfit(response_schema, field)) is not None:
-                intake.note(
-                    f"{told} answers to {answer_to!r} with what is none of its values: {why}"
-                )
-            # An answer that is accepted has to be one that the nodes which read it can read.
-            response_schema = intake.schema(narrowed(response_schema, field), told)
-    prompt = intake.text("" if prompt is None else prompt, f"{told}, prompt=")
-    reason = intake.json(reason, f"{told}, reason=")
-    payload = intake.json(payload, f"{told}, payload=")
+                errors.note(f"{label} has answers that the field {answer_to!r} cannot hold: {why}")
+            # Nodes must be able to read every answer that is accepted.
+            response_schema = errors.schema(narrowed(response_schema, field), label)
+    prompt = errors.text("" if prompt is None else prompt, f"{label}, prompt=")
+    reason = errors.json(reason, f"{label}, reason=")
+    payload = errors.json(payload, f"{label}, payload=")
     shown = size([prompt, reason, payload, response_schema])
-    if shown > _LARGEST:
-        intake.note(
-            f"{told} shows {shown} bytes, and may show {_LARGEST}: keep large data elsewhere, and "
-            "show a reference to it"
+    if shown > _MAX_QUESTION_BYTES:
+        errors.note(
+            f"{label} has {shown} bytes of prompt, reason, payload and schema, and the limit is "
+            f"{_MAX_QUESTION_BYTES}: store large data elsewhere, and show a reference"
         )
     return InterruptSpec(
         name=name,
@@ -296,11 +295,11 @@ def question_of(
         reason=reason,
         payload=payload,
         response_schema=response_schema,
-        requested_capability=intake.capability(requested_capability, told),
-        timeout=intake.seconds(timeout, f"{told}, timeout="),
-        on_timeout=intake.on_timeout(
+        requested_capability=errors.capability(requested_capability, label),
+        timeout=errors.seconds(timeout, f"{label}, timeout="),
+        on_timeout=errors.on_timeout(
             on_timeout,
-            told,
+            label,
             response=response,
             response_schema=response_schema,
             answer_to=answer_to,
@@ -308,27 +307,29 @@ def question_of(
     )
 
 
-def supplied(node: InterruptNode, rule: str, ask: Ask, intake: DeclarationErrors) -> InterruptNode:
-    """The gate with what a rule says of its question. What both say is noted, if it differs."""
-    told = f"the interrupt {node.id!r}"
+def with_rule_question(
+    node: InterruptNode, rule: str, ask: Ask, errors: DeclarationErrors
+) -> InterruptNode:
+    """Return the node with the question that a rule supplies. Fields that differ are faults."""
+    label = f"the interrupt {node.id!r}"
     own, blank = node.question, InterruptSpec(name="", prompt="")
-    found: dict[str, Any] = {"prompt": ask.question.prompt}
-    both: list[str] = []
-    for field, written in _SUPPLIED.items():
-        here, there, nothing = (getattr(each, field) for each in (own, ask.question, blank))
-        found[field] = there if here == nothing else here
-        if nothing not in (here, there) and here != there:
-            both.append(written)
+    merged: dict[str, Any] = {"prompt": ask.question.prompt}
+    conflicts: list[str] = []
+    for field, option in _SUPPLIED.items():
+        here, there, default = (getattr(part, field) for part in (own, ask.question, blank))
+        merged[field] = there if here == default else here
+        if default not in (here, there) and here != there:
+            conflicts.append(option)
     if None not in (node.answer_to, ask.answer_to) and node.answer_to != ask.answer_to:
-        both.append("answer_to")
-    for written in both:
-        intake.note(f"{told} and the rule {rule!r}, which asks for it, both say {written}")
-    question = InterruptSpec(name=own.name, **found)
+        conflicts.append("answer_to")
+    for option in conflicts:
+        errors.note(f"{label} and the rule {rule!r} both have {option}: remove one")
+    question = InterruptSpec(name=own.name, **merged)
     answer_to = ask.answer_to if node.answer_to is None else node.answer_to
-    if isinstance(question.on_timeout, Default) and not both:
-        # Held against the schema once more: it may be the other who says what fits.
-        again = {"default": question.on_timeout.answer}
-        intake.on_timeout(
-            again, told, response_schema=question.response_schema, answer_to=answer_to
+    if isinstance(question.on_timeout, Default) and not conflicts:
+        # Checked again: the schema may come from the other of the two.
+        default_answer = {"default": question.on_timeout.answer}
+        errors.on_timeout(
+            default_answer, label, response_schema=question.response_schema, answer_to=answer_to
         )
     return InterruptNode(id=node.id, question=question, answer_to=answer_to)

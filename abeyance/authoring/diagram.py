@@ -1,9 +1,8 @@
-"""A graph as a picture: the text of a Mermaid flowchart, for pages, terminals and Markdown.
+"""A graph as a Mermaid flowchart, for pages, terminals and Markdown.
 
-Functions are boxes, questions hexagons, and nested graphs boxes with two bars, each a picture of its own.
-In brackets stands where a person is asked besides: before or after a node, or when it fails. A solid
-arrow is a way that the graph declares; a dotted one is where a deadline, an error, a returned Goto or
-Send, or a rule leads instead. What an author wrote is shown as text and never read as Mermaid.
+Functions are boxes, interrupt nodes hexagons, and nested graphs boxes with two bars. A label says in
+brackets if a person is also asked before or after a node, or when it fails. Solid arrows are edges and
+routes; dotted arrows are deadlines, errors, a returned Goto or Send, and rules. Author texts are escaped.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, assert_never
 
-from abeyance.core.json import Json, canonical
+from abeyance.core.json import Json, canonical, truncate
 from abeyance.core.spec import (
     END,
     START,
@@ -43,21 +42,21 @@ from abeyance.core.spec import (
 )
 
 _LONGEST: Final = 80
-"""In characters: a label is for reading."""
+"""The longest label, in characters."""
 
 _SPECIAL: Final = re.compile(r"[^\w .,:()=?!'+-]|^(?=[^\w])[^ ]|(?<=\d)[.)](?= )")
-"""What Mermaid, HTML or Markdown might read as something else than itself."""
+"""Characters that mean something to Mermaid, HTML or Markdown."""
 
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60}
 
 
 def mermaid(spec: GraphSpec) -> str:
-    """The flowchart of a graph, ending in a newline."""
+    """Return the flowchart of a graph, ending in a newline."""
     return "\n    ".join(["flowchart TD", *_Chart(spec).lines()]) + "\n"
 
 
 class _Chart:
-    """What is drawn has numbers for names, because the author's may mean something to Mermaid."""
+    """Draws one graph. Ids are numbers, because an author's name may be a Mermaid keyword."""
 
     def __init__(self, spec: GraphSpec) -> None:
         self._spec = spec
@@ -65,15 +64,15 @@ class _Chart:
         self._ends: dict[str, str] = {}
 
     def lines(self) -> Iterator[str]:
-        """What there is, and then what leads where."""
+        """Yield the nodes, then the arrows."""
         spec = self._spec
-        ways = [*self._edges(), *self._routes(), *self._exceptions(), *self._rules()]
+        arrows = [*self._edges(), *self._routes(), *self._exceptions(), *self._rules()]
         for label, id_ in self._ends.items():
             yield f'{id_}(["{_escaped(label)}"])'
         for name, node in spec.nodes.items():
             if name not in spec.finally_nodes:
                 yield self._ids[name] + self._shape(node)
-        yield from ways
+        yield from arrows
         if spec.finally_nodes:
             yield 'subgraph after ["after every kind of end"]'
             yield from (
@@ -87,28 +86,28 @@ class _Chart:
     def _edges(self) -> Iterator[str]:
         joins = 0
         for edge in self._spec.edges:
-            said = _condition(edge.condition)
+            label = _condition(edge.condition)
             if not edge.is_join:
-                yield self._way(edge.sources[0], "-->", said, edge.target)
+                yield self._arrow(edge.sources[0], "-->", label, edge.target)
             else:
                 meet = f"j{joins}"
                 joins += 1
                 yield f'{meet}(("{edge.join}"))'
                 for source in edge.sources:
-                    yield f"{self._id(source)} ---{_label(said)} {meet}"
+                    yield f"{self._id(source)} ---{_label(label)} {meet}"
                 yield f"{meet} --> {self._id(edge.target)}"
 
     def _routes(self) -> Iterator[str]:
         for route in self._spec.routes:
             for target in route.targets:
-                yield self._way(route.source, "-->", f"{route.name}()", target)
+                yield self._arrow(route.source, "-->", f"{route.name}()", target)
 
     def _exceptions(self) -> Iterator[str]:
         for name, node in self._spec.nodes.items():
             match node:
                 case FunctionNode(to=to, on_error=on_error):
                     for target in to:
-                        yield self._way(name, "-.->", "Goto or Send", target)
+                        yield self._arrow(name, "-.->", "Goto or Send", target)
                     yield from self._on_error(name, on_error)
                 case SubgraphNode(on_error=on_error):
                     yield from self._on_error(name, on_error)
@@ -119,33 +118,33 @@ class _Chart:
 
     def _on_error(self, name: str, on_error: OnError) -> Iterator[str]:
         if isinstance(on_error, GoTo):
-            yield self._way(name, "-.->", "on error", on_error.node)
+            yield self._arrow(name, "-.->", "on error", on_error.node)
 
     def _rules(self) -> Iterator[str]:
         for number, rule in enumerate(self._spec.rules):
-            # Facts are of one evaluation only, and lead nowhere by themselves.
-            actions = [each for each in rule.actions if not isinstance(each, Assert | Retract)]
+            # Facts lead nowhere by themselves.
+            actions = [one for one in rule.actions if not isinstance(one, Assert | Retract)]
             if not actions:
                 continue
             node = rule.condition.node
             source = self._end("any node") if node is None else self._id(node)
-            said = ": ".join(filter(None, [rule.id, _rule_condition(rule.condition)]))
+            label = ": ".join(filter(None, [rule.id, _rule_condition(rule.condition)]))
             asks = [action for action in actions if isinstance(action, Ask)]
             for ask in asks:
                 gate = f"r{number}"
                 yield f'{gate}{{{{"{_escaped(rule.id)}"}}}}'
-                yield f"{source} -.->{_label(said)} {gate}"
+                yield f"{source} -.->{_label(label)} {gate}"
                 yield from self._deadline(gate, ask.question)
-                source, said = gate, ""
+                source, label = gate, ""
             for action in actions:
                 if not isinstance(action, Ask):
                     for target in self._targets(action, self._id(node) if node else source):
-                        yield f"{source} -.->{_label(said)} {target}"
+                        yield f"{source} -.->{_label(label)} {target}"
 
     def _deadline(self, source: str, question: InterruptSpec) -> Iterator[str]:
         if isinstance(question.on_timeout, GoTo) and question.timeout is not None:
-            said = f"after {_length(question.timeout)}"
-            yield f"{source} -.->{_label(said)} {self._id(question.on_timeout.node)}"
+            label = f"after {_length(question.timeout)}"
+            yield f"{source} -.->{_label(label)} {self._id(question.on_timeout.node)}"
 
     def _targets(self, decision: Decision, again: str) -> Iterable[str]:
         match decision:
@@ -160,8 +159,8 @@ class _Chart:
             case _:
                 assert_never(decision)
 
-    def _way(self, source: str, arrow: str, said: str, target: str) -> str:
-        return f"{self._id(source)} {arrow}{_label(said)} {self._id(target)}"
+    def _arrow(self, source: str, arrow: str, label: str, target: str) -> str:
+        return f"{self._id(source)} {arrow}{_label(label)} {self._id(target)}"
 
     def _id(self, name: str) -> str:
         return self._end(name) if name in (START, END) else self._ids[name]
@@ -182,15 +181,15 @@ class _Chart:
                 assert_never(node)
 
     def _asking(self, node: Node) -> str:
-        """Where a person is asked about a node, besides the question that it may be itself."""
-        said: list[str] = []
+        """Return where a person is asked about a node, besides its own question."""
+        points: list[str] = []
         if node.id in self._spec.interrupt_before:
-            said.append("before: ask")
+            points.append("before: ask")
         if node.id in self._spec.interrupt_after:
-            said.append("after: ask")
+            points.append("after: ask")
         if not isinstance(node, InterruptNode) and isinstance(node.on_error, AskHuman):
-            said.append("on error: ask")
-        return f" ({', '.join(said)})" if said else ""
+            points.append("on error: ask")
+        return f" ({', '.join(points)})" if points else ""
 
 
 def _condition(condition: Condition) -> str:
@@ -229,11 +228,10 @@ def _length(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-def _label(said: str) -> str:
-    return f'|"{_escaped(said)}"|' if said else ""
+def _label(label: str) -> str:
+    return f'|"{_escaped(label)}"|' if label else ""
 
 
 def _escaped(text: str) -> str:
     flat = " ".join(text.split())
-    shown = flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]}..."
-    return _SPECIAL.sub(lambda found: f"#{ord(found[0])};", shown)
+    return _SPECIAL.sub(lambda match: f"#{ord(match[0])};", truncate(flat, _LONGEST))

@@ -1,8 +1,7 @@
-"""Writing a graph: plain Python functions, and edges between them.
+"""`Graph`: plain Python functions as nodes, and edges between them.
 
-`Graph` collects what its author declares and checks nothing on the way, so that declarations may come
-in any order. `build()` turns it into the frozen `GraphSpec` that a run is pinned to, or raises one
-GraphError with everything that is wrong.
+Declarations may come in any order. `build()` checks all of them, and returns the frozen `GraphSpec` to
+which a run is pinned or raises one GraphError with every fault.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ NodeFunction = TypeVar("NodeFunction", bound=Callable[..., Any])
 class Graph:
     """A graph under construction.
 
-    `name` is its name everywhere. `state` is a pydantic model: the fields are what nodes read and
-    patch, with reducers as `Annotated[list[str], append]`; without one the state is open. `on_error`
-    is the default for its nodes, but for those that it leads to or that `finally_` names. Before the
-    nodes of `interrupt_before`, and after those of `interrupt_after`, a person looks at the values and
-    may edit them; `"*"` means every node that is no question itself.
+    `state` is a pydantic model with the fields that nodes read and patch, and reducers as
+    `Annotated[list[str], append]`; without a model, any field is allowed. `on_error` is the default for
+    all nodes except its own target and those in `finally_`. The run pauses before the nodes of
+    `interrupt_before` and after those of `interrupt_after`, so that a person can review and edit the
+    values; `"*"` means every node except interrupt nodes.
     """
 
     def __init__(
@@ -110,50 +109,50 @@ class Graph:
         to: Sequence[str] = (),
         asks: str | Sequence[str] = (),
     ) -> Any:
-        """Declare a node: a function of (state), of (state, ctx) or of nothing.
+        """Declare a node: a function of (state), (state, ctx) or nothing.
 
-        A second parameter that has a default is filled only if it is called `ctx` or `context`; one that
-        is called `inbox`, like `ctx.inbox`, gets the messages that are there when it starts. The function
-        returns a patch (a mapping of the fields that it changes), a `Goto`, or None. A coroutine
-        function runs on the event loop, a plain one in a thread.
+        A second parameter with a default is filled only if its name is `ctx` or `context`. A parameter
+        `inbox`, like `ctx.inbox`, receives the messages waiting when the function starts. The function
+        returns a patch (a mapping of the fields that it changes), a `Goto`, a list of `Send`, or None.
+        A coroutine function runs on the event loop, a plain one in a thread.
 
-        `name` is the function's own name unless given. `timeout` bounds one attempt. `retries` counts
-        the attempts after the first. `heartbeat` is how long a worker may be silent before the visit
-        is given to another. `local=True` is for idempotent work of less than a minute: quicker, but it
-        cannot be stopped, and cannot ask or keep steps. `on_error` is `fail`, `goto:<node>`, or
-        `interrupt`: a person is asked whether to try again, to skip it with a patch, or to fail. `to`
-        names the targets of a returned `Goto` or `Send`. `asks` names the capabilities that its code
-        asks for (`ctx.interrupt(..., requested_capability=...)`), by name or by a pattern such as
-        `tenant:*:approve`; a question that names none asks for the first of them. To ask for another
-        fails the visit with `undeclared_capability`.
+        `name` defaults to the function's name. `timeout` limits one attempt. `retries` is the number of
+        attempts after the first. `heartbeat` is how long a worker may be silent before another worker
+        gets the visit. `local=True` is for idempotent work of less than a minute: it is faster, but it
+        cannot be cancelled, and cannot ask or record steps. `on_error` is `fail`, `goto:<node>`, or
+        `interrupt`, which asks a person whether to retry, to skip the node with a patch, or to fail.
+        `to` names the targets of a returned `Goto` or `Send`. `asks` names the capabilities that the
+        code may request (`ctx.interrupt(..., requested_capability=...)`), or patterns such as
+        `tenant:*:approve`; a question that requests none requests the first. Requesting any other fails
+        the visit with `undeclared_capability`.
         """
 
         def declare(function: NodeFunction) -> NodeFunction:
             if not callable(function):
                 message = (
-                    f"{function!r} is no function: write @graph.node(name={name or function!r})"
+                    f"{function!r} is not a function: write @graph.node(name={name or function!r})"
                 )
                 raise TypeError(message)
             id_ = getattr(function, "__name__", "") if name is None else name
-            told = f"the node {id_!r}"
+            label = f"the node {id_!r}"
             intake = self._intake
-            bound = intake.seconds(timeout, f"{told}, timeout=")
+            bound = intake.seconds(timeout, f"{label}, timeout=")
             if local:
-                intake.short(bound, told)
+                intake.short(bound, label)
             if on_error is None:
                 self._by_default.add(id_)
-            self.code[id_] = code_of(function, intake.takes(function, told))
+            self.code[id_] = code_of(function, intake.takes(function, label))
             self._add(
                 FunctionNode(
                     id=id_,
                     description=summary(inspect.getdoc(function)),
                     timeout=bound,
                     retries=retries,
-                    heartbeat=intake.seconds(heartbeat, f"{told}, heartbeat=") or 0.0,
+                    heartbeat=intake.seconds(heartbeat, f"{label}, heartbeat=") or 0.0,
                     local=local,
-                    on_error=Fail() if on_error is None else intake.on_error(on_error, told),
-                    to=intake.names(to, f"{told}, to="),
-                    asks=intake.capabilities(asks, told),
+                    on_error=Fail() if on_error is None else intake.on_error(on_error, label),
+                    to=intake.names(to, f"{label}, to="),
+                    asks=intake.capabilities(asks, label),
                     reads_inbox=reads_inbox(function),
                 )
             )
@@ -174,14 +173,14 @@ class Graph:
         timeout: Duration | None = None,
         on_timeout: str | Mapping[Literal["default"], Json] = "halt",
     ) -> None:
-        """Declare a node that asks a person and waits (Stargraph's InterruptNode).
+        """Declare a node that asks a person and waits for the answer (Stargraph's InterruptNode).
 
-        `prompt` and the texts in `reason` may contain `{field}`; without a prompt, a rule that looks at
-        this node and at nothing else, and asks, supplies the question. `payload` is opaque data for the
-        person's program. `response` says what an answer is: a pydantic model, a type, a Literal, or a
-        JSON Schema; without it, the type of the field `answer_to`, to which the answer is written;
-        without both, any JSON value. `requested_capability` is what the answering principal must
-        hold. `timeout` None waits for ever; `on_timeout` is `halt`, `goto:<node>` or
+        `prompt` and the strings in `reason` may contain `{field}`. Without a prompt, a rule whose
+        condition is only this node, and which asks, supplies the question. `payload` is opaque data for
+        the approver's program. `response` is the type of the answer: a pydantic model, a type, a
+        Literal, or a JSON Schema; it defaults to the type of the field `answer_to`, which receives the
+        answer; without both, any JSON value is accepted. `requested_capability` is the capability that
+        the approver must have. `timeout` None waits for ever; `on_timeout` is `halt`, `goto:<node>` or
         `{"default": answer}`.
         """
         question = question_of(
@@ -209,13 +208,13 @@ class Graph:
         output: Mapping[str, str] | None = None,
         on_error: str | None = None,
     ) -> None:
-        """Declare a node that is another graph, walked inside the run with values of its own.
+        """Declare a node that is another graph, which runs inside this run with its own values.
 
-        `input` maps fields of the other graph to fields of this one, `output` the other way round:
-        `{target field: source field}`; by default the fields that both have. What is asked in it is
-        listed with the run's own questions, at its own address. `on_error` is as for a node.
+        `input` maps fields of the nested graph to fields of this one, and `output` the reverse:
+        `{target field: source field}`; both default to the fields that the graphs share. Its interrupts
+        are listed with those of the run. `on_error` is as for a node.
         """
-        node = compiler.nested(self._intake, name, graph, input, output)
+        node = compiler.subgraph_node(self._intake, name, graph, input, output)
         self._declare_nested(node, graph, on_error)
 
     def agent(
@@ -227,11 +226,11 @@ class Graph:
         output: str | None = None,
         on_error: str | None = None,
     ) -> None:
-        """Declare a node that is an agent: a model that works with tools until it has an output.
+        """Declare a node that is an agent: a model that calls tools until it has an output.
 
-        `input` is what it is told first, a text or a list of parts as a message has them: a field of the
-        state, or a function of the state, or of the state and the item of a fan-out. Its result goes to
-        the field `output`. What it asks is listed with the run's questions. `on_error` as for a node.
+        `input` supplies the first prompt, a string or a list of message parts: the name of a field, or a
+        function of the state, or of the state and the fan-out item. The result is written to the field
+        `output`. Its interrupts are listed with those of the run. `on_error` is as for a node.
         """
         from abeyance.agents import compiler
 
@@ -244,8 +243,8 @@ class Graph:
         if on_error is None:
             self._by_default.add(node.id)
         else:
-            told = f"the nested graph {node.id!r}"
-            node = replace(node, on_error=self._intake.on_error(on_error, told))
+            label = f"the nested graph {node.id!r}"
+            node = replace(node, on_error=self._intake.on_error(on_error, label))
         self.declare(node, inner=inner)
 
     def declare(
@@ -256,7 +255,7 @@ class Graph:
         inner: Graph | None = None,
         faults: Sequence[str] = (),
     ) -> None:
-        """Declare a node as the core knows it, with its code or graph, and what is wrong with it."""
+        """Declare a node in the core's own form, with its code or graph and its faults."""
         for fault in faults:
             self._intake.note(fault)
         if code is not None:
@@ -273,11 +272,11 @@ class Graph:
         when: Mapping[str, Json] | Literal["else"] | None = None,
         join: Literal["all", "arrived"] = "all",
     ) -> None:
-        """Declare a way from `source` to `target`; a list of sources makes a join, which behind a
-        fan-out waits for every item.
+        """Declare an edge from `source` to `target`. A list of sources is a join.
 
-        `when` is a mapping of paths of the values to what they must equal (all of them), or `"else"`.
-        `join="arrived"` starts the target with what came when no more can come.
+        Behind a fan-out, a join waits for every item. `when` maps paths of the values to what all of
+        them must equal, or is `"else"`. `join="arrived"` starts the target with the branches that have
+        arrived as soon as no other can arrive.
         """
         self._spec = None
         self._edges += compiler.edges(self._intake, source, target, when=when, join=join)
@@ -290,19 +289,19 @@ class Graph:
         to: Sequence[str],
         name: str | None = None,
     ) -> None:
-        """Declare a way that code decides: `function(state)` returns a target, several, or None.
+        """Declare a route: `function(state)` returns a target, a list of targets, or None.
 
-        It is asked when `source` has finished, on the values that it read and its own patch.
+        It is called when `source` has finished, with the values that it read and its own patch.
         """
-        written = getattr(function, "__name__", "<lambda>")
-        told = f"a route from {source!r}"
+        function_name = getattr(function, "__name__", "<lambda>")
+        label = f"a route from {source!r}"
         taken = {route.name for route in self._routes if route.source == source}
         if name in taken:
             self._intake.note(f"two routes from {source!r} are named {name!r}")
-        base = "route" if written == "<lambda>" else written
-        name = name or compiler.unused(base, taken)
-        self._intake.decides(function, told)
-        targets = self._intake.names(to, f"{told}, to=")
+        base = "route" if function_name == "<lambda>" else function_name
+        name = name or compiler.unused_name(base, taken)
+        self._intake.decides(function, label)
+        targets = self._intake.names(to, f"{label}, to=")
         self.route_code[source, name] = function
         self._spec = None
         self._routes.append(Route(source=source, name=name, targets=targets))
@@ -310,19 +309,19 @@ class Graph:
     def rule(
         self, name: str, *, when: Mapping[str, Json] | str, then: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Declare what is to be done after a visit in place of the edges (Stargraph's rules).
+        """Declare a rule that may replace the edges after a visit (Stargraph's rules).
 
-        `when` maps paths of the merged values to what they must equal (all of them); the key `node`
-        means the node that was visited. A text is CLIPS, which needs the extra `rules`, unless it is
+        `when` maps paths of the merged values to what all of them must equal; the key `node` is the
+        visited node. A string is CLIPS, which needs the extra `rules`, unless it is
         `(node-id (id <node>))` alone. `then` lists actions: `{"kind": "goto", "node": ...}`,
         `{"kind": "halt", "reason": ...}`, `{"kind": "retry"}`, `{"kind": "parallel", "nodes": [...]}`,
-        `{"kind": "interrupt", "prompt": ...}` with the options of `interrupt()`, and for what rules in
-        CLIPS see of each other `{"kind": "assert", "fact": ..., "slots": {...}}` and
+        `{"kind": "interrupt", "prompt": ...}` with the options of `interrupt()`, and, for other rules in
+        CLIPS, `{"kind": "assert", "fact": ..., "slots": {...}}` and
         `{"kind": "retract", "pattern": ...}`.
 
-        Of the rules that fire, every interrupt is asked first, each named like its rule; then one
-        decision is taken: halt before retry before goto before parallel, and of equals the one that was
-        declared first. They are looked at once for each visit.
+        Rules are evaluated once after each visit. All interrupts of the rules that fire are asked first,
+        each named after its rule. Then one decision is taken: halt, else retry, else goto, else
+        parallel, and among equals the one declared first.
         """
         self._spec = None
         rule = rules.RuleParser(self._intake, self.states).rule(name, when, then)
@@ -330,14 +329,14 @@ class Graph:
             self._rules.append(rule)
 
     def finally_(self, *nodes: str) -> None:
-        """Name declared nodes that run after every kind of end, one after another."""
+        """Name the nodes that run, in order, after every kind of end."""
         self._spec = None
         self._finally += self._intake.names(nodes, "finally")
 
     def build(self) -> GraphSpec:
-        """The frozen graph. Raises GraphError with all faults at once."""
+        """Return the frozen graph. Raise GraphError with all faults at once."""
         if self._spec is None:
-            self._spec = self._built(self._default_on_error, self._before, self._after)
+            self._spec = self._compile(self._default_on_error, self._before, self._after)
         return self._spec
 
     def build_for(
@@ -347,21 +346,22 @@ class Graph:
         interrupt_after: str | Sequence[str] = (),
         on_error: str | None = None,
     ) -> GraphSpec:
-        """The frozen graph for one run, which may be looked at in more places than the graph says, and
-        may deal otherwise with the failures of nodes that say nothing themselves.
+        """Return the frozen graph for one run with additional breakpoints or another default `on_error`.
 
-        Raises GraphError as `build` does.
+        Raise GraphError as `build` does.
         """
         if not interrupt_before and not interrupt_after and on_error is None:
             return self.build()
-        before, after, default = compiler.wanted(self, interrupt_before, interrupt_after, on_error)
-        return self._built(
+        before, after, default = compiler.run_options(
+            self, interrupt_before, interrupt_after, on_error
+        )
+        return self._compile(
             default or self._default_on_error,
             (*self._before, *before),
             (*self._after, *after),
         )
 
-    def _built(
+    def _compile(
         self, default: OnError, before: tuple[str, ...], after: tuple[str, ...]
     ) -> GraphSpec:
         declared = GraphSpec(
@@ -374,13 +374,13 @@ class Graph:
             interrupt_before=before,
             interrupt_after=after,
         )
-        return compiler.built(
+        return compiler.compile_graph(
             self,
             declared,
             rules=self._rules,
             by_default=self._by_default,
             default=default,
-            noted=self._intake.faults,
+            faults=self._intake.faults,
         )
 
     def _add(self, node: Node) -> None:

@@ -1,4 +1,4 @@
-"""A question that is asked when it is awaited, and that is nobody's answer until then."""
+"""Interrupts: questions that the code of a node asks a person."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ from abeyance.core.json import Json, why_not_json
 from abeyance.core.outcome import Asked, Interrupted
 from abeyance.duration import Duration
 from abeyance.errors import Fatal
-from abeyance.schemas.answers import as_asked
+from abeyance.schemas.answers import parse_answer
 from abeyance.schemas.state_model import StateModel, ValuesError
 
 T_co = TypeVar("T_co", covariant=True)
 
 
 class AwaitableInterrupt(Coroutine[Any, Any, T_co]):
-    """What `ctx.interrupt` returns: a coroutine that is neither true nor false.
+    """The coroutine that `ctx.interrupt` returns; it raises Fatal if it is used without `await`.
 
-    A coroutine is true, so `if ctx.interrupt(...):` would pass the gate that it was to be.
+    A plain coroutine is truthy, so `if ctx.interrupt(...):` would pass without an answer.
     """
 
-    def __init__(self, told: str, ask: Callable[[], Coroutine[Any, Any, T_co]]) -> None:
-        self._told = told
+    def __init__(self, label: str, ask: Callable[[], Coroutine[Any, Any, T_co]]) -> None:
+        self._label = label
         self._ask = ask
         self._asking: Coroutine[Any, Any, T_co] | None = None
 
     def refuse(self) -> NoReturn:
-        """Raise Fatal: it was not awaited."""
+        """Raise Fatal, which says that `await` is missing."""
         message = (
-            f"{self._told} is asked without `await`, so nobody has been asked: write `await "
+            f"{self._label} is not awaited, so nobody was asked: write `await "
             "ctx.interrupt(...)`, or in a plain function `raise Interrupt(...)`"
         )
         raise Fatal(message)
 
-    def __bool__(self) -> bool:  # noqa: PLE0304 that it returns nothing is the point
+    def __bool__(self) -> bool:  # noqa: PLE0304 it always raises
         self.refuse()
 
     def __await__(self) -> Generator[Any, Any, T_co]:
         return self._begun().__await__()
 
     def send(self, value: Any) -> Any:
-        """Go on, as the event loop makes it."""
+        """Resume, called by the event loop."""
         return self._begun().send(value)
 
     def throw(
         self,
         typ: Any,
         val: BaseException | object = None,
-        tb: TracebackType | None = None,  # noqa: ARG002 a coroutine takes it, and it says nothing new
+        tb: TracebackType | None = None,  # noqa: ARG002 part of a coroutine's interface
     ) -> Any:
-        """Go on with an error, as the event loop makes it."""
+        """Resume with an error, called by the event loop."""
         return self._begun().throw(val if isinstance(val, BaseException) else typ)
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Close the coroutine."""
         self._begun().close()
 
     def _begun(self) -> Coroutine[Any, Any, T_co]:
-        # Not before it is awaited: code may be left for another question with this one in its hands.
+        # Created when it is awaited: the visit may end at another question before that.
         if self._asking is None:
             self._asking = self._ask()
         return self._asking
@@ -78,13 +78,13 @@ _NO_STATE: Final = StateModel(None)
 class Interrupt(Exception):
     """A question to a person.
 
-    `name` tells it from the other questions of its visit. `prompt` is shown as it is. `reason` is JSON
-    for the person, `payload` opaque data for their program. `response` says what an answer is: a
-    pydantic model, a type, a Literal, or a JSON Schema; None takes any JSON value.
-    `requested_capability` is what the answering principal must hold. `timeout` is relative, `deadline` a
-    moment with a time zone; without both it waits for ever. `on_timeout` is `halt`, `goto:<node>` or
-    `{"default": answer}`. `process` names the part of the visit that asks, if it has parts. `state` is
-    what the visit keeps for itself; nobody is shown it.
+    `name` is unique among the interrupts of a visit. `prompt` is shown as it is, `reason` is JSON for
+    the approver, and `payload` is opaque data for the approver's program. `response` is the type of the
+    answer: a pydantic model, a type, a Literal, or a JSON Schema; None accepts any JSON value.
+    `requested_capability` is the capability that the approver must have. `timeout` is relative,
+    `deadline` a datetime with a time zone; without both the interrupt waits for ever. `on_timeout` is
+    `halt`, `goto:<node>` or `{"default": answer}`. `process` names the part of the visit that asks, if
+    it has several. `state` is private to the visit, which reads it as `ctx.saved_state`.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Interrupt(Exception):
         process: str | None = None,
         state: Json = None,
     ) -> None:
-        super().__init__(f"the interrupt {name!r} waits for a person")
+        super().__init__(f"the interrupt {name!r} waits for an answer")
         self.name = name
         self.prompt = prompt
         self.reason = reason
@@ -117,16 +117,15 @@ class Interrupt(Exception):
 
     @property
     def key(self) -> str:
-        """What tells it from the other questions of its visit."""
+        """The key of the interrupt in its visit: `name`, or `process/name`."""
         return self.name if self.process is None else f"{self.process}/{self.name}"
 
 
 class CompositeInterrupt(Exception):
-    """Questions of several processes that one visit runs, bundled under it.
+    """Interrupts of several processes that run in one visit.
 
-    Every answer re-enters the visit, with what is known; the others stay open. `state` is what the
-    visit keeps for itself, `reason` what it shows of itself as the parent of its questions. One that
-    stands in another gives its questions to that.
+    Each answer re-enters the visit; the other interrupts stay open. `state` is private to the visit,
+    `reason` is shown with each interrupt. A nested CompositeInterrupt is flattened.
     """
 
     def __init__(
@@ -136,18 +135,20 @@ class CompositeInterrupt(Exception):
         state: Json = None,
         reason: Json = None,
     ) -> None:
-        super().__init__("interrupts of several processes wait for people")
+        super().__init__("interrupts of several processes wait for answers")
         self.interrupts: tuple[Interrupt, ...] = tuple(
             leaf
-            for each in interrupts
-            for leaf in (each.interrupts if isinstance(each, CompositeInterrupt) else (each,))
+            for interrupt in interrupts
+            for leaf in (
+                interrupt.interrupts if isinstance(interrupt, CompositeInterrupt) else (interrupt,)
+            )
         )
         self.state = state
         self.reason = reason
 
 
 class Suspended(BaseException):
-    """Ends a visit's code because it has to wait: no `except Exception` of an author's may stop it."""
+    """Ends a visit that waits for answers. No `except Exception` catches it."""
 
     def __init__(
         self, asked: Sequence[Asked], state: Json = None, *, composite: bool = False
@@ -155,27 +156,27 @@ class Suspended(BaseException):
         self.asked = tuple(asked)
         self.state = state
         self.composite = composite
-        super().__init__("the visit waits for a person")
+        super().__init__("the visit waits for an answer")
 
 
 def lowered(interrupt: Interrupt) -> Asked:
-    """The question as the core knows it. Raises Fatal with all that is wrong with it."""
+    """Return the interrupt as the core represents it. Raise Fatal with all its faults."""
     if not isinstance(interrupt, Interrupt):
-        message = f"{interrupt!r} is no Interrupt: write Interrupt('name', prompt=...)"
+        message = f"{interrupt!r} is not an Interrupt: write Interrupt('name', prompt=...)"
         raise Fatal(message)
-    told = f"the interrupt {interrupt.name!r}"
+    label = f"the interrupt {interrupt.name!r}"
     for name in (interrupt.name, "-" if interrupt.process is None else interrupt.process):
         if not isinstance(name, str) or not name or "/" in name or why_not_json(name):
             message = (
-                f"an interrupt or its process is named {name!r}; a name is a text that is not empty and "
-                "has no '/'"
+                f"the name {name!r} of an interrupt or its process is invalid: use a string that is not "
+                "empty and has no '/'"
             )
             raise Fatal(message)
-    intake = DeclarationErrors(_NO_STATE)
+    errors = DeclarationErrors(_NO_STATE)
     question = question_of(
         interrupt.name,
-        told,
-        intake,
+        label,
+        errors,
         _NO_STATE,
         prompt=interrupt.name if interrupt.prompt is None else str(interrupt.prompt),
         reason=interrupt.reason,
@@ -185,10 +186,10 @@ def lowered(interrupt: Interrupt) -> Asked:
         timeout=interrupt.timeout,
         on_timeout=interrupt.on_timeout,
     )
-    faults = [*intake.faults, *_time_faults(interrupt, told)]
+    faults = [*errors.faults, *_time_faults(interrupt, label)]
     if question.timeout is not None and not 0 < question.timeout < math.inf:
         faults.append(
-            f"{told} has a timeout of {question.timeout:g} s; it must be above zero, and finite"
+            f"{label} has a timeout of {question.timeout:g} s: it must be positive and finite"
         )
     if faults:
         raise Fatal("; ".join(faults))
@@ -197,27 +198,27 @@ def lowered(interrupt: Interrupt) -> Asked:
 
 
 def typed_answer(asked: Interrupt, answer: Json) -> Any:
-    """An answer as the type that its question named. Raises ValuesError if it does not fit that."""
+    """Return an answer as the type `response`. Raise ValuesError if it does not fit."""
     try:
-        return as_asked(asked.response, answer)
+        return parse_answer(asked.response, answer)
     except ValidationError as error:
         message = f"the answer to {asked.name!r} does not fit its type: {error}"
         raise ValuesError(message) from error
 
 
-def _time_faults(interrupt: Interrupt, told: str) -> Iterator[str]:
+def _time_faults(interrupt: Interrupt, label: str) -> Iterator[str]:
     deadline = interrupt.deadline
     if deadline is not None:
         if not isinstance(deadline, datetime) or deadline.tzinfo is None:
-            yield f"{told}: deadline={deadline!r} is no datetime with a time zone"
+            yield f"{label}: deadline={deadline!r} is invalid: use a datetime with a time zone"
         if interrupt.timeout is not None:
-            yield f"{told} has both a timeout and a deadline: give one"
+            yield f"{label} has both a timeout and a deadline: remove one"
     elif interrupt.timeout is None and interrupt.on_timeout != "halt":
-        yield f"{told} says on_timeout, but has no timeout"
+        yield f"{label} has on_timeout but no timeout: add a timeout"
 
 
 def suspended_by(error: BaseException) -> Interrupted | None:
-    """The outcome that an exception means, or None if it is not about asking people."""
+    """Return the outcome of an exception that asks, or None if it does not."""
     match error:
         case Suspended(asked=asked, state=state, composite=composite):
             return Interrupted(interrupts=asked, user_state=state, composite=composite)
@@ -225,21 +226,21 @@ def suspended_by(error: BaseException) -> Interrupted | None:
             return Interrupted(interrupts=(lowered(error),), user_state=state)
         case CompositeInterrupt(interrupts=interrupts, state=state, reason=reason):
             return Interrupted(
-                interrupts=tuple(lowered(each) for each in interrupts),
+                interrupts=tuple(map(lowered, interrupts)),
                 user_state=state,
                 composite=True,
                 reason=reason,
             )
         case BaseExceptionGroup(exceptions=inside):
-            # A task group ends with all that ended in it.
-            found = [suspended_by(each) for each in inside]
-            known = [each for each in found if each is not None]
-            if len(known) < len(found):
+            # A task group raises the errors of all its tasks together.
+            outcomes = [suspended_by(error) for error in inside]
+            interrupted = [outcome for outcome in outcomes if outcome is not None]
+            if len(interrupted) < len(outcomes):
                 return None
             return Interrupted(
-                interrupts=tuple(asked for each in known for asked in each.interrupts),
+                interrupts=tuple(asked for outcome in interrupted for asked in outcome.interrupts),
                 user_state=next(
-                    (each.user_state for each in known if each.user_state is not None), None
+                    (part.user_state for part in interrupted if part.user_state is not None), None
                 ),
                 composite=True,
             )

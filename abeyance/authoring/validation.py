@@ -1,4 +1,4 @@
-"""What is wrong with the model of a graph's state, in sentences for its author."""
+"""Validation of a graph and of its state model: each fault is one sentence for the author."""
 
 from __future__ import annotations
 
@@ -44,19 +44,23 @@ _REDUCED: Final[dict[str, Kinds]] = {
     "merge": frozenset({"object"}),
     "add": frozenset({"integer", "number"}),
 }
-"""What sort of JSON a reducer works on."""
+"""The JSON types that each reducer accepts."""
 
 
 def state_faults_of(states: StateModel) -> list[str]:
-    """Every fault of the model; empty if runs may use it."""
+    """Return every fault of the state model."""
     model = states.model
     if model is None:
-        return [] if states.given is None else [f"the state {states.given!r} is no pydantic model"]
+        if states.declared is None:
+            return []
+        return [
+            f"the state {states.declared!r} is not a pydantic model: pass a subclass of BaseModel"
+        ]
     try:
         model.model_rebuild()
         if (fault := places_fault(states.input_schema())) is not None:
             return [
-                f"the state {model.__name__} has a schema of which no question can be made: {fault}"
+                f"the state {model.__name__} has a schema that is too large for an interrupt: {fault}"
             ]
         return [fault for name in states.fields for fault in _field_faults(states, name)]
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
@@ -64,26 +68,26 @@ def state_faults_of(states: StateModel) -> list[str]:
 
 
 def _field_faults(states: StateModel, name: str) -> Iterator[str]:
-    written = states.adapters[name].json_schema(mode="serialization")
+    schema = states.adapters[name].json_schema(mode="serialization")
     reducers = reducers_of(states.fields[name])
     if len(reducers) > 1:
-        yield f"the field {name!r} has {len(reducers)} reducers; it can have one"
+        yield f"the field {name!r} has {len(reducers)} reducers: keep one"
     for reducer in reducers[:1]:
-        found, wanted = kinds(written) - {"null"}, _REDUCED.get(reducer.name)
-        if wanted is not None and not found & wanted:
+        actual, accepted = kinds(schema) - {"null"}, _REDUCED.get(reducer.name)
+        if accepted is not None and not actual & accepted:
             yield (
-                f"the field {name!r} merges by {reducer.name!r}, which works on {in_words(wanted)}, "
-                f"but its JSON is {in_words(found)}"
+                f"the field {name!r} has the reducer {reducer.name!r} but its JSON type is "
+                f"{in_words(actual)}: the reducer needs {in_words(accepted)}"
             )
-    for mark in filter(inspect.isroutine, states.fields[name].metadata):
+    for function in filter(inspect.isroutine, states.fields[name].metadata):
         yield (
-            f"the field {name!r} is marked with the function {mark.__name__!r}, by which nothing merges: "
-            "there are append, merge, add and union of abeyance"
+            f"the field {name!r} is annotated with the function {function.__name__!r}, which is not a "
+            "reducer: use append, merge, add or union of abeyance"
         )
-    if '"writeOnly": true' in json.dumps(written):
+    if '"writeOnly": true' in json.dumps(schema):
         yield (
-            f"the field {name!r} holds a secret, and values are written into the run's history: keep "
-            "there what the secret is called, and look it up in the node"
+            f"the field {name!r} holds a secret, which would be written to the run's history: store the "
+            "secret's name, and look it up in the node"
         )
 
 
@@ -91,7 +95,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,99}")
 
 
 def faults_of(spec: GraphSpec) -> tuple[str, ...]:
-    """Every fault of the graph, in reading order; empty if it may run."""
+    """Return every fault of the graph, without duplicates."""
     return tuple(
         dict.fromkeys(
             [
@@ -111,57 +115,57 @@ def faults_of(spec: GraphSpec) -> tuple[str, ...]:
 def _name_faults(spec: GraphSpec) -> Iterator[str]:
     names = [("graph", spec.name), *(("node", node) for node in spec.nodes)]
     names += [("rule", rule.id) for rule in spec.rules]
-    for what, name in names:
+    for kind, name in names:
         if not _NAME.fullmatch(name):
             yield (
-                f"the {what} name {name!r} must start with a letter or underscore and have at most "
+                f"the {kind} name {name!r} must start with a letter or underscore and have at most "
                 "100 letters, digits, '_', '-' or '.'"
             )
     for reserved in (START, END):
         if reserved in spec.nodes:
-            yield f"{reserved!r} is a reserved word and cannot name a node"
+            yield f"{reserved!r} is a reserved word: give the node another name"
 
 
 def _edge_faults(spec: GraphSpec) -> Iterator[str]:
     for edge in spec.edges:
-        told = f"the edge from {_listed(edge.sources)} to {edge.target!r}"
+        label = f"the edge from {_listed(edge.sources)} to {edge.target!r}"
         for source in edge.sources:
             if source == END:
-                yield f"{told} leaves END, where a branch is over"
+                yield f"{label} starts at END, where a branch is over: remove it"
             elif source != START and source not in spec.nodes:
-                yield f"{told} leaves an unknown node {source!r}"
+                yield f"{label} starts at an unknown node {source!r}"
         if edge.target == START:
-            yield f"{told} leads to START, which only a run's beginning enters"
+            yield f"{label} leads to START, which is entered only once: name a node"
         elif edge.target != END and edge.target not in spec.nodes:
-            yield f"{told} leads to an unknown node {edge.target!r}"
+            yield f"{label} leads to an unknown node {edge.target!r}"
         if len(set(edge.sources)) < len(edge.sources):
-            yield f"{told} names a source twice"
+            yield f"{label} names a source twice: remove one"
         if not edge.sources:
-            yield f"an edge to {edge.target!r} has no source"
+            yield f"an edge to {edge.target!r} has no source: name one"
         if edge.is_join and edge.target == END:
-            yield f"{told} is a join that nothing follows: a run ends by itself when all is done"
-        yield from _condition_faults(spec, edge, told)
+            yield f"{label} is a join before END: remove it, a run ends once all its branches have ended"
+        yield from _condition_faults(spec, edge, label)
     keys = [edge.key for edge in spec.edges if edge.is_join]
     for key in sorted({key for key in keys if keys.count(key) > 1}):
-        yield f"the join {key!r} is declared twice"
+        yield f"the join {key!r} is declared twice: remove one"
 
 
-def _condition_faults(spec: GraphSpec, edge: Edge, told: str) -> Iterator[str]:
+def _condition_faults(spec: GraphSpec, edge: Edge, label: str) -> Iterator[str]:
     match edge.condition:
         case When(equals=equals) if not equals:
-            yield f"{told} has an empty condition"
+            yield f"{label} has an empty condition: name a field, or leave out `when`"
         case When(equals=equals) if not spec.open_values:
             for path in equals:
                 if path.split(".")[0] not in spec.fields:
-                    yield f"{told} looks at {path!r}, which is no field of the state"
+                    yield f"{label} looks at {path!r}, which is not a field of the state"
         case Else() if not _conditions_beside(spec, edge):
-            yield f"{told} is the `else` of no other condition"
+            yield f"{label} has `else`, but no other condition beside it: add one"
         case _:
             pass
 
 
 def _conditions_beside(spec: GraphSpec, edge: Edge) -> bool:
-    # A source of a join whose other ways are all plain never takes its `else`.
+    # A source whose other edges have no condition never takes its `else`.
     return all(
         spec.routes_from(source)
         or any(isinstance(other.condition, When) for other in spec.edges_from(source))
@@ -171,15 +175,15 @@ def _conditions_beside(spec: GraphSpec, edge: Edge) -> bool:
 
 def _route_faults(spec: GraphSpec) -> Iterator[str]:
     for route in spec.routes:
-        told = f"the route {route.name!r} from {route.source!r}"
+        label = f"the route {route.name!r} from {route.source!r}"
         if route.source == START:
-            yield f"{told}: START runs no code; use edge(START, ..., when=...) or a node before it"
+            yield f"{label} starts at START, which runs no code: use edge(START, ..., when=...)"
         elif route.source not in spec.nodes:
-            yield f"{told} leaves an unknown node"
+            yield f"{label} starts at an unknown node"
         if not route.targets:
-            yield f"{told} has no targets: name them with to=[...]"
+            yield f"{label} has no targets: name them with to=[...]"
         for target in route.targets:
-            yield from _target_fault(spec, told, target)
+            yield from _target_fault(spec, label, target)
 
 
 def _node_faults(spec: GraphSpec) -> Iterator[str]:
@@ -188,8 +192,8 @@ def _node_faults(spec: GraphSpec) -> Iterator[str]:
             case FunctionNode():
                 yield from _function_faults(spec, node)
             case InterruptNode(question=question, answer_to=field):
-                told = f"the interrupt {node.id!r}"
-                yield from _question_faults(spec, told, question, field)
+                label = f"the interrupt {node.id!r}"
+                yield from _question_faults(spec, label, question, field)
             case SubgraphNode():
                 yield from _subgraph_faults(spec, node)
             case _:
@@ -197,134 +201,134 @@ def _node_faults(spec: GraphSpec) -> Iterator[str]:
 
 
 def _function_faults(spec: GraphSpec, node: FunctionNode) -> Iterator[str]:
-    told = f"the node {node.id!r}"
-    yield from _seconds_fault(told, "timeout", node.timeout)
-    yield from _seconds_fault(told, "heartbeat", node.heartbeat)
+    label = f"the node {node.id!r}"
+    yield from _seconds_fault(label, "timeout", node.timeout)
+    yield from _seconds_fault(label, "heartbeat", node.heartbeat)
     if node.retries < 0:
-        yield f"{told} has {node.retries} retries; the least is 0"
+        yield f"{label} has {node.retries} retries: the minimum is 0"
     for target in node.to:
-        yield from _target_fault(spec, f"{told}, to=,", target)
+        yield from _target_fault(spec, f"{label}, to=,", target)
     if isinstance(node.on_error, GoTo):
-        yield from _target_fault(spec, f"{told}, on_error,", node.on_error.node)
+        yield from _target_fault(spec, f"{label}, on_error,", node.on_error.node)
 
 
 def _subgraph_faults(spec: GraphSpec, node: SubgraphNode) -> Iterator[str]:
     inner = node.graph
-    told = f"the nested graph {node.id!r}"
+    label = f"the nested graph {node.id!r}"
     for fault in faults_of(inner):
-        yield f"{told}: {fault}"
+        yield f"{label}: {fault}"
     if inner.finally_nodes:
-        yield f"{told} has finally nodes, which run after the end of a run: declare them in {spec.name!r}"
+        yield f"{label} has finally nodes, which run once a run has ended: move them to {spec.name!r}"
     for target, source in (node.input or {}).items():
         if not _knows(inner, target):
-            yield f"{told}, input=: {target!r} is no field of the state of {inner.name!r}"
+            yield f"{label}, input=: {target!r} is not a field of the state of {inner.name!r}"
         if not _knows(spec, source):
-            yield f"{told}, input=: {source!r} is no field of the state"
+            yield f"{label}, input=: {source!r} is not a field of the state"
     for target, source in (node.output or {}).items():
         if not _knows(spec, target):
-            yield f"{told}, output=: {target!r} is no field of the state"
+            yield f"{label}, output=: {target!r} is not a field of the state"
         if not _knows(inner, source):
-            yield f"{told}, output=: {source!r} is no field of the state of {inner.name!r}"
+            yield f"{label}, output=: {source!r} is not a field of the state of {inner.name!r}"
     if isinstance(node.on_error, GoTo):
-        yield from _target_fault(spec, f"{told}, on_error,", node.on_error.node)
+        yield from _target_fault(spec, f"{label}, on_error,", node.on_error.node)
 
 
 def _static_faults(spec: GraphSpec) -> Iterator[str]:
-    for what, names in (
+    for option, names in (
         ("interrupt_before", spec.interrupt_before),
         ("interrupt_after", spec.interrupt_after),
     ):
         for name in names:
             if name not in spec.nodes:
-                yield f"{what} names an unknown node {name!r}"
+                yield f"{option} names an unknown node {name!r}"
             elif name in spec.finally_nodes:
-                yield f"{what} names {name!r}, which runs only after the end, when nobody is asked"
+                yield f"{option} names the finally node {name!r}: a run that has ended asks nobody"
 
 
 def _question_faults(
-    spec: GraphSpec, told: str, question: InterruptSpec, answer_to: str | None
+    spec: GraphSpec, label: str, question: InterruptSpec, answer_to: str | None
 ) -> Iterator[str]:
     if not question.prompt.strip():
-        yield f"{told} has no prompt: say what a person is to decide"
-    yield from _seconds_fault(told, "timeout", question.timeout)
+        yield f"{label} has no prompt: describe the decision"
+    yield from _seconds_fault(label, "timeout", question.timeout)
     if question.timeout is None and question.on_timeout.kind != "halt":
-        yield f"{told} says on_timeout, but has no timeout"
+        yield f"{label} has on_timeout but no timeout: add a timeout"
     if isinstance(question.on_timeout, GoTo):
-        yield from _target_fault(spec, f"{told}, on_timeout,", question.on_timeout.node)
+        yield from _target_fault(spec, f"{label}, on_timeout,", question.on_timeout.node)
     if answer_to is not None and not _knows(spec, answer_to):
-        yield f"{told} answers to {answer_to!r}, which is no field of the state"
+        yield f"{label} has answer_to={answer_to!r}, which is not a field of the state"
 
 
 def _rule_faults(spec: GraphSpec) -> Iterator[str]:
     ids = [rule.id for rule in spec.rules]
     for id_ in dict.fromkeys(id_ for id_ in ids if ids.count(id_) > 1):
         yield f"two rules are named {id_!r}"
-    is_heard = any(isinstance(rule.condition, Clips) for rule in spec.rules)
+    has_clips = any(isinstance(rule.condition, Clips) for rule in spec.rules)
     for rule in spec.rules:
-        told = f"the rule {rule.id!r}"
-        yield from _rule_condition_faults(spec, rule, told)
+        label = f"the rule {rule.id!r}"
+        yield from _rule_condition_faults(spec, rule, label)
         if not rule.actions:
-            yield f"{told} does nothing: name its actions"
-        if any(isinstance(each, Assert | Retract) for each in rule.actions) and not is_heard:
-            yield f"{told} changes facts, at which only rules with CLIPS text look, and there is none"
+            yield f"{label} has no actions: add one to `then`"
+        if any(isinstance(action, Assert | Retract) for action in rule.actions) and not has_clips:
+            yield f"{label} changes facts, but no rule has CLIPS text: only such rules read facts"
         asking = [action for action in rule.actions if isinstance(action, Ask)]
         if len(asking) > 1:
-            yield f"{told} asks {len(asking)} questions of the same name; a rule asks one"
+            yield f"{label} has {len(asking)} interrupts: a rule may have one"
         if asking and isinstance(spec.nodes.get(rule.id), InterruptNode):
-            yield f"{told} asks under the name of the interrupt {rule.id!r}: give it another"
+            yield f"{label} has the name of the interrupt node {rule.id!r}: rename one"
         for action in rule.actions:
             match action:
                 case Ask(question=question, answer_to=field):
-                    yield from _question_faults(spec, told, question, field)
+                    yield from _question_faults(spec, label, question, field)
                 case GoTo(node=node):
-                    yield from _target_fault(spec, f"{told}, goto,", node)
+                    yield from _target_fault(spec, f"{label}, goto,", node)
                 case Parallel(nodes=nodes):
-                    yield from _parallel_faults(spec, told, nodes)
+                    yield from _parallel_faults(spec, label, nodes)
                 case HaltRun() | Retry() | Assert() | Retract():
                     pass
                 case _:
                     assert_never(action)
 
 
-def _rule_condition_faults(spec: GraphSpec, rule: Rule, told: str) -> Iterator[str]:
+def _rule_condition_faults(spec: GraphSpec, rule: Rule, label: str) -> Iterator[str]:
     node = rule.condition.node
     match rule.condition:
         case Matches(equals=equals):
             if node is None and not equals:
-                yield f"{told} has an empty condition"
+                yield f"{label} has an empty condition: name a node or a field"
             for path in equals:
                 if not _knows(spec, path.split(".")[0]):
-                    yield f"{told} looks at {path!r}, which is no field of the state"
+                    yield f"{label} looks at {path!r}, which is not a field of the state"
         case Clips():
-            # What its text says is looked at when the rule is declared: the core reads no CLIPS.
+            # CLIPS text is checked while the graph is compiled.
             pass
         case _:
             assert_never(rule.condition)
     if node in spec.finally_nodes:
-        yield f"{told} looks at {node!r}, which runs only after the end"
+        yield f"{label} looks at the finally node {node!r}: rules do not run after the end"
     elif node is not None and node not in spec.nodes:
-        yield f"{told} looks at an unknown node {node!r}"
+        yield f"{label} looks at an unknown node {node!r}"
 
 
-def _parallel_faults(spec: GraphSpec, told: str, nodes: tuple[str, ...]) -> Iterator[str]:
+def _parallel_faults(spec: GraphSpec, label: str, nodes: tuple[str, ...]) -> Iterator[str]:
     if not nodes:
-        yield f"{told}, parallel, names no nodes"
+        yield f"{label}, parallel, names no nodes: add some"
     if len(set(nodes)) < len(nodes):
-        yield f"{told}, parallel, names a node twice"
+        yield f"{label}, parallel, names a node twice: remove one"
     for node in nodes:
-        yield from _target_fault(spec, f"{told}, parallel,", node)
+        yield from _target_fault(spec, f"{label}, parallel,", node)
 
 
-def _seconds_fault(told: str, what: str, seconds: float | None) -> Iterator[str]:
+def _seconds_fault(label: str, option: str, seconds: float | None) -> Iterator[str]:
     if seconds is not None and not 0 < seconds < math.inf:
-        yield f"{told} has a {what} of {seconds:g} s; it must be above zero, and finite"
+        yield f"{label} has a {option} of {seconds:g} s: it must be positive and finite"
 
 
-def _target_fault(spec: GraphSpec, told: str, target: str) -> Iterator[str]:
+def _target_fault(spec: GraphSpec, label: str, target: str) -> Iterator[str]:
     if target != END and target not in spec.nodes:
-        yield f"{told} leads to an unknown node {target!r}"
+        yield f"{label} leads to an unknown node {target!r}"
     elif target in spec.finally_nodes:
-        yield f"{told} leads to {target!r}, which runs only after the end"
+        yield f"{label} leads to the finally node {target!r}, which runs only after the end"
 
 
 def _finally_faults(spec: GraphSpec) -> Iterator[str]:
@@ -341,16 +345,20 @@ def _finally_faults(spec: GraphSpec) -> Iterator[str]:
             or spec.routes_from(name)
             or spec.edges_from(name)
         ):
-            yield f"the finally node {name!r} may not lead on: nothing runs after it"
+            yield f"the finally node {name!r} may not lead to another node: nothing runs after it"
         if any(name in (edge.target, *edge.sources) for edge in spec.edges):
-            yield f"the finally node {name!r} may not stand in an edge: it runs after the end"
+            yield f"the finally node {name!r} may not be part of an edge: it runs after the end"
     if len(set(spec.finally_nodes)) < len(spec.finally_nodes):
-        yield "finally names a node twice"
+        yield "finally names a node twice: remove one"
 
 
 def _reach_faults(spec: GraphSpec) -> Iterator[str]:
     if not spec.edges_from(START):
-        yield "nothing starts: add an edge from START" if spec.nodes else "there are no nodes"
+        yield (
+            "nothing starts: add an edge from START"
+            if spec.nodes
+            else "there are no nodes: add one"
+        )
         return
     reached: set[str] = set()
     waiting = [START]
@@ -361,7 +369,7 @@ def _reach_faults(spec: GraphSpec) -> Iterator[str]:
                 waiting.append(target)
     for name in spec.nodes:
         if name not in reached and name not in spec.finally_nodes:
-            yield f"the node {name!r} cannot be reached from START"
+            yield f"the node {name!r} is unreachable from START: add an edge, route or goto to it"
 
 
 def _knows(spec: GraphSpec, field: str) -> bool:

@@ -1,10 +1,9 @@
-"""The CLIPS text of a rule: checked, and handed to CLIPS.
+"""Checks of the CLIPS text of a rule before CLIPS parses it.
 
-CLIPS reads the text itself. What it would not refuse is refused here: a text that closes its rule and
-begins another construct, a function that does more than look at values (those in `FUNCTIONS` do not;
-`div` and `mod` are not among them, because on the smallest integer and -1 the processor ends the whole
-process), work without a bound, and a value that no fact can have. Values are texts in double quotes,
-only the id of a node is a plain word.
+CLIPS parses the text itself. This refuses what CLIPS would accept: a text that closes its rule and begins
+another construct, a function with effects (`FUNCTIONS` lists those without; `div` and `mod` are missing
+because the smallest integer and -1 crash the process), unbounded work, and a value that no fact can have.
+Values are strings in double quotes; only the id of a node is a plain word.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Final, TypeAlias
 from abeyance.core.json import Json, canonical
 
 NODE: Final = "node-id"
-"""The fact that says after a visit of which node the rules are looked at."""
+"""The fact that names the node after whose visit rules are evaluated."""
 
 # fmt: off
 FUNCTIONS: Final = frozenset({
@@ -35,13 +34,13 @@ FUNCTIONS: Final = frozenset({
 _LARGEST: Final = 10_000
 _DEEPEST: Final = 40
 _MOST_ALTERNATIVES: Final = 64
-"""CLIPS makes one rule of every combination of an `or` with another, so their number multiplies."""
+"""CLIPS makes one rule of each combination of `or`s, so their number multiplies."""
 _GROUPS: Final = frozenset({"and", "or", "not", "exists", "forall"})
 _RESERVED: Final = frozenset({*_GROUPS, "test", "logical", "object", "declare"})
 _NAME: Final = re.compile(r"[^\W\d][\w.\-]*")
 _LITERAL: Final = re.compile(r"[\w.+\-]+")
 _UNREAD: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f"
-"""CLIPS ends its text at some of these, and deletes the character before others."""
+"""CLIPS ends its text at some of these characters, and deletes the one before others."""
 _TOKEN: Final = re.compile(
     rf"""(?P<space>\s+|;[^\r\n]*)
       | (?P<text>"(?:[^"\\{_UNREAD}]|\\[^{_UNREAD}])*")
@@ -54,15 +53,15 @@ _TOKEN: Final = re.compile(
 
 
 class TextError(ValueError):
-    """A text that cannot be used; what it says tells why, and where."""
+    """A text is invalid; the message says where and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A text that was checked.
+    """A checked text.
 
-    `clips` is the text for CLIPS; `slots` are those that it names of each fact. `node` is the one node
-    after whose visits a condition can hold, None if that cannot be told from its outermost patterns.
+    `clips` is the text for CLIPS; `slots` are the slots that it names, by fact. `node` is the one node
+    after which the condition can hold, or None if its outermost patterns do not say.
     """
 
     clips: str
@@ -79,7 +78,7 @@ class _Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _List:
-    """What stands between two parentheses."""
+    """The items between two parentheses."""
 
     opened: _Token
     items: list[_Item]
@@ -90,15 +89,15 @@ _Item: TypeAlias = _Token | _List
 
 @lru_cache(maxsize=1000)
 def condition(text: str) -> Part:
-    """The check of a `when`: everything that must hold. Raises TextError."""
+    """Check a condition. Raise TextError."""
     items, slots = _read(text), _Slots()
     if not items:
-        raise TextError("it is empty, and would hold after every visit")
+        raise TextError("it is empty: write a pattern or a test")
     alternatives = math.prod(slots.elements(items))
     if alternatives > _MOST_ALTERNATIVES:
         message = (
-            f"its `or`s make {alternatives} combinations; at most {_MOST_ALTERNATIVES} are "
-            "evaluated: make it several rules"
+            f"its `or`s make {alternatives} combinations, and the limit is {_MOST_ALTERNATIVES}: split "
+            "the rule"
         )
         raise TextError(message)
     nodes = (node for node in map(_only_node, items) if node is not None)
@@ -107,69 +106,69 @@ def condition(text: str) -> Part:
 
 @lru_cache(maxsize=1000)
 def assertion(text: str) -> Part:
-    """The command that asserts a fact such as `(escalated (level "high") (by ?x))`. Raises TextError."""
+    """Check a fact to assert, such as `(escalated (level "high") (by ?x))`. Raise TextError."""
     fact, name, values, slots = _fact(text)
     if name == NODE:
-        raise _fault(fact, f"{NODE} says where the run is, which no rule can assert")
+        raise _fault(fact, f"{NODE} is the visited node, which a rule cannot assert")
     for _, value in values:
         if value.kind == "wildcard":
-            raise _fault(value, "a fact that is asserted needs a value here")
+            raise _fault(value, "an asserted fact needs a value here")
     return Part(clips=f"(assert {_written([fact])})", slots=slots)
 
 
 @lru_cache(maxsize=1000)
 def retraction(text: str) -> Part:
-    """The command that retracts `?n`, or all facts such as `(escalated (level ?))`. Raises TextError."""
+    """Check a retraction: `?n`, or all facts such as `(escalated (level ?))`. Raise TextError."""
     match _read(text):
         case [_Token(kind="variable", text=name)]:
             return Part(clips=f"(retract {name})", slots={})
         case _:
             _, name, values, slots = _fact(text)
-    held = " ".join(
+    conditions = " ".join(
         f"(eq ?its.fact:{slot} {value.text})" for slot, value in values if value.kind != "wildcard"
     )
-    # A variable with a dot is none that a text can have bound; and `and` wants two, if all is `?`.
-    query = f"(and TRUE TRUE {held})"
+    # No author text can bind a variable with a dot; `and` needs two arguments even if all are `?`.
+    query = f"(and TRUE TRUE {conditions})"
     command = f"(delayed-do-for-all-facts ((?its.fact {name})) {query} (retract ?its.fact))"
     return Part(clips=command, slots=slots)
 
 
 def value_text(value: Json) -> str:
-    """A value as it stands in a slot: a text as it is, anything else as its canonical JSON text.
+    """Return a value as a slot's string: a string unchanged, anything else as canonical JSON.
 
-    CLIPS ends a text at NUL, so that `yes` and NUL and `no` would be `yes`: it is replaced.
+    NUL is replaced, because CLIPS would end the string there.
     """
     text = value if isinstance(value, str) else canonical(value)
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
 def fact_text(name: str, slots: Mapping[str, Json]) -> str:
-    """The text of a fact with these values in its slots, for `assertion`. A null is left out."""
-    told = [
+    """Return the text of a fact for `assertion`. Null values are left out."""
+    parts = [
         f"({slot} {_quoted(value_text(value))})"
         for slot, value in slots.items()
         if value is not None
     ]
-    return f"({' '.join([name, *told])})"
+    return f"({' '.join([name, *parts])})"
 
 
 class _Slots:
-    """Checks elements of a condition, and collects the slots that they name of each fact."""
+    """Checks the elements of a condition, and collects the slots that they name."""
 
     def __init__(self) -> None:
-        self._named: dict[str, set[str]] = {}
+        self._by_fact: dict[str, set[str]] = {}
 
     def named(self) -> dict[str, frozenset[str]]:
-        return {fact: frozenset(slots) for fact, slots in self._named.items()}
+        return {fact: frozenset(slots) for fact, slots in self._by_fact.items()}
 
     def elements(self, items: list[_Item]) -> list[int]:
-        """Check elements. Into how many alternatives its `or`s part each of them."""
+        """Check elements, and return the number of `or` alternatives of each."""
         counts: list[int] = []
         for item in items:
             if isinstance(item, _List):
                 counts.append(self._element(item))
             elif item.kind != "variable" and item.text != "<-":
-                raise _fault(item, 'here a pattern such as (verdict (value "refine")) should stand')
+                raise _fault(item, 'a pattern such as (verdict (value "refine")) is expected here')
         return counts
 
     def _element(self, element: _List) -> int:
@@ -178,24 +177,24 @@ class _Slots:
             counts = self.elements(rest)
             return sum(counts) if head.text == "or" else math.prod(counts)
         if head.text == "test":
-            for each in rest:
-                _check_call(each)
+            for call in rest:
+                _check_call(call)
         else:
             for fact, _, values in self.pattern(element):
                 _check_constraint(fact, values)
         return 1
 
     def pattern(self, pattern: _List) -> Iterator[tuple[str, str, list[_Item]]]:
-        """What stands in a pattern or fact: its name, a slot, and what stands in this."""
+        """Yield the slots of a pattern or fact: fact name, slot name, items."""
         head, rest = _head(pattern, "the name of a fact")
         fact = _checked_name(head, "of a fact")
-        slots = self._named.setdefault(fact, set())
+        slots = self._by_fact.setdefault(fact, set())
         for item in rest:
             if not isinstance(item, _List):
-                raise _fault(item, 'here a slot such as (value "refine"), or `)` should stand')
+                raise _fault(item, 'a slot such as (value "refine"), or `)`, is expected here')
             slot, values = _head(item, "the name of a slot")
             if fact == NODE and slot.text != "id":
-                raise _fault(slot, f"{NODE} has the one slot id")
+                raise _fault(slot, f"{NODE} has only the slot id")
             slots.add(_checked_name(slot, "of a slot"))
             yield fact, slot.text, values
 
@@ -214,21 +213,21 @@ def _check_constraint(fact: str, items: list[_Item]) -> None:
 
 
 def _fact(text: str) -> tuple[_List, str, list[tuple[str, _Token]], dict[str, frozenset[str]]]:
-    """A fact as rules assert and retract it: with its name, its values, and the slots it names."""
+    """Parse a fact to assert or retract: item, name, values by slot, slots by fact."""
     match _read(text):
         case [_List() as fact]:
             pass
         case [_List(), another, *_]:
-            raise _fault(another, "here the end should stand, for it is one fact")
+            raise _fault(another, "the end is expected here: write one fact")
         case [other, *_]:
-            raise _fault(other, 'here a fact such as (escalated (level "high")) should stand')
+            raise _fault(other, 'a fact such as (escalated (level "high")) is expected here')
         case _:
-            raise TextError("it is empty, and names no fact")
+            raise TextError("it is empty: write a fact")
     slots = _Slots()
     values: list[tuple[str, _Token]] = []
     for name, slot, items in slots.pattern(fact):
         if len(items) != 1:
-            raise _fault(fact, f"here a value should stand in the slot {slot!r}, and nothing else")
+            raise _fault(fact, f"the slot {slot!r} needs exactly one value")
         [value] = items
         if not (isinstance(value, _Token) and value.kind in {"variable", "wildcard"}):
             value = _check_value(name, value)
@@ -247,17 +246,17 @@ def _only_node(element: _Item) -> str | None:
             return None
 
 
-def _head(form: _List, wanted: str) -> tuple[_Token, list[_Item]]:
+def _head(form: _List, expected: str) -> tuple[_Token, list[_Item]]:
     match form.items:
         case [_Token(kind="word") as head, *rest]:
             return head, rest
         case _:
-            raise _fault(form.opened, f"behind it {wanted} should stand")
+            raise _fault(form.opened, f"{expected} is expected after it")
 
 
 def _checked_name(token: _Token, what: str) -> str:
     if not _NAME.fullmatch(token.text) or token.text in _RESERVED:
-        raise _fault(token, f"cannot be the name {what} here")
+        raise _fault(token, f"this is not a valid name {what}")
     return token.text
 
 
@@ -268,21 +267,21 @@ def _check_value(fact: str, item: _Item) -> _Token:
         case _Token(kind="word", text=text) if fact == NODE and _LITERAL.fullmatch(text):
             return item
         case _Token(kind="text" | "word") if fact == NODE:
-            why = "the id of a node is a plain word, without quotes"
+            why = "the id of a node is a plain word: remove the quotes"
         case _Token(kind="word", text=text):
-            why = f"values are texts, so it could never match: write {_quoted(text)}"
+            why = f"values are strings, so this never matches: write {_quoted(text)}"
         case _:
-            why = "here a value should stand, or a variable such as ?x"
+            why = "a value or a variable such as ?x is expected here"
     raise _fault(item, why)
 
 
 def _check_call(call: _Item) -> None:
     if isinstance(call, _Token):
-        raise _fault(call, 'here a call such as (eq ?x "high") should stand')
+        raise _fault(call, 'a call such as (eq ?x "high") is expected here')
     head, rest = _head(call, "the name of a function")
     if head.text not in FUNCTIONS:
-        known = " ".join(sorted(FUNCTIONS))
-        raise _fault(head, f"is no function that a condition may call; there are {known}")
+        functions = " ".join(sorted(FUNCTIONS))
+        raise _fault(head, f"a condition cannot call this function: use one of {functions}")
     for item in rest:
         match item:
             case _List():
@@ -292,13 +291,13 @@ def _check_call(call: _Item) -> None:
             case _Token(kind="word", text=text) if _LITERAL.fullmatch(text):
                 pass
             case _:
-                raise _fault(item, "here an argument should stand, or `)`")
+                raise _fault(item, "an argument or `)` is expected here")
 
 
 def _read(text: str) -> list[_Item]:
-    """The tokens of a text, those between two parentheses in a list of their own."""
+    """Parse a text into nested lists of tokens."""
     if len(text) > _LARGEST:
-        raise TextError(f"it has {len(text)} characters; at most {_LARGEST} are read")
+        raise TextError(f"it has {len(text)} characters, and the limit is {_LARGEST}")
     outermost: list[_Item] = []
     open_: list[_List] = []
     for token in _tokens(text):
@@ -307,15 +306,15 @@ def _read(text: str) -> list[_Item]:
             open_.append(_List(opened=token, items=[]))
             items.append(open_[-1])
             if len(open_) > _DEEPEST:
-                raise _fault(token, f"is nested deeper than {_DEEPEST} levels")
+                raise _fault(token, f"it is nested deeper than {_DEEPEST} levels")
         elif token.text != ")":
             items.append(token)
         elif open_:
             open_.pop()
         else:
-            raise _fault(token, "it closes nothing")
+            raise _fault(token, "it has no opening parenthesis")
     if open_:
-        raise _fault(open_[-1].opened, "it is never closed")
+        raise _fault(open_[-1].opened, "it has no closing parenthesis")
     return outermost
 
 
@@ -323,15 +322,15 @@ def _tokens(text: str) -> Iterator[_Token]:
     at = 0
     while at < len(text):
         place = f"line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
-        found = _TOKEN.match(text, at)
-        if found is None:
-            why = "CLIPS text has no such sign"
+        match = _TOKEN.match(text, at)
+        if match is None:
+            why = "CLIPS text cannot contain this character"
             if text[at] == '"':
-                why = "this text has no end, or a control character in it"
+                why = "this string has no end, or contains a control character"
             raise _fault(_Token(kind="sign", text=text[at], place=place), why)
-        if found.lastgroup != "space":
-            yield _Token(kind=str(found.lastgroup), text=found[0], place=place)
-        at = found.end()
+        if match.lastgroup != "space":
+            yield _Token(kind=str(match.lastgroup), text=match[0], place=place)
+        at = match.end()
 
 
 def _fault(item: _Item, why: str) -> TextError:
@@ -346,6 +345,5 @@ def _written(items: list[_Item]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text in the quotes of CLIPS."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

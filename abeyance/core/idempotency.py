@@ -1,8 +1,7 @@
-"""The keys under which people call a run: a call that comes again has no second effect, and gets the
-receipt of the first.
+"""Idempotency keys: a repeated call has no second effect, and gets the receipt of the first.
 
-The run remembers the last calls that came under a key, as hashes of the key and of the whole call, each
-with its receipt: across hand-overs, and in what it leaves at its end.
+The run keeps the last calls that came with a key, as hashes of the key and of the whole call, each with
+its receipt: across continue-as-new, and in its closing record.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from abeyance.core.state import Called
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
-_REMEMBERED: Final = 1_000
-_RECEIPTS: Final = 2_000
+_MOST_KEYS: Final = 1_000
+_MOST_RECEIPTS: Final = 2_000
 _HASH_CHARS: Final = 16
-_SHOWN_CHARS: Final = 200
-_UNSAID: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults"})
+_KEY_CHARS: Final = 200
+_EXCLUDED: Final = frozenset({"now", "key", "capabilities", "principal", "schema_faults"})
 
 
 Keys: TypeAlias = Mapping[str, Called]
@@ -30,9 +29,9 @@ Keys: TypeAlias = Mapping[str, Called]
 
 
 def earlier(keys: Keys, event: events.Event) -> Called | None:
-    """The same call by the same principal, if it came before under its key.
+    """Return the earlier call by the same principal with the same key and content, if there was one.
 
-    Raises the Refusal `idempotency_conflict` if the key came with anything else.
+    Raises `idempotency_conflict` if the key came with anything else.
     """
     if not isinstance(event, events.KEYED) or event.key is None:
         return None
@@ -43,17 +42,17 @@ def earlier(keys: Keys, event: events.Event) -> Called | None:
 
 
 def conflict(key: str) -> Refusal:
-    """The refusal of a key that came with another call."""
+    """Return the refusal of a key that came with another call."""
     return Refusal(
         Code.IDEMPOTENCY_CONFLICT,
-        f"The key {key[:_SHOWN_CHARS]!r} was used on this run before, for another call or by "
-        "somebody else. Send the same call, or another key.",
+        f"The key {key[:_KEY_CHARS]!r} was used on this run before, for another call or by "
+        "another principal: send the same call, or use another key.",
     )
 
 
 def addressee(keys: Keys, key: str | None) -> str | None:
-    """The interrupt that a call under a key has answered, if it was one: whoever repeats an answer
-    without an id means that.
+    """Return the interrupt that the call with this key answered, if it did: a repeated answer without
+    an id means that one.
     """
     called = None if key is None else keys.get(_hash(key))
     match called:
@@ -64,39 +63,46 @@ def addressee(keys: Keys, key: str | None) -> str | None:
 
 
 def remember(draft: WorkingState, event: events.Event) -> None:
-    """Know a call by its key from now on. The oldest are forgotten when there are too many."""
+    """Store a call by its key. The oldest calls are dropped when there are too many."""
     if not isinstance(event, events.KEYED) or event.key is None:
         return
     called = Called(digest=digest(event), receipt=_receipt(draft, event))
     keys = {**draft.state.keys, _hash(event.key): called}
-    held = sum(_weight(each) for each in keys.values())
-    while len(keys) > _REMEMBERED or held > _RECEIPTS:
-        held -= _weight(keys.pop(next(iter(keys))))
-    draft.state.keys = keys
+    receipts_kept = draft.state.receipts_kept + _receipts_in(called)
+    while len(keys) > _MOST_KEYS or receipts_kept > _MOST_RECEIPTS:
+        receipts_kept -= _receipts_in(keys.pop(next(iter(keys))))
+    draft.state.keys, draft.state.receipts_kept = keys, receipts_kept
 
 
 def digest(event: events.Keyed) -> str:
-    """A hash of what a call says and of who says it."""
-    # What a principal may do can change between two calls that are the same.
-    said: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _UNSAID}
+    """Return a hash of a call's content and its caller."""
+    # Capabilities may change between a call and its repeat.
+    content: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _EXCLUDED}
     match event:
         case events.Responded() | events.ValuesEdited() | events.DeadlineEdited():
-            said["actor"] = event.principal.subject
+            content["actor"] = event.principal.subject
         case _:
             pass
     if isinstance(event, events.DeadlineEdited):
-        # A time from now is another moment in each call.
+        # A timeout is a different point in time in each call.
         moment = event.deadline if event.timeout is None else None
-        said["deadline"] = None if moment is None else rfc3339(moment)
-    if why_not_json(said) is not None:
-        return "no JSON, which is refused as such"
-    return _hash([type(event).__name__, said])
+        content["deadline"] = None if moment is None else rfc3339(moment)
+    if why_not_json(content) is not None:
+        return "not JSON: refused as such"
+    return _hash([type(event).__name__, content])
 
 
 def _receipt(draft: WorkingState, event: events.Keyed) -> Json:
     match event:
         case events.Responded():
-            return [_answered(receipt) for receipt in receipts(draft.state.ledger, event)]
+            return [
+                {
+                    "interrupt_id": receipt.interrupt_id,
+                    "answered_by": receipt.answered_by,
+                    "accepted_at": rfc3339(receipt.accepted_at),
+                }
+                for receipt in receipts(draft.state.ledger, event)
+            ]
         case events.MessagesCleared():
             return len(draft.state.mailbox.queue)
         case _:
@@ -104,7 +110,7 @@ def _receipt(draft: WorkingState, event: events.Keyed) -> Json:
 
 
 def receipts(book: ledger.Ledger, event: events.Responded) -> list[ledger.Receipt]:
-    """What whoever sends these answers gets, if they are accepted. Raises what `ledger.judge` raises."""
+    """Return the receipts of these answers, if they are accepted. Raises what `check_answers` raises."""
     replays = ledger.check_answers(book, event)
     by, now = event.principal.subject, event.now
     return [
@@ -113,16 +119,8 @@ def receipts(book: ledger.Ledger, event: events.Responded) -> list[ledger.Receip
     ]
 
 
-def _answered(receipt: ledger.Receipt) -> Json:
-    return {
-        "interrupt_id": receipt.interrupt_id,
-        "answered_by": receipt.answered_by,
-        "accepted_at": rfc3339(receipt.accepted_at),
-    }
-
-
 def receipts_again(called: Called) -> list[ledger.Receipt]:
-    """The receipts of answers that came before."""
+    """Return the stored receipts of a repeated call."""
     assert isinstance(called.receipt, list)  # noqa: S101 the digest is that of an answer
     return [
         ledger.Receipt(
@@ -135,7 +133,7 @@ def receipts_again(called: Called) -> list[ledger.Receipt]:
     ]
 
 
-def _weight(called: Called) -> int:
+def _receipts_in(called: Called) -> int:
     return len(called.receipt) if isinstance(called.receipt, list) else 0
 
 

@@ -39,7 +39,7 @@ _SETTLED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """A unit that waits because of an interrupt inside it: a composite visit, or a nested graph."""
+    """A visit that waits because of an interrupt inside it: composite, or with a nested graph."""
 
     id: str
     address: str
@@ -96,7 +96,7 @@ class Receipt:
 
 @changeable(slots=True, kw_only=True)
 class Ledger:
-    """Open interrupts in the order in which they were opened, settled ones as they were settled."""
+    """Open interrupts in the order of opening, settled ones in the order of settling."""
 
     open: Mapping[str, Interrupt] = field(default_factory=dict)
     settled: Mapping[str, Interrupt] = field(default_factory=dict)
@@ -111,7 +111,7 @@ def interrupt_id(
     *,
     salt: str = "",
 ) -> str:
-    """`<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
+    """Return `<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
 
     The kind separates what is asked about a visit from what its code asks under the same name. The salt
     separates it from what an earlier run of this id asked, so that an old answer is none to this.
@@ -186,8 +186,8 @@ def addressee(ledger: Ledger) -> str:
 def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
     """Check that a response may be applied, and return the receipts of the answers that are repeats.
 
-    All or nothing: raises the Refusal of the first answer that cannot be accepted, with all of them
-    in its member `refused`.
+    All or nothing: raises the Refusal of the first answer that cannot be accepted, with all of them in
+    its member `refused`.
     """
     replays: dict[str, Receipt] = {}
     refusals: list[tuple[str, Refusal]] = []
@@ -287,7 +287,7 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
     if shown is not None and shown != interrupt.digest:
         raise Refusal(
             Code.STALE,
-            f"The answer to {interrupt.name!r} is for another question than the open one: "
+            f"The answer to {interrupt.name!r} is to another question than the open one: "
             f"its digest is {shown!r}, that of the open question is {interrupt.digest!r}. "
             "Read the interrupt again.",
             interrupt_id=interrupt.id,
@@ -299,7 +299,7 @@ def _check_open(interrupt: Interrupt, event: Responded) -> None:
     if faults is None:
         raise Refusal(
             Code.INVALID_ANSWER,
-            f"The answer to {interrupt.name!r} was not validated by its schema, so it is refused.",
+            f"The answer to {interrupt.name!r} was not validated against its schema, so it is refused.",
             interrupt_id=interrupt.id,
             errors=[],
         )

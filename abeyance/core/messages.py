@@ -1,10 +1,9 @@
-"""What becomes of a message: it is held against the run's bounds, read by one visit, or reported.
+"""Messages: admission, delivery to a visit, and reports of those that no visit read.
 
-A message is for the visit that its `target` names, by address or by node; without one for the first that
-reads. A visit reads when its function takes an `inbox`, at its start, or asks while it runs. What a visit
-has taken belongs to it: tried again, it gets the same messages, and nobody else does. What it took and
-was never given goes back into the box when it ends. Directives are taken by the run itself
-(`directives`).
+A message is for the visit that its `target` names, by address or by node; without a target for the
+first reader. A visit reads at its start if its function takes an `inbox`, or asks while it runs. The
+messages that a visit has taken belong to it: a retry gets the same ones. Those that its code never
+received go back into the mailbox when it ends. Directives are taken by the run itself (`directives`).
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from abeyance.errors import Code, Refusal
 DIRECTIVES: Final = frozenset(
     {"continue", "rerun", "go_back", "skip", "pause", "defer", "update_state"}
 )
-"""The actions that the run itself carries out. Any other is the author's own."""
+"""Actions that the run itself carries out. Any other is the author's own."""
 
 _LONGEST_ID: Final = 256
-# Nothing but a host and perhaps a port: whoever reads the url later must not read another host.
+# Only a host and perhaps a port, so that no later parser can read another host from the url.
 _HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#][!-~]*)?")
 
 
 def refuse(state: RunState, message: Message) -> None:
-    """Raise the Refusal of a message that may not be admitted."""
+    """Refuse a message that may not be admitted."""
     _refuse_malformed(state, message)
     if state.mailbox.knows(message):
         return
@@ -54,7 +53,7 @@ def refuse(state: RunState, message: Message) -> None:
 
 
 def sent(draft: WorkingState, event: MessageSent) -> None:
-    """Admit a message; one that was signalled and is refused is recorded as rejected."""
+    """Admit a message; a signalled one that is refused is recorded as rejected."""
     message = replace(event.message, sent_at=event.now)
     if event.fault is not None:
         reject(draft, message, str(Code.INVALID_MESSAGE), event.fault)
@@ -82,7 +81,7 @@ def sent(draft: WorkingState, event: MessageSent) -> None:
 
 
 def reject(draft: WorkingState, message: Message, code: str, reason: str) -> None:
-    """Record that a message came to nothing."""
+    """Record that a message was rejected."""
     draft.state.mailbox = draft.state.mailbox.with_rejected(message, code)
     draft.publish(
         "message.rejected",
@@ -94,7 +93,7 @@ def reject(draft: WorkingState, message: Message, code: str, reason: str) -> Non
 
 
 def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
-    """The unread messages that a visit may take, in the order of reading."""
+    """Yield the unread messages that a visit may take, in reading order."""
     names = _names(state, visit)
     for message in state.mailbox.queue:
         if message.action in DIRECTIVES:
@@ -108,7 +107,7 @@ def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
 
 
 def _is_turn(state: RunState, target: str, visit: Visit) -> bool:
-    """Whether a target is another turn of the same agent: who writes to one means any later one."""
+    """Return whether the target is another turn of the same agent, which means any later turn."""
     if not state.scopes[visit.scope].is_agent:
         return False
     first = f"{visit.scope};node:{visit.node}"
@@ -120,42 +119,42 @@ def _names(state: RunState, visit: Visit) -> set[str]:
     scope = state.scopes[visit.scope]
     around = scope.visit
     if around is not None and scope.is_agent:
-        # Who writes to an agent names it, or the node that it is.
+        # The target may be the agent or its node.
         names |= {around, state.visits[around].node, state.graph_of(visit.scope).name}
     return names
 
 
 def read_at_start(draft: WorkingState, visit: Visit) -> None:
-    """Hand a visit, which starts for the first time and has an inbox, what is for it."""
+    """Deliver the messages for a visit that starts for the first time and has an inbox."""
     visit.inbox = tuple(for_visit(draft.state, visit))
     _deliver(draft, visit, visit.inbox)
 
 
 def taken(draft: WorkingState, event: MessagesTaken) -> None:
-    """A running visit takes messages."""
+    """Deliver messages that a running visit asks for."""
     visit = draft.state.visits.get(event.visit)
     if visit is None or visit.phase is not Phase.RUNNING:
         return
-    wanted = max(0, event.upto - len(visit.messages_taken))
-    found = tuple(for_visit(draft.state, visit))[:wanted]
-    if found:
+    count = max(0, event.upto - len(visit.messages_taken))
+    batch = tuple(for_visit(draft.state, visit))[:count]
+    if batch:
         visit = draft.visit(visit.address)
-        visit.messages_taken = (*visit.messages_taken, *found)
-        _deliver(draft, visit, found)
+        visit.messages_taken = (*visit.messages_taken, *batch)
+        _deliver(draft, visit, batch)
 
 
 def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
-    """Put back what a visit has taken and its code has not read.
+    """Put back messages that a visit has taken and its code has not read.
 
-    The answer may have been lost: the attempt that asked for it died, or nobody could tell it, and the
-    one that finished did not ask. Or an agent was not let begin.
+    The reply may have been lost: the attempt that asked died, and the one that finished did not ask. Or
+    the gate of an agent did not let it begin.
     """
-    known = (
+    read_count = (
         len(visit.messages_taken)
         if finished.messages_read is None
         else max(finished.messages_read, visit.messages_read)
     )
-    unread = (*(visit.inbox if finished.inbox_unread else ()), *visit.messages_taken[known:])
+    unread = (*(visit.inbox if finished.inbox_unread else ()), *visit.messages_taken[read_count:])
     if unread:
         draft.state.mailbox = draft.state.mailbox.with_returned(unread)
         draft.counters.messages_delivered -= len(unread)
@@ -164,7 +163,7 @@ def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
 
 
 def cleared(draft: WorkingState, event: MessagesCleared) -> None:
-    """Somebody throws the unread messages away."""
+    """Discard the unread messages."""
     unread = draft.state.mailbox.queue
     if unread:
         report(draft, unread, "cleared")
@@ -173,7 +172,6 @@ def cleared(draft: WorkingState, event: MessagesCleared) -> None:
 
 
 def _deliver(draft: WorkingState, visit: Visit, messages: tuple[Message, ...]) -> None:
-    """A visit is told these messages."""
     if not messages:
         return
     draft.state.mailbox = draft.state.mailbox.without(messages)
@@ -194,7 +192,7 @@ def report(draft: WorkingState, messages: tuple[Message, ...], reason: Undeliver
 
 
 def report_unread(draft: WorkingState, visit: Visit, reason: UndeliveredReason) -> None:
-    """Report what a visit was handed at its start whose code has not begun, and never will."""
+    """Report the messages delivered at the start of a visit whose code will never begin."""
     if visit.inbox and visit.activations == 1:
         draft.counters.messages_delivered -= len(visit.inbox)
         for message in visit.inbox:
@@ -203,7 +201,7 @@ def report_unread(draft: WorkingState, visit: Visit, reason: UndeliveredReason) 
 
 
 def expire(draft: WorkingState) -> None:
-    """Report what has become too old."""
+    """Report the messages that have expired."""
     old = tuple(
         message
         for message in draft.state.mailbox.queue
@@ -279,8 +277,8 @@ def _refuse_unknown_target(state: RunState, message: Message) -> None:
     except ValueError:
         pass
     else:
-        known = {*_nodes(state.spec), *_graphs(state.spec)}
-        if f"{target};".startswith(f"{state.root.address};") and last.id in known:
+        names = {*_nodes(state.spec), *_graphs(state.spec)}
+        if f"{target};".startswith(f"{state.root.address};") and last.id in names:
             return
     raise Refusal(
         Code.UNKNOWN_NODE,
@@ -291,7 +289,7 @@ def _refuse_unknown_target(state: RunState, message: Message) -> None:
 
 
 def _refuse_to_wait_behind_a_gate(state: RunState, message: Message) -> None:
-    """Between an accepted answer and the start of what it allowed nothing else may be applied."""
+    """Refuse a directive that would be applied between an answer and the start of what it allowed."""
     target = message.target
     if target is None or message.action not in DIRECTIVES:
         return
@@ -347,6 +345,6 @@ def _invalid(message: Message, text: str, **details: int) -> Refusal:
 
 
 def is_allowed_media(url: str, hosts: Container[str]) -> bool:
-    """Whether a url of media may be handed to a model: https, on one of these hosts, and nothing else."""
-    found = _HTTPS.fullmatch(url)
-    return found is not None and found["host"].lower().removesuffix(":443") in hosts
+    """Return whether a media url may be passed to a model: https, and on one of these hosts."""
+    match = _HTTPS.fullmatch(url)
+    return match is not None and match["host"].lower().removesuffix(":443") in hosts

@@ -106,7 +106,7 @@ class Finished:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the code itself chose the next node, in place of edges and route functions."""
+        """Return whether the code itself chose the next node, in place of edges and route functions."""
         return self.goto is not None or self.sends is not None
 
 

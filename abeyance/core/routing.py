@@ -1,12 +1,12 @@
-"""The way through a graph: entering nodes, failing in them, and meeting at joins.
+"""Routing: entering nodes, failing in them, and meeting at joins.
 
 Dataflow without supersteps: a node is entered as soon as an edge to it fires, whatever other branches
 are doing. An edge with several sources is a join: it keeps a queue of tokens for each source and fires
-when every source has one, taking the oldest of each, so that loops pair up. How a visit finds its way
-out of its node is told in `leaving`, what a fan-out does at a join in `fanout`.
+when every source has one, taking the oldest of each, so that loops pair up. `visits` chooses the way
+out of a node, `fanout` handles items at a join.
 
-What fails in a nested graph, and is dealt with by nobody there, fails the visit that the graph is walked
-for; only at the root does it end the run.
+A failure that a nested graph does not handle fails the visit that the graph is walked for; only at the
+root does it end the run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import agent_memory, approvals, interrupts, items, lifecycle
+from abeyance.core import approvals, interrupts, items, lifecycle
 from abeyance.core.address import below
 from abeyance.core.effects import StopNode
 from abeyance.core.json import Json
@@ -36,7 +36,7 @@ from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 _MOST_EXEMPT: Final = 100
-"""More than an agent makes calls one after the other between two questions to its model."""
+"""Larger than the number of calls that an agent makes in sequence between two turns of its model."""
 
 
 def enter(
@@ -52,13 +52,13 @@ def enter(
     before: Visit | None = None,
     covered: tuple[Approval, ...] = (),
 ) -> Visit | None:
-    """Make a visit of a node, ready to start. Too many of one node fail the graph: None.
+    """Create a visit of a node, ready to start. Too many visits of one node fail the graph: None.
 
-    `before` is the visit of a call that goes on in this node: at its address, as the call that it is.
+    `before` is the visit of a call that continues in this node: at its address, as the same call.
     `covered` are the approvals that lead to it.
     """
     if scope_address not in draft.state.scopes:
-        # Its graph has failed, and is gone, because of what was entered just before.
+        # The graph failed when the node before this one was entered.
         return None
     ordinal = draft.state.scopes[scope_address].ordinals.get(node, 0) + 1
     call = call if before is None else before.call
@@ -99,8 +99,8 @@ def _address(draft: WorkingState, scope: str, node: str, ordinal: int, call: Cal
 
 
 def _is_taken(draft: WorkingState, address: str) -> bool:
-    """Whether a call has been there. Two of one id would be one visit, or, one after the other, would ask
-    under one id: the answer to the first, sent again, would be that to the second.
+    """Return whether the address was used by a call. Two calls with one id would be one visit, or their
+    questions would share an id: the answer to the first, sent again, would answer the second.
     """
     if address in draft.state.visits:
         return True
@@ -117,9 +117,9 @@ def count(
     members: tuple[FanOutBranch, ...],
     address: str,
 ) -> bool:
-    """Count one more visit of a node. False, and its graph has failed, if that is one too many.
+    """Count one more visit of a node. If it exceeds `max_visits`, fail the graph and return False.
 
-    Within a fan-out each item counts its own visits: five hundred items are no loop.
+    Within a fan-out each item counts its own visits: five hundred items are not a loop.
     """
     bound = draft.state.limits.max_visits
     holder = draft.item(scope_address, members[-1]) if members else draft.scope(scope_address)
@@ -137,9 +137,7 @@ def count(
 
 
 def recount(draft: WorkingState, visit: Visit, *, is_exempt: bool) -> bool:
-    """A visit has finished. One that is no round of a loop is counted no more, as long as there are not
-    too many of them in a row. True if it is not counted.
-    """
+    """Uncount a finished visit that is exempt, unless too many in a row are. Return whether it was."""
     scope, node = draft.scope(visit.scope), visit.node
     in_a_row = scope.exempt_in_a_row.get(node, 0)
     if is_exempt and in_a_row < _MOST_EXEMPT and not visit.members:
@@ -155,9 +153,9 @@ def recount(draft: WorkingState, visit: Visit, *, is_exempt: bool) -> bool:
 
 
 def fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool = False) -> None:
-    """A visit failed: do what its node's `on_error` says, else fail the graph that it is in.
+    """Fail a visit: do what its node's `on_error` says, else fail its graph.
 
-    `fatal`: its code said that there is nothing to be done about it, which no model is told.
+    `fatal`: no model is told, because it could do nothing about it.
     """
     if failure.address is None:
         failure = replace(failure, address=visit.address)
@@ -174,14 +172,14 @@ def fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool = F
         case AskHuman():
             interrupts.ask_operator(draft, visit, failure)
         case ReturnErrorToCaller() if not fatal:
-            told = {"error": failure.message, "code": failure.code}
-            end_call(draft, visit, told, "the visit failed")
+            result = {"error": failure.message, "code": failure.code}
+            end_call(draft, visit, result, "the visit failed")
         case _:
             fail_scope(draft, visit.scope, _brought(draft, visit, failure), fatal=fatal)
 
 
 def _brought(draft: WorkingState, visit: Visit, failure: Failure) -> Failure:
-    """What a visit had done when it failed is a part of what its graph leaves."""
+    """Merge what a failed visit had changed: it is part of its graph's result."""
     try:
         items.put_patch(draft, visit.scope, visit.members, visit.patch)
     except PatchError as error:
@@ -193,7 +191,7 @@ def _brought(draft: WorkingState, visit: Visit, failure: Failure) -> Failure:
 def fail_scope(
     draft: WorkingState, scope_address: str, failure: Failure, *, fatal: bool = False
 ) -> None:
-    """A graph cannot go on: the visit that it is walked for fails, or, at the root, the run."""
+    """Fail a graph: the visit that it is walked for fails, or, at the root, the run."""
     scope = draft.state.scopes[scope_address]
     if scope.visit is None:
         lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
@@ -204,23 +202,23 @@ def fail_scope(
 def end_call(
     draft: WorkingState, visit: Visit, result: Json, reason: str, *, by: str | None = None
 ) -> None:
-    """The call of a tool ends without its code. What that had done when it last asked counts."""
+    """End a tool call without running its code. What it had changed when it last asked is merged."""
     drop_unit(draft, visit, reason, by=by)
     draft.put_back(visit)
     visit.phase, visit.stage, visit.result = Phase.READY, "body", result
-    # Without the patch: should it be what cannot be merged, it is not tried again.
+    # Without the patch, which may be what cannot be merged.
     visit.pending_patch, visit.patch = visit.patch, {}
 
 
 def leave_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
-    """Forget a visit that is not over: its code, if it runs, is not waited for."""
+    """Drop a visit that is not over; running code is abandoned."""
     if visit.phase is Phase.RUNNING:
         draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
     drop_unit(draft, visit, reason, by=by)
 
 
 def drop_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
-    """Forget a visit, with what it asks and all that is inside it."""
+    """Drop a visit, with its questions and everything inside it."""
     interrupts.withdraw(draft, interrupts.of_visit(draft, visit.address), reason, by=by)
     draft.drop_visit(visit.address)
     inner = next((s for s in draft.state.scopes.values() if s.visit == visit.address), None)
@@ -228,7 +226,7 @@ def drop_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None 
         return
     for each in [v for v in draft.state.visits.values() if v.scope == inner.address]:
         leave_unit(draft, each, reason, by=by)
-    agent_memory.keep(draft, visit, inner)
+    items.keep_agent(draft, visit, inner)
     draft.drop_scope(inner.address)
 
 
@@ -256,10 +254,10 @@ def go(
 
 
 def go_instead(draft: WorkingState, visit: Visit, target: str) -> None:
-    """Go where a goto says, in place of what would follow a visit that is over.
+    """Follow a goto, in place of the edges of a finished visit.
 
-    From inside a fan-out it leads out of it, unless the target leads to where that one is gathered: a
-    node before the fan-out does not, though it would lead there by a new one.
+    Inside a fan-out it leads out of it, unless the target leads to a join that gathers it. A node
+    before the fan-out does not count, though it would lead there by a new one.
     """
     members = visit.members
     graph = draft.graph(visit.scope)
@@ -303,23 +301,27 @@ def put_token(
 
 
 def take_tokens_back(
-    draft: WorkingState, scope_address: str, gate_: str, met: Iterable[TakenToken]
+    draft: WorkingState, scope_address: str, gate: str, met: Iterable[TakenToken]
 ) -> None:
-    """Undo what a gate's answer did at the joins of a scope: the tokens that it covers are gone, and
-    those that were taken beside them wait again.
+    """Undo the effect of a gate's answer at the joins of a scope: drop the tokens that it covers, and
+    put back those that were taken together with them.
     """
     for key, come in draft.state.scopes[scope_address].tokens.items():
-        left = {source: approvals.beside(gate_, queue) for source, queue in come.items()}
-        _keep_tokens(draft, scope_address, key, left)
+        remaining = {
+            source: tuple(t for t in queue if not approvals.covers(gate, t.approvals))
+            for source, queue in come.items()
+        }
+        _keep_tokens(draft, scope_address, key, remaining)
     edges = {edge.key: edge for edge in draft.graph(scope_address).edges}
     for each in reversed(list(met)):
         put_token(draft, scope_address, edges[each.edge], each.source, each.token, first=True)
 
 
 def release_starved(draft: WorkingState, scope: Scope) -> bool:
-    """Deal with the joins of a scope in which nothing else can happen. False if there are none.
+    """Release or fail a starved join of a scope in which nothing else can happen. Return False if there
+    is none.
 
-    A join that takes what has arrived starts with that; any other fails the graph.
+    A join with `arrived` starts with what has arrived; any other fails the graph.
     """
     graph = draft.graph(scope.address)
     starved = [edge for edge in graph.edges if edge.key in scope.tokens]
@@ -345,15 +347,15 @@ def _meet(
     draft: WorkingState, scope: str, edge: Edge, come: Mapping[str, tuple[Token, ...]]
 ) -> None:
     _keep_tokens(draft, scope, edge.key, {name: queue[1:] for name, queue in come.items()})
-    met = {name: queue[0] for name, queue in come.items() if queue}
-    go(draft, scope, edge.target, covered=approvals.of_tokens(scope, edge.key, met))
+    taken = {name: queue[0] for name, queue in come.items() if queue}
+    go(draft, scope, edge.target, covered=approvals.of_tokens(scope, edge.key, taken))
 
 
 def _keep_tokens(
     draft: WorkingState, scope_address: str, key: str, come: Mapping[str, tuple[Token, ...]]
 ) -> None:
     scope = draft.scope(scope_address)
-    left = {name: queue for name, queue in come.items() if queue}
-    # Those of the edge that moved last stand last.
-    others = {other: kept for other, kept in scope.tokens.items() if other != key}
-    scope.tokens = {**others, key: left} if left else others
+    remaining = {name: queue for name, queue in come.items() if queue}
+    # The edge that changed last comes last.
+    others = {other: tokens for other, tokens in scope.tokens.items() if other != key}
+    scope.tokens = {**others, key: remaining} if remaining else others

@@ -1,7 +1,7 @@
-"""Which of the ready visits may start, and what starting one means.
+"""Starting ready visits.
 
-A visit that may start does so at once, in the order in which it became ready, unless the run is
-paused, ending or about to rotate, `max_parallel_visits` run already, or the workflow task has sent all
+A ready visit starts at once, in the order in which visits became ready, unless the run is paused,
+ending or about to continue as new, `max_parallel_visits` are running, or the workflow task has sent all
 that one task may send. It then stays ready, and is looked at again after every event.
 """
 
@@ -15,13 +15,13 @@ from typing import Final, assert_never
 from abeyance.core import (
     approvals,
     asking,
+    events,
     fanout,
     interrupts,
     items,
     mailbox,
     messages,
     routing,
-    size_limits,
     subgraphs,
     visits,
 )
@@ -29,25 +29,26 @@ from abeyance.core.effects import RunNode, VisitInput, Yield
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import FunctionNode, InterruptNode, SubgraphNode
-from abeyance.core.state import Approval, Phase, RunState, Visit
+from abeyance.core.state import Approval, Failure, Phase, RunState, Visit
 from abeyance.core.working_state import WorkingState
+from abeyance.errors import Code, FailureCode, Refusal
 
 _ORDER_BYTES = 2_000
-"""What an order to run a visit takes beside the values, answers and journal that it carries."""
+"""Overhead of an input beside its values, answers and journal."""
 
 
 _ROUTE_RETRIES: Final = 3
 
 
 def start_ready(draft: WorkingState) -> bool:
-    """Start what may start, in order. True if something did that may have made more ready."""
+    """Start the visits that may start, in order. Return whether that may have made more ready."""
     moved = False
-    # Counted once: hundreds of visits may be ready, and each would count hundreds.
+    # Counted once, not for each of the ready visits.
     running = sum(1 for _ in draft.state.in_phase(Phase.RUNNING))
     state = draft.state
     for address in [visit.address for visit in state.in_phase(Phase.READY)]:
         ready = state.visits.get(address)
-        # Starting one may end the run, or a graph in it: the others are then held, or gone.
+        # Starting one may end the run, or a graph in it.
         if ready is None or ready.phase is not Phase.READY or _is_held(state, ready, running):
             continue
         has_place = running < state.limits.max_parallel_visits and not state.yielding
@@ -68,16 +69,16 @@ def _start(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
         case "entered":
             if visit.node in draft.graph(visit.scope).interrupt_before and not visit.is_finally:
                 visit.stage = "before"
-                interrupts.ask_to_look(draft, visit)
+                interrupts.open_breakpoint(draft, visit)
                 return True
             visit.stage = "body"
             moved = _run_body(draft, visit, has_place=has_place)
             if not moved:
-                # It waits for its place, and a directive may still be about it.
+                # It waits for its turn, and a directive may still apply to it.
                 visit.stage = "entered"
             return moved
         case "before":
-            interrupts.let_pass(visit)
+            interrupts.drop_breakpoint_answer(visit)
             visit.stage = "body"
         case "error":
             return _recover(draft, visit)
@@ -88,7 +89,7 @@ def _start(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
             return True
         case "after" | "rules":
             assert visit.routing is not None  # noqa: S101 these stages come after the way is known
-            visits.go_on(draft, visit, visit.routing)
+            visits.resume_routing(draft, visit, visit.routing)
             return True
         case "body":
             pass
@@ -107,8 +108,8 @@ def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
             return True
     node = draft.state.node_of(visit)
     runs_code = visit.pending_patch is None and not isinstance(node, InterruptNode)
-    if runs_code and (void := approvals.void(draft.state, visit)) is not None:
-        _ask_again(draft, visit, void)
+    if runs_code and (invalid := approvals.first_invalid(draft.state, visit)) is not None:
+        _ask_again(draft, visit, invalid)
         return True
     match node:
         case _ if visit.pending_patch is not None:
@@ -135,13 +136,13 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
     visit.stage = "body"
     match answer["action"]:
         case "retry" if visit.routing is not None:
-            # Its work is done, and only the way out of it was not found.
-            visits.seek_anew(draft, visit, visit.routing)
+            # Its work is done; only its routing failed.
+            visits.reroute(draft, visit, visit.routing)
         case "retry" if visit.pending_patch is not None and not visit.pending_patch:
-            # The same, but what asks for the way is code of its own.
+            # The same, for a node whose routes run as code.
             pass
         case "retry" if isinstance(draft.state.node_of(visit), SubgraphNode):
-            # Its graph begins anew, and what is asked in it has to have ids of its own.
+            # Its graph begins again as another visit, so that its questions get new ids.
             draft.drop_visit(visit.address)
             covered = approvals.of_others(visit)
             routing.enter(draft, visit.scope, visit.node, members=visit.members, covered=covered)
@@ -160,11 +161,16 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
 
 
 def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
-    carried = size_limits.of(draft.state, visit)
+    carried = _input_bytes(draft.state, visit)
     reads_inbox = node.reads_inbox and not visit.activations
     if reads_inbox:
         carried += sum(map(mailbox.size_of, messages.for_visit(draft.state, visit)))
-    if (failure := size_limits.failure(draft.state, visit, carried)) is not None:
+    if carried > (limit := draft.state.limits.visit_bytes):
+        message = (
+            f"the input of {visit.node!r} has {carried} bytes of values, answers and steps, and "
+            f"visit_bytes allows {limit}: keep large data elsewhere, and a reference to it in the values"
+        )
+        failure = Failure(code=FailureCode.VISIT_TOO_LARGE, message=message)
         routing.fail(draft, visit, failure)
         return True
     if not _has_room(draft, carried):
@@ -185,7 +191,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     if visit.members:
         item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
     visit_input = replace(
-        _input(draft, visit, size_limits.answers_of(draft.state, visit)),
+        _input(draft, visit, _answers_for(draft.state, visit)),
         own_answers=visit.answers,
         shown_hashes=_bound(visit),
         asks=node.asks,
@@ -218,20 +224,22 @@ def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> Vi
         address=visit.address,
         values=items.values_of(state, visit),
         answers=answers,
-        # The run's own graph says which routes there are; today's code may have others.
+        # The routes of the pinned graph; deployed code may have others.
         routes=tuple(route.name for route in graph.routes_from(visit.node)),
-        # All rules, because what one asserts another may look at; none where no CLIPS is needed.
+        # All rules, because they may use each other's facts; none if none needs CLIPS.
         rules=graph.rules_on(visit.node) if graph.has_clips_on(visit.node) else (),
     )
 
 
 def _moment(state: RunState, visit: Visit) -> int:
-    # Both only grow, so of two moments that are equal both are.
+    # Both only grow, so equal sums mean equal versions and messages.
     return items.version_of(state, visit) + len(visit.messages_taken)
 
 
 def _bound(visit: Visit) -> Mapping[str, str]:
-    """What the answered gates of a visit's own code showed, where it might show something else now."""
+    """Return hashes of what the answered questions of a visit showed, if they may show something else
+    now.
+    """
     if visit.call is not None:
         return {}
     gates = {each.key for each in visit.approvals if each.gate == visit.address}
@@ -242,32 +250,34 @@ def _bound(visit: Visit) -> Mapping[str, str]:
     }
 
 
-def _ask_again(draft: WorkingState, visit: Visit, void: Approval) -> None:
-    """Do not begin a visit that differs from what its gate showed: leave all that the answer has led to,
-    and ask at the gate again.
+def _ask_again(draft: WorkingState, visit: Visit, approval: Approval) -> None:
+    """Ask a gate again, because what it showed has changed before the visit that it allowed began.
+    Everything that the answer has led to is left.
     """
-    while visit.scope != void.scope:
+    while visit.scope != approval.scope:
         visit = draft.state.visits[str(draft.state.scopes[visit.scope].visit)]
-    draft.publish("interrupt.reopened", void.gate, node=void.node, before=visit.address)
-    reason = f"{void.node!r} is asked again: what it showed has changed since it was answered"
-    fanout.retrace(draft, void, reason)
-    kept = takewhile(lambda each: each.gate != void.gate, visit.approvals)
-    again = routing.enter(draft, void.scope, void.node, members=void.members, covered=tuple(kept))
-    if void.routing is not None and again is not None:
-        # Its code has run, and only the rule asks.
-        visits.seek_anew(draft, again, void.routing)
+    draft.publish("interrupt.reopened", approval.gate, node=approval.node, before=visit.address)
+    reason = f"{approval.node!r} is asked again: its values have changed since it was answered"
+    fanout.retrace(draft, approval, reason)
+    earlier = takewhile(lambda each: each.gate != approval.gate, visit.approvals)
+    again = routing.enter(
+        draft, approval.scope, approval.node, members=approval.members, covered=tuple(earlier)
+    )
+    if approval.routing is not None and again is not None:
+        # Its code has run; only the rule asks again.
+        visits.reroute(draft, again, approval.routing)
 
 
 def _go_out(
     draft: WorkingState, visit: Visit, changes: Mapping[str, Json], *, has_place: bool
 ) -> bool:
-    """Leave a node that ran no code: code that has to say where to is asked first."""
+    """Leave a node without code; its route functions run first, if it has any."""
     graph = draft.graph(visit.scope)
     if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
         visits.finish(draft, visit, Finished(patch=changes))
         return True
-    # A route looks at the values with the answer in them, so the answer is merged before it is
-    # asked: once, also where the asking was stopped and begins anew.
+    # A route reads the values with the answer in them, so the answer is merged before the route runs:
+    # once, even if the route is stopped and runs again.
     if not has_place or not _has_room_to_decide(draft, visit, changes):
         return False
     if visits.merge(draft, visit, changes):
@@ -277,7 +287,7 @@ def _go_out(
 
 
 def _decide(draft: WorkingState, visit: Visit) -> None:
-    """Ask the code of routes and rules where a visit leads that ran none itself."""
+    """Run the route functions and rules of a node without code."""
     visit.phase = Phase.RUNNING
     visit.activations += 1
     visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
@@ -293,10 +303,71 @@ def _has_room_to_decide(draft: WorkingState, visit: Visit, changes: Mapping[str,
 def _has_room(draft: WorkingState, bytes_: int) -> bool:
     state = draft.state
     after = state.task_bytes + bytes_ + _ORDER_BYTES
-    # The first order of a task always goes, or values above the bound would never be sent.
+    # The first input of a task is always sent, even above the bound.
     if state.task_bytes and after > state.limits.task_bytes:
         state.yielding = True
         draft.emit(Yield())
         return False
     state.task_bytes = after
     return True
+
+
+def _answers_for(state: RunState, visit: Visit) -> Mapping[str, Json]:
+    """Return what people answered elsewhere; the visit has the answers to its own questions."""
+    answers = items.answers_of(state, visit)
+    if visit.call is not None:
+        return answers
+    own = {key.rpartition("/")[2] for key in visit.answers}
+    return {name: answer for name, answer in answers.items() if name not in own}
+
+
+def _input_bytes(state: RunState, visit: Visit) -> int:
+    """Return the size of the visit's input.
+
+    The input travels in one piece, for which Temporal has a bound: beyond it the run would hang, and no
+    answer, message or cancel would reach it. So an answer that makes the input of its visit too large is
+    refused, and a visit whose input is too large without it fails.
+    """
+    values = items.values_of(state, visit)
+    scope = state.scopes[visit.scope]
+    carried = scope.size if values is scope.values else size(values)
+    rest: list[Json] = [_answers_for(state, visit), visit.answers]
+    rest += [visit.journal, visit.user_state, visit.results]
+    if visit.members:
+        rest.append(items.item_of(state, visit.scope, visit.members[-1]).item)
+    return carried + sum(map(size, rest)) + sum(map(mailbox.size_of, visit.inbox))
+
+
+def refuse_large_answers(state: RunState, event: events.Responded) -> None:
+    """Refuse answers that would make the input of a waiting visit too large."""
+    waiting = {
+        entry.visit: entry
+        for id_ in event.answers
+        if (entry := state.ledger.open.get(id_)) is not None
+    }
+    added = sum(map(size, event.answers.values()))
+    for address, entry in waiting.items():
+        visit = state.visits[address]
+        is_merged = not isinstance(state.node_of(visit), FunctionNode)
+        _refuse_too_large(state, visit, added * (1 + is_merged), interrupt_id=entry.id)
+
+
+def refuse_large_patch(state: RunState, event: events.ValuesEdited) -> None:
+    """Refuse an edit that would make the input of a waiting visit too large."""
+    for visit in state.visits.values():
+        _refuse_too_large(state, visit, size(event.patch))
+
+
+def _refuse_too_large(state: RunState, visit: Visit, added: int, **details: str) -> None:
+    before = _input_bytes(state, visit)
+    limit = state.limits.visit_bytes
+    # A visit that is too large already fails when it starts, and must be able to.
+    if before <= limit < before + added:
+        raise Refusal(
+            Code.PAYLOAD_TOO_LARGE,
+            f"The input of {visit.address} would grow from {before} to {before + added} bytes, and "
+            f"visit_bytes allows {limit}: shorten this, or send a reference to what is large.",
+            limit=limit,
+            actual=before + added,
+            **details,
+        )

@@ -9,7 +9,7 @@ address of the graph, `visits` by their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal, TypeAlias
@@ -409,6 +409,7 @@ class RunState:
     transcripts: Mapping[str, str] = field(default_factory=dict)
     agent_memory: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     keys: Mapping[str, Called] = field(default_factory=dict)
+    receipts_kept: int = 0
     events_published: int = 0
     task_bytes: int = 0
     yielding: bool = False
@@ -462,3 +463,29 @@ class RunState:
         if (expiry := self.mailbox.next_expiry()) is not None:
             moments.append(expiry)
         return min(moments, default=None)
+
+
+ScopeValues: TypeAlias = Mapping[str, Mapping[str, Json]]
+"""The values of every scope, by its address."""
+
+
+def parted(state: RunState) -> tuple[RunState, GraphSpec, ScopeValues]:
+    """The snapshot without its heavy parts, the spec, and the values of every scope."""
+    values = {address: scope.values for address, scope in state.scopes.items()}
+    bare = {address: replace(scope, values={}) for address, scope in state.scopes.items()}
+    return replace(state, spec=GraphSpec(name=state.spec.name), scopes=bare), state.spec, values
+
+
+def joined(snapshot: RunState, spec: GraphSpec, values: ScopeValues) -> RunState:
+    """The run again. Raises ValueError if the snapshot was written by a later version of this code."""
+    if snapshot.format > FORMAT:
+        message = (
+            f"this snapshot has format {snapshot.format}, and this version reads up to {FORMAT}: "
+            "deploy the version that wrote it, or a later one"
+        )
+        raise ValueError(message)
+    scopes = {
+        address: replace(scope, values=values[address])
+        for address, scope in snapshot.scopes.items()
+    }
+    return replace(snapshot, spec=spec, scopes=scopes)

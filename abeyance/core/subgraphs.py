@@ -1,19 +1,19 @@
-"""Graphs inside a graph: a node that is walked in a scope of its own, within the same run.
+"""Nested graphs: a node that is walked in a scope of its own, within the same run.
 
-The scope begins with what the node's `input` hands in, and has an address below that of its visit. It
-is over when nothing in it is ready, running or waiting and no join has tokens left. What it changed is
-then the patch of the visit: of fields that were handed in only the change, so that a list to which both
-sides append is not appended twice.
+The scope begins with what the node's `input` maps into it, and has an address below that of its visit.
+It is over when nothing in it is ready, running or waiting and no join has tokens left. Its changes are
+then the patch of the visit: for fields that were mapped in, only the difference, so that a list to
+which both sides append is not appended twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from abeyance.core import agent_memory, approvals, items, patch, routing, visits
+from abeyance.core import approvals, items, patch, routing, visits
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, size
-from abeyance.core.spec import START, GraphSpec, SubgraphNode
+from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Phase, Scope, Visit
 from abeyance.core.working_state import WorkingState
 
@@ -23,11 +23,11 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
     outer = draft.state.scopes[visit.scope]
     values = items.values_of(draft.state, visit)
     inputs = _inputs(draft.graph(visit.scope), node, values)
-    given = {target: values[source] for target, source in inputs.items() if source in values}
+    input_values = {target: values[source] for target, source in inputs.items() if source in values}
     kind = "agent" if node.agent else "graph"
     address = below(visit.address, kind, node.graph.name)
-    remembered = agent_memory.remembered(draft.state, visit)
-    initial = {**node.defaults, **given, **remembered}
+    remembered = items.agent_memory(draft.state, visit)
+    initial = {**node.defaults, **input_values, **remembered}
     if node.agent:
         item, result = None, None
         for member in visit.members[-1:]:
@@ -51,20 +51,20 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             size=size(initial),
             visit=visit.address,
             path=(*outer.path, node.id),
-            input=given,
+            input=input_values,
         )
     )
-    # What begins as something of its own is not what was shown.
+    # A field with an initial value of its own is not the field that was shown.
     handed = {
         target: source
         for target, source in inputs.items()
-        if target not in initial or (target in given and target not in remembered)
+        if target not in initial or (target in input_values and target not in remembered)
     }
-    visits.start_scope(draft, address, START, approvals.handed_in(visit.approvals, handed))
+    visits.start_scope(draft, address, approvals.handed_in(visit.approvals, handed))
 
 
 def close(draft: WorkingState) -> bool:
-    """Close a nested graph in which nothing can happen any more. False if there is none."""
+    """Close a nested graph in which nothing can happen any more. Return False if there is none."""
     busy = {visit.scope for visit in draft.state.visits.values()}
     for scope in draft.state.scopes.values():
         if scope.visit is None or scope.address in busy:
@@ -81,7 +81,7 @@ def close(draft: WorkingState) -> bool:
         approvals.handed_out(graph, visit, scope, inputs, made)
         if node.result is not None:
             visit.result = {"content": scope.values.get(node.result)}
-        agent_memory.keep(draft, visit, scope)
+        items.keep_agent(draft, visit, scope)
         draft.drop_scope(scope.address)
         visit.phase, visit.pending_patch = Phase.READY, changed
         return True
@@ -101,7 +101,7 @@ def _changed(
             continue
         now = scope.values[source]
         if node.agent and now is None and scope.values.get("input") is not None:
-            # An agent that a hook did not let begin has no output, and what was there stays.
+            # An agent that was denied has no output, so the field stays as it is.
             continue
         if inputs.get(source) == target and source in scope.input:
             before = scope.input[source]

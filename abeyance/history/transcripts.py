@@ -21,7 +21,7 @@ from temporalio.converter import DataConverter
 from abeyance.agents import transcript
 from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.core.address import Address
-from abeyance.core.agent_memory import FIELD
+from abeyance.core.items import TRANSCRIPT_FIELD
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.history import cursors
 from abeyance.history.client import HistoryClient, unknown_run
@@ -84,13 +84,13 @@ class _Heads:
         """Read the arguments of a run: `start`, the graph, the values of its scopes, and the snapshot."""
         values, snapshot = mapping(arguments[2:]), mapping(arguments[3:])
         for address, ref in (snapshot.get("transcripts") or {}).items():
-            self._learn(address, {FIELD: ref})
+            self._learn(address, {TRANSCRIPT_FIELD: ref})
         for address, fields in values.items():
             if Address.parse(address).is_agent:
                 self._learn(address, fields)
 
     def _learn(self, agent: str, patch: Any) -> None:
-        if isinstance(patch, Mapping) and isinstance(head := patch.get(FIELD), str):
+        if isinstance(patch, Mapping) and isinstance(head := patch.get(TRANSCRIPT_FIELD), str):
             self.by_address[agent] = head
 
     async def _decoded(self, payloads: Any) -> list[Any]:

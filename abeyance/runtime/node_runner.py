@@ -1,10 +1,9 @@
-"""Running the code of one visit, wherever it runs: in a Temporal activity or in memory.
+"""Run the code of one visit, in a Temporal activity or in memory.
 
-It reads the values into the author's state, calls the function, holds its patch against the state,
-and asks the node's route functions. What the author's code raises is let through, for the caller to
-decide about retries; what can never become right by another attempt is a `Failed` outcome, and what
-asks people is an `Interrupted` one. Rules with CLIPS text are looked at here too, on the same values as
-the routes, because nothing but this may take its time or need a library.
+Convert the values to the author's state, call the function, validate its patch, and call the node's route
+functions. Exceptions of the author's code are let through, so that the caller decides about retries. An
+error that no retry can mend is a `Failed` outcome, and a question is an `Interrupted` one. CLIPS rules
+are evaluated here too: only this code may take long or need a library.
 """
 
 from __future__ import annotations
@@ -33,26 +32,26 @@ from abeyance.schemas.json_types import to_json
 from abeyance.schemas.state_model import ValuesError
 
 _LARGEST: Final = 1_500_000
-"""In bytes: Temporal's server takes 2 MB in one payload, and answers travel with the values."""
+"""In bytes. Temporal's server accepts 2 MB in one payload, and answers travel with the values."""
 
 Deciders: TypeAlias = Sequence[tuple[str, Callable[..., Any]]]
-"""The route functions of a node, with the names of their routes."""
+"""A node's routes: name and function."""
 
 
 class CodeMissing(Blocked):
-    """This process does not have the code that a run needs; another, or a later one, may."""
+    """This process lacks code that the run needs; another worker or a later deployment may have it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=FailureCode.CODE_MISSING)
 
 
 def graph_for(visit_input: VisitInput, graphs: Mapping[str, Graph]) -> Graph:
-    """The graph that a visit is of, among those of this process. Raises CodeMissing."""
+    """Return the graph of a visit. Raise CodeMissing if this process does not have it."""
     root = visit_input.root
     graph = graphs.get(root)
     if graph is None:
         message = (
-            f"this worker has no graph {root!r}: deploy one that has it, and the visit goes on"
+            f"this worker has no graph {root!r}: deploy one that has it, and the visit continues"
         )
         raise CodeMissing(message)
     for node in visit_input.path:
@@ -60,7 +59,7 @@ def graph_for(visit_input: VisitInput, graphs: Mapping[str, Graph]) -> Graph:
         if inner is None:
             message = (
                 f"the graph {graph.name!r} of this worker has no nested graph {node!r}: deploy a "
-                "worker that has it, and the visit goes on"
+                "worker that has it, and the visit continues"
             )
             raise CodeMissing(message)
         graph = inner
@@ -68,21 +67,21 @@ def graph_for(visit_input: VisitInput, graphs: Mapping[str, Graph]) -> Graph:
 
 
 async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
-    """Run the code of a visit, or ask for its routes.
+    """Run the code of a visit, or only its routes.
 
-    Raises CodeMissing, and whatever the author's code raises but `Fatal`.
+    Raise CodeMissing, and what the author's code raises except `Fatal`.
     """
     visit_input = context.input
-    # Looked for first: a node whose routes are missing is not to run again until they are there.
+    # Checked first: a node must not run if its routes or libraries are missing.
     deciders = _deciders(graph, visit_input)
-    _demand_clips(visit_input)
+    _require_clips(visit_input)
     try:
         if visit_input.kind == "routes":
             routed = await _routed(graph, visit_input.node, deciders, visit_input.values)
             return Finished(
                 route_targets=routed, fired_rules=await _fired(visit_input, visit_input.values)
             )
-        outcome = await _asking(graph, context, deciders)
+        outcome = await _ask_or_run(graph, context, deciders)
     except ValuesError as error:
         outcome = _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
     except Fatal as error:
@@ -92,28 +91,28 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
     except ClipsError as error:
         message = f"the rules cannot be evaluated after {visit_input.node!r}: {error}"
         outcome = _failed(FailureCode.NODE_FAILED, message)
-    return _with_notes(outcome, context)
+    return _with_journal(outcome, context)
 
 
-def _with_notes(outcome: VisitOutcome, context: Context) -> VisitOutcome:
-    book = context.runtime.journal
-    emitted, journal = tuple(book.emitted), book.steps or None
+def _with_journal(outcome: VisitOutcome, context: Context) -> VisitOutcome:
+    journal = context.runtime.journal
+    emitted, steps = tuple(journal.emitted), journal.steps or None
     match outcome:
         case Finished():
-            return replace(outcome, emitted=emitted, messages_read=book.messages_read)
+            return replace(outcome, emitted=emitted, messages_read=journal.messages_read)
         case Interrupted():
             return replace(
                 outcome,
                 emitted=emitted,
-                messages_read=book.messages_read,
-                journal=journal,
-                patch=book.partial_patch,
+                messages_read=journal.messages_read,
+                journal=steps,
+                patch=journal.partial_patch,
             )
         case _:
-            return replace(outcome, journal=journal, patch=book.partial_patch)
+            return replace(outcome, journal=steps, patch=journal.partial_patch)
 
 
-async def _asking(graph: Graph, context: Context, deciders: Deciders) -> VisitOutcome:
+async def _ask_or_run(graph: Graph, context: Context, deciders: Deciders) -> VisitOutcome:
     visit_input, node = context.input, context.node
     try:
         return await _run_code(graph, context, deciders)
@@ -122,38 +121,39 @@ async def _asking(graph: Graph, context: Context, deciders: Deciders) -> VisitOu
         if asked is None:
             raise
         context.runtime.journal.require_durable("ask a person")
-        _demand_pinned(graph, visit_input, asked)
-        for what, kept in (("state", asked.user_state), ("reason", asked.reason)):
-            if (fault := why_not_json(kept)) is not None:
-                message = f"the {what} that {node!r} gives with its question is not JSON: {fault}"
+        _require_declared(graph, visit_input, asked)
+        for option, value in (("state", asked.user_state), ("reason", asked.reason)):
+            if (fault := why_not_json(value)) is not None:
+                message = f"the {option} of an interrupt of {node!r} is not JSON: {fault}"
                 raise Fatal(message) from error
-        shown = [asdict(each.question) for each in asked.interrupts]
-        # Each question is listed with the reason of what it is a part of.
+        shown = [asdict(part.question) for part in asked.interrupts]
+        # Each question is listed with the reason of its parent.
         if (actual := size([shown, asked.user_state, [asked.reason] * len(shown)])) > _LARGEST:
             message = (
-                f"{node!r} asks {len(asked.interrupts)} questions that take {actual} bytes with the "
-                f"state that it keeps, and they may take {_LARGEST}: show references to what is large"
+                f"{node!r} asks {len(asked.interrupts)} questions that take {actual} bytes with their "
+                f"state, and the limit is {_LARGEST}: show references to large data"
             )
             raise Fatal(message) from error
         return asked
 
 
-def _demand_pinned(graph: Graph, visit_input: VisitInput, asked: Interrupted) -> None:
-    """Raise Blocked for a capability that today's code declares, and the graph of the run does not.
-    What neither declares is the author's fault, which the core finds.
+def _require_declared(graph: Graph, visit_input: VisitInput, asked: Interrupted) -> None:
+    """Raise Blocked for a capability that this code declares but the run's own graph does not.
+
+    The core fails the visit for a capability that neither declares.
     """
-    today, node = graph.build(), visit_input.node
-    for each in asked.interrupts:
-        capability = each.question.requested_capability
+    current, node = graph.build(), visit_input.node
+    for part in asked.interrupts:
+        capability = part.question.requested_capability
         if (
             capability is not None
             and not authority.declares(visit_input.asks, capability)
-            and authority.declares(today.asks_of(node), capability)
+            and authority.declares(current.asks_of(node), capability)
         ):
             message = (
-                f"the node {node!r} asks for the capability {capability!r}, and the graph that the "
-                "run was started with does not know that it may: nobody was asked. Deploy code that asks "
-                "for what the run knows"
+                f"the node {node!r} requests the capability {capability!r}, which the graph that the run "
+                "was started with does not declare, so nobody was asked: deploy code that requests a "
+                "declared one"
             )
             raise Blocked(message, code=FailureCode.UNDECLARED_CAPABILITY)
 
@@ -164,18 +164,18 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
     if code is None:
         raise CodeMissing(
             f"the graph {graph.name!r} of this worker has no node {visit_input.node!r}: deploy a worker "
-            "that has it, and the visit goes on"
+            "that has it, and the visit continues"
         )
     state = graph.states.read(visit_input.values)
     named = {INBOX: list(context.inbox)} if code.takes_inbox else {}
     returned = await call(code.function, *(state, context)[: code.takes], **named)
-    # Fails closed: code that caught its own question has not heard what a person says to it.
+    # Fail closed: code that caught its own question has no answer.
     context.runtime.journal.require_all_answered()
-    read = _read(visit_input.node, returned)
-    if isinstance(read, Failed):
-        return read
+    finished = _parse_result(visit_input.node, returned)
+    if isinstance(finished, Failed):
+        return finished
     try:
-        patch = graph.states.patch(read.patch)
+        patch = graph.states.patch(finished.patch)
         after = merged(graph.build(), visit_input.values, patch)
         graph.states.check_merged(after, patch)
     except (ValuesError, PatchError) as error:
@@ -183,59 +183,61 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
     if patch and (actual := size(after)) > _LARGEST:
         return _failed(
             FailureCode.INVALID_PATCH,
-            f"the patch of {visit_input.node!r} makes the values {actual} bytes large, and they may take "
-            f"{_LARGEST}: keep large data elsewhere, and a reference to it in the values",
+            f"the patch of {visit_input.node!r} brings the values to {actual} bytes, and the limit is "
+            f"{_LARGEST}: store large data elsewhere, and a reference in the values",
         )
-    routed = () if read.is_decided else await _routed(graph, visit_input.node, deciders, after)
+    routed = () if finished.is_decided else await _routed(graph, visit_input.node, deciders, after)
     return replace(
-        read, patch=patch, route_targets=routed, fired_rules=await _fired(visit_input, after)
+        finished, patch=patch, route_targets=routed, fired_rules=await _fired(visit_input, after)
     )
 
 
-def _read(node: str, returned: Any) -> Finished | Failed:
-    """What a node's function returned, in the one form of all that it may return."""
+def _parse_result(node: str, returned: Any) -> Finished | Failed:
+    """Convert what a node's function returned to an outcome."""
     match returned:
         case Finished():
             return returned
         case Goto(node=str() as goto, patch=changes):
-            found = Finished(patch={} if changes is None else changes, goto=goto)
+            outcome = Finished(patch={} if changes is None else changes, goto=goto)
         case Goto(node=chosen, patch=changes) if _are_sends(chosen):
-            found = Finished(patch={} if changes is None else changes, sends=_sent(node, chosen))
+            outcome = Finished(
+                patch={} if changes is None else changes, sends=_to_sends(node, chosen)
+            )
         case Goto(node=chosen):
             return _failed(
                 FailureCode.UNKNOWN_NODE,
-                f"the node {node!r} returned a Goto to {chosen!r}; it takes the name of a node, or a "
-                "list of Send",
+                f"the node {node!r} returned a Goto to {chosen!r}: use the name of a node, or a list "
+                "of Send",
             )
         case _ if _are_sends(returned):
-            found = Finished(sends=_sent(node, returned))
+            outcome = Finished(sends=_to_sends(node, returned))
         case None:
-            found = Finished()
+            outcome = Finished()
         case _:
-            found = Finished(patch=returned)
-    if not isinstance(found.patch, Mapping):
+            outcome = Finished(patch=returned)
+    if not isinstance(outcome.patch, Mapping):
         return _failed(
             FailureCode.INVALID_PATCH,
-            f"the node {node!r} returned a {type(found.patch).__name__}; a node returns a mapping of "
-            "the fields that it changes, a Goto, a list of Send, or None",
+            f"the node {node!r} returned a {type(outcome.patch).__name__}: return a mapping of changed "
+            "fields, a Goto, a list of Send, or None",
         )
-    return found
+    return outcome
 
 
 def _are_sends(returned: Any) -> TypeGuard[Sequence[Send]]:
-    return isinstance(returned, list | tuple) and all(isinstance(each, Send) for each in returned)
+    return isinstance(returned, list | tuple) and all(isinstance(item, Send) for item in returned)
 
 
-def _sent(node: str, sends: Sequence[Send]) -> tuple[outcomes.Send, ...]:
-    found = []
-    for each in sends:
+def _to_sends(node: str, sends: Sequence[Send]) -> tuple[outcomes.Send, ...]:
+    converted = []
+    for send in sends:
         try:
-            item = to_json(each.item)
+            item = to_json(send.item)
         except ValueError as error:
-            message = f"the node {node!r} sends {each.node!r} an item that is not JSON: {error}"
+            message = f"the node {node!r} sends {send.node!r} an item that is not JSON: {error}"
             raise Fatal(message) from error
-        found.append(outcomes.Send(node=each.node, item=item))
-    return tuple(found)
+        converted.append(outcomes.Send(node=send.node, item=item))
+    return tuple(converted)
 
 
 def _deciders(graph: Graph, visit_input: VisitInput) -> Deciders:
@@ -245,7 +247,7 @@ def _deciders(graph: Graph, visit_input: VisitInput) -> Deciders:
     if missing:
         raise CodeMissing(
             f"the graph {graph.name!r} of this worker has no route {missing[0]!r} from "
-            f"{visit_input.node!r}: deploy a worker that has it, and the visit goes on"
+            f"{visit_input.node!r}: deploy a worker that has it, and the visit continues"
         )
     return [(name, graph.route_code[visit_input.node, name]) for name in visit_input.routes]
 
@@ -265,31 +267,31 @@ async def _routed(
                 targets.extend(chosen)
             case _:
                 message = (
-                    f"the route {name!r} of {node!r} returned {chosen!r}; a route returns the name of "
-                    f"a node, a list of names, {END} or None"
+                    f"the route {name!r} of {node!r} returned {chosen!r}: return the name of a node, a "
+                    f"list of names, {END} or None"
                 )
                 raise Fatal(message)
     return tuple(targets)
 
 
-def _demand_clips(visit_input: VisitInput) -> None:
+def _require_clips(visit_input: VisitInput) -> None:
     rule = next((rule for rule in visit_input.rules if isinstance(rule.condition, Clips)), None)
     if rule is not None:
         try:
             engine.library(rule.id)
         except ClipsMissing as error:
-            message = f"this worker lacks what rules need: {error}, and the visit goes on"
+            message = f"this worker lacks a library for rules: {error}, and the visit continues"
             raise CodeMissing(message) from error
 
 
 async def _fired(visit_input: VisitInput, values: Mapping[str, Json]) -> tuple[str, ...]:
-    """The rules with CLIPS text that fire on the values, as they fired."""
+    """Return the rules with CLIPS text that fire on the values, in the order of firing."""
     if not visit_input.rules:
         return ()
-    rules = engine.taking_part(visit_input.rules, values)
+    rules = engine.clips_rules(visit_input.rules, values)
     fired = await call(partial(engine.evaluate, rules, node=visit_input.node, values=values))
-    texts = {rule.id for rule in visit_input.rules if isinstance(rule.condition, Clips)}
-    return tuple(id_ for id_ in fired if id_ in texts)
+    with_text = {rule.id for rule in visit_input.rules if isinstance(rule.condition, Clips)}
+    return tuple(id_ for id_ in fired if id_ in with_text)
 
 
 def _failed(code: FailureCode, message: str, *, fatal: bool = False) -> Failed:

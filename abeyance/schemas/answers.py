@@ -1,4 +1,4 @@
-"""Whether a run can live with the limits that somebody gives it, asked before it starts."""
+"""Checks of what callers pass: the limits of a run, and answers."""
 
 from __future__ import annotations
 
@@ -35,33 +35,36 @@ _LEAST: Final = {
 
 
 def checked_limits(limits: Limits) -> Limits:
-    """The limits, each of its type. Raises the Refusal `invalid_body` for limits that no run can live
-    with: one that cannot even read them would try to for ever.
+    """Return valid limits, or raise the Refusal `invalid_body`.
+
+    A run that could not read its limits would retry for ever.
     """
-    given = asdict(limits)
+    values = asdict(limits)
     errors: list[dict[str, str]] = []
     try:
-        limits = _LIMITS.validate_python(given)
+        limits = _LIMITS.validate_python(values)
     except ValidationError as error:
-        for found in at_pointer(error, given):
-            value = given[found["pointer"].split("/")[1]]
-            message = f"is {value!r}: {found['message']}"
-            errors.append({"pointer": f"/limits{found['pointer']}", "message": message})
+        for fault in at_pointer(error, values):
+            value = values[fault["pointer"].split("/")[1]]
+            message = f"is {value!r}: {fault['message']}"
+            errors.append({"pointer": f"/limits{fault['pointer']}", "message": message})
     else:
         for name, least in _LEAST.items():
             actual = getattr(limits, name)
             if actual is not None and not least <= actual < math.inf:
-                message = f"is {given[name]!r}, and the least is {least}"
+                message = f"is {values[name]!r}, and the least is {least}"
                 errors.append({"pointer": f"/limits/{name}", "message": message})
     if errors:
-        told = "; ".join(f"{error['pointer'][8:]} {error['message']}" for error in errors)
-        raise Refusal(Code.INVALID_BODY, f"No run can live with its limits: {told}.", errors=errors)
+        problems = "; ".join(f"{error['pointer'][8:]} {error['message']}" for error in errors)
+        raise Refusal(
+            Code.INVALID_BODY, f"No run can live with its limits: {problems}.", errors=errors
+        )
     return limits
 
 
 def _as_json(answer: Any) -> Json:
-    """An answer as JSON; one that is an instance of a model or a dataclass, an enum or a date becomes
-    what its type is written as. Raises the Refusal `invalid_answer`.
+    """Return an answer as JSON; a model, dataclass, enum or date is serialized. Raise the Refusal
+    `invalid_answer`.
     """
     try:
         return to_json(answer)
@@ -74,10 +77,10 @@ def _as_json(answer: Any) -> Json:
         ) from error
 
 
-def as_asked(response: Any, answer: Json) -> Any:
-    """An answer as the type that its question names; as it is, if that is none or a JSON Schema.
+def parse_answer(response: Any, answer: Json) -> Any:
+    """Parse an answer as the type `response`; return it unchanged for None or a JSON Schema.
 
-    Raises pydantic's ValidationError if it does not fit that.
+    Raise pydantic's ValidationError if it does not fit.
     """
     if response is None or isinstance(response, Mapping):
         return answer
@@ -85,8 +88,9 @@ def as_asked(response: Any, answer: Json) -> Any:
 
 
 def answers_as_json(answers: Mapping[str, Any] | str | None, response: Any) -> dict[str, Json]:
-    """The members of an order that hold its answers: several by the ids of their interrupts, one by its
-    id, or only the `response`. Raises the Refusal `invalid_answer` for an answer that is no JSON.
+    """Return the fields of a command for several answers by interrupt id, for one, or for `response`.
+
+    Raise the Refusal `invalid_answer` for an answer that is not JSON.
     """
     forms: dict[str, Json] = {}
     if isinstance(answers, str):

@@ -1,4 +1,4 @@
-"""A value of Python as JSON: what nodes, tools, steps and callers hand over may be of any type."""
+"""Conversion of Python values to JSON, the JSON types of a schema, and the compatibility of schemas."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from pydantic import ConfigDict, TypeAdapter
 from abeyance.core.json import Json, why_not_json
 from abeyance.core.patch import kind_of
 
-# Otherwise pydantic writes NaN as null, and nobody would hear of it.
+# Otherwise pydantic silently writes NaN as null.
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
 def to_json(value: Any) -> Json:
-    """The JSON that pydantic makes of a value. Raises ValueError, which says why there is none."""
-    found: Json = json.loads(_ANY.dump_json(value))
-    if (fault := why_not_json(found)) is not None:
+    """Return a value as the JSON that pydantic makes of it. Raise ValueError if there is none."""
+    converted: Json = json.loads(_ANY.dump_json(value))
+    if (fault := why_not_json(converted)) is not None:
         raise ValueError(fault)
-    return found
+    return converted
 
 
 Kinds: TypeAlias = frozenset[str]
 
 ALL: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 DEFINED: Final = "#/$defs/"
-"""How a reference to a definition of the same schema begins."""
+"""The prefix of a reference to a definition."""
 _DEEPEST: Final = 20
 
 
 def kinds(schema: Json, definitions: Mapping[str, Json] | None = None) -> Kinds:
-    """The kinds of JSON that a schema lets through, and perhaps some that it does not.
+    """Return the JSON types that a schema accepts, and perhaps some that it does not.
 
-    `definitions` are those of the schema that it is a part of; without them its own count.
+    `definitions` default to the schema's own.
     """
     return _kinds(schema, definitions_of(schema) if definitions is None else definitions, 0)
 
 
-def in_words(found: Iterable[str]) -> str:
-    """Kinds, as an author is told them: where every number is let through, so is a whole one."""
-    told = {*found} - {"integer"} if "number" in found else {*found}
-    return " or ".join(sorted(told)) or "nothing"
+def in_words(kinds: Iterable[str]) -> str:
+    """Return JSON types for a message; "number" includes "integer"."""
+    names = {*kinds} - {"integer"} if "number" in kinds else {*kinds}
+    return " or ".join(sorted(names)) or "nothing"
 
 
 def definitions_of(schema: Json) -> Mapping[str, Json]:
-    """The definitions that a schema has."""
-    found = schema.get("$defs", {}) if isinstance(schema, Mapping) else {}
-    return found if isinstance(found, Mapping) else {}
+    """Return the definitions of a schema."""
+    definitions = schema.get("$defs", {}) if isinstance(schema, Mapping) else {}
+    return definitions if isinstance(definitions, Mapping) else {}
 
 
 def _kinds(schema: Json, definitions: Mapping[str, Json], depth: int) -> Kinds:
@@ -95,21 +95,21 @@ _PLAIN: Final[Mapping[str, tuple[Json, ...]]] = {
     "items": ({}, True),
     "additionalProperties": ({}, True),
 }
-"""What says nothing about a list or a mapping."""
+"""Values that do not restrict a list or a mapping."""
 
 
-def misfit(given: Json, taken: Json) -> str | None:
-    """Why nothing that is given could be taken, in words; None if something could, or nobody knows."""
-    gives, takes = kinds(given), kinds(taken)
-    if gives & takes:
+def misfit(source: Json, target: Json) -> str | None:
+    """Return why no value of `source` fits `target`; None if some may."""
+    actual, accepted = kinds(source), kinds(target)
+    if actual & accepted:
         return None
-    return f"it is {in_words(gives)}, and has to be {in_words(takes)}"
+    return f"it is {in_words(actual)}, and has to be {in_words(accepted)}"
 
 
 def narrowed(answers: Json, field: Json) -> Json:
-    """The schema of answers, so that it lets through nothing that the field would not take.
+    """Restrict the schema of answers to what the field accepts.
 
-    It is left as it is where that is so already: people are shown it.
+    A schema that is narrow enough is unchanged, because approvers see it.
     """
     if not isinstance(answers, Mapping) or not isinstance(field, Mapping):
         return answers
@@ -131,7 +131,7 @@ def narrowed(answers: Json, field: Json) -> Json:
 
 
 def _takes(field: Json, answers: Json, field_root: Json, answers_root: Json) -> bool:
-    """Whether every answer is sure to be taken."""
+    """Return True if the field surely accepts every answer."""
     field, answers = _resolved(field, field_root), _resolved(answers, answers_root)
     if not isinstance(field, Mapping) or not isinstance(answers, Mapping):
         return field is True
@@ -153,7 +153,7 @@ def _takes(field: Json, answers: Json, field_root: Json, answers_root: Json) -> 
 
 
 def _bare(schema: Mapping[str, Json]) -> dict[str, Json]:
-    """A schema without what it says for people alone."""
+    """Return a schema without its annotations."""
     return {
         key: (
             {name: _bared(part) for name, part in value.items()}

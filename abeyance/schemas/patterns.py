@@ -1,9 +1,9 @@
-"""What it takes to hold texts against the regular expressions of a schema.
+"""Cost of matching texts against the regular expressions of a schema.
 
 Most patterns are matched in one go through a text, at a cost for each byte that grows with the pattern:
 `(?:x{1,100}){1,100}y` stands for ten thousand states, each of which may have to be looked at for each
-byte. Those that look around, or back at what they found, are tried again and again instead; that is
-given up after a number of times, and what has not fitted by then does not fit.
+byte. Patterns with lookaround or backreferences backtrack instead; after a number of attempts the text
+counts as not matching.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ _BACKTRACKING: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=1_000, si
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """What is known of a pattern. `size` is in bytes, when compiled; `cost` in units of work, for each
-    byte of a text.
-    """
+    """A compiled pattern: `size` in bytes, `cost` in units of work for each byte of a text."""
 
     size: int
     looks_around: bool
@@ -44,18 +42,18 @@ class Pattern:
 
 @lru_cache(maxsize=10_000)
 def pattern_of(text: str) -> Pattern:
-    """What is known of this pattern. Raises ValueError if it is none, or too large."""
+    """Measure a pattern. Raise ValueError if it is invalid or too large."""
     for size in _SIZES:
         if _is_compiled(text, jsonschema_rs.RegexOptions(size_limit=size)):
             return Pattern(size=size, looks_around=False)
     if _is_compiled(text, _BACKTRACKING):
         return Pattern(size=_LARGEST, looks_around=True)
-    message = f"the pattern {text[:200]!r} is no regular expression, or is too large"
+    message = f"the pattern {text[:200]!r} is not a regular expression, or is too large"
     raise ValueError(message)
 
 
 def options(*, looks_around: bool) -> Options:
-    """How patterns are compiled, given whether one of them looks around."""
+    """Return the options for compiling patterns."""
     return _BACKTRACKING if looks_around else _LINEAR
 
 

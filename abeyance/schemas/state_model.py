@@ -73,7 +73,7 @@ class StateModel:
     def __init__(self, model: type[BaseModel] | None) -> None:
         is_model = isinstance(model, type) and issubclass(model, BaseModel)
         self.model = model if is_model else None
-        self.given = model
+        self.declared = model
 
     @property
     def is_open(self) -> bool:

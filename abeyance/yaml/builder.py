@@ -1,6 +1,6 @@
-"""What a YAML document declares, declared: each item becomes the call that Python would have made.
+"""Builds a `Graph` from a YAML document: each item becomes the call that Python would make.
 
-It also says where everything stands, so that what the graph finds wrong can be told with its line.
+It also records the line of each item, for the faults that the graph reports.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FieldType: TypeAlias = str | Mapping[str, Json]
 
 
 def state_model(graph: str, fields: Mapping[str, FieldType]) -> type[BaseModel]:
-    """The model of a graph's state, named after it. The fields are without faults."""
+    """Return the model of a graph's state, named after it. A field that is absent is null."""
     definitions: dict[str, Any] = {
         name: (_type(what) | None, None) for name, what in fields.items()
     }
@@ -64,15 +64,15 @@ def state_model(graph: str, fields: Mapping[str, FieldType]) -> type[BaseModel]:
 
 
 def field_fault(name: str, what: FieldType) -> str | None:
-    """Why a field cannot be one, or None."""
+    """Return why a field is invalid, or None."""
     if hasattr(BaseModel, name):
-        return "is a name that pydantic's models need themselves: take another"
+        return "has a name that pydantic reserves: use another"
     if isinstance(what, str):
         return None
     if any(f'"{word}":' in canonical(what) for word in ("$ref", "$dynamicRef")):
         return (
-            "has a schema with a reference, which would lead out of it: write the state as a pydantic "
-            "model, and name that (state: module:Class)"
+            "has a schema with a reference, which is not supported: write the state as a pydantic model, "
+            "and name it (state: module:Class)"
         )
     try:
         json_schema.schema_of(what)
@@ -96,14 +96,14 @@ def _type(what: FieldType) -> Any:
 
 
 Opener: TypeAlias = Callable[[str], Graph]
-"""Reads another document, by its path as it is written. Raises NotFound and GraphError."""
+"""Loads another document by its path. Raises ImportStringError and GraphError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """An item of a list: its form, or None where it could not be read, and the name that it has.
+    """An item of a list; `form` is None if it could not be parsed.
 
-    A spoilt one has faults that were told already, and was read without some of its keys.
+    A `spoilt` item has reported faults, and was parsed without some of its keys.
     """
 
     place: Place
@@ -114,7 +114,7 @@ class Item:
 
 
 class Declaration:
-    """A graph that is being declared. `opener` reads the documents of graphs that are nested in it."""
+    """A graph under construction. `opener` loads the documents of nested graphs."""
 
     def __init__(self, head: GraphForm, faults: Faults, name: str, opener: Opener) -> None:
         self._head = head
@@ -132,7 +132,7 @@ class Declaration:
         )
 
     def graph(self) -> Graph:
-        """The graph, built if it has no faults. Those that it has are noted."""
+        """Build the graph, record its faults, and return it."""
         self._graph.finally_(*self._head.finally_)
         self._place_the_whole()
         try:
@@ -142,43 +142,47 @@ class Declaration:
         return self._graph
 
     def in_order(self) -> None:
-        """Without edges, the order of the nodes is the way."""
+        """Add edges in the order of the nodes."""
         order = [name for name in self._order if name not in self._head.finally_]
         for source, target in pairwise([START, *order]):
             if source not in self._leaves_by_join:
                 self._graph.edge(source, target)
 
     def node(self, item: Item) -> None:
-        """Declare a node. One that has only a name is there too, so that ways may lead to it."""
+        """Declare a node. An unreadable one is declared by name, so that edges to it stay valid."""
         if item.has_lost_ways:
             self._faults.lost(node=item.form is None and item.name is None)
         match item.form:
             case FunctionNodeForm() as form:
-                name, told = form.id, f"the node {form.id!r}"
+                name, label = form.id, f"the node {form.id!r}"
                 self._function(form, item.place)
             case InterruptNodeForm() as form:
-                name, told = form.id, f"the interrupt {form.id!r}"
-                said = self._question(form.config, (*item.place, "config"))
-                self._graph.interrupt(name, **said)
+                name, label = form.id, f"the interrupt {form.id!r}"
+                options = self._question(form.config, (*item.place, "config"))
+                self._graph.interrupt(name, **options)
             case GraphNodeForm() as form:
-                name, told = form.id, f"the nested graph {form.id!r}"
+                name, label = form.id, f"the nested graph {form.id!r}"
                 self._nested(form, (*item.place, "config", "graph"))
             case _:
                 if item.name is None:
                     return
-                name, told = item.name, f"the node {item.name!r}"
+                name, label = item.name, f"the node {item.name!r}"
                 self._graph.node(name=name)(_nothing)
         self._order[name] = None
         if item.is_spoilt:
-            self._faults.spoilt(told)
+            self._faults.spoilt(label)
         if item.form is not None:
             keys = item.form.config.model_fields_set
-            self._faults.keys(told, (*item.place, "config"), keys)
+            self._faults.keys(label, (*item.place, "config"), keys)
         self._faults.repeated(f"two nodes are named {name!r}", item.place)
-        for each in (told, f"the node {name!r}", f"the finally node {name!r}"):
-            self._faults.subject(each, item.place)
-        for each in (f"the node name {name!r}", f"{name!r} is a reserved word"):
-            self._faults.subject(each, item.place)
+        for subject in (
+            label,
+            f"the node {name!r}",
+            f"the finally node {name!r}",
+            f"the node name {name!r}",
+            f"{name!r} is a reserved word",
+        ):
+            self._faults.subject(subject, item.place)
 
     def edge(self, item: Item) -> None:
         """Declare an edge or a join."""
@@ -193,13 +197,13 @@ class Declaration:
                 return
         self._graph.edge(source, target, **options)
         sources = [source] if isinstance(source, str) else source
-        for told in (
+        for subject in (
             f"the edge from {', '.join(map(repr, sources))} to {target!r}",
             f"the edge from {source!r} to {target!r}",
             f"the join {'+'.join(sources) + '>' + target!r}",
             f"an edge to {target!r} has no source",
         ):
-            self._faults.subject(told, item.place)
+            self._faults.subject(subject, item.place)
 
     def rule(self, item: Item) -> None:
         """Declare a rule."""
@@ -207,7 +211,7 @@ class Declaration:
         if not isinstance(form, RuleForm):
             self._faults.lost(node=False)
             return
-        told = f"the rule {form.id!r}"
+        label = f"the rule {form.id!r}"
         places = [(*item.place, "then", number) for number in range(len(form.then))]
         actions = [
             self._action(action, place, node_of(form.when))
@@ -219,17 +223,17 @@ class Declaration:
                 self._leaves_by_join.update(action.nodes)
                 self.edge(Item(place=place, form=(action.nodes, action.join)))
         if item.is_spoilt:
-            self._faults.spoilt(told)
+            self._faults.spoilt(label)
         self._faults.repeated(f"two rules are named {form.id!r}", item.place)
-        self._faults.subject(told, item.place)
+        self._faults.subject(label, item.place)
         self._faults.subject(f"the rule name {form.id!r}", item.place)
-        self._faults.keys(told, item.place, ["when"])
+        self._faults.keys(label, item.place, ["when"])
         for number, (action, place) in enumerate(zip(form.then, places, strict=True)):
-            self._faults.subject(f"{told}, then[{number}]", place)
+            self._faults.subject(f"{label}, then[{number}]", place)
             for mark in (",", ":"):
-                self._faults.subject(f"{told}, {actions[number]['kind']}{mark}", place)
+                self._faults.subject(f"{label}, {actions[number]['kind']}{mark}", place)
             if isinstance(action, InterruptForm):
-                self._faults.keys(told, place, action.model_fields_set)
+                self._faults.keys(label, place, action.model_fields_set)
 
     def _function(self, form: FunctionNodeForm, place: Place) -> None:
         place = (*place, "kind")
@@ -246,33 +250,33 @@ class Declaration:
         if inner is None:
             self._graph.node(name=form.id)(_nothing)
             return
-        said = form.config.model_dump(exclude={"graph"}, exclude_unset=True)
-        self._graph.subgraph(form.id, inner, **said)
+        options = form.config.model_dump(exclude={"graph"}, exclude_unset=True)
+        self._graph.subgraph(form.id, inner, **options)
         self._faults.subject(f"the nested graph {form.id!r}: ", place)
         self._faults.subject(f"the nested graph {form.id!r} contains", place)
 
-    def _inner(self, given: str, place: Place) -> Graph | None:
-        if re.fullmatch(REFERENCE, given):
-            found = self._imported(given, place)
-            if isinstance(found, Graph):
-                return found
-            if found is not None:
-                self._faults.note(place, f"{given!r} is not a graph, but {found!r}")
+    def _inner(self, reference: str, place: Place) -> Graph | None:
+        if re.fullmatch(REFERENCE, reference):
+            graph = self._imported(reference, place)
+            if isinstance(graph, Graph):
+                return graph
+            if graph is not None:
+                self._faults.note(place, f"{reference!r} is not a graph, but {graph!r}")
             return None
         try:
-            return self._opener(given)
+            return self._opener(reference)
         except ImportStringError as error:
             self._faults.note(place, str(error))
         except GraphError as error:
             for fault in error.faults:
-                self._faults.note(place, f"in {given!r}, {fault}")
+                self._faults.note(place, f"in {reference!r}, {fault}")
         return None
 
     def _question(self, form: QuestionForm, place: Place) -> dict[str, Any]:
-        said = form.said()
-        if isinstance(said.get("response"), str):
-            said["response"] = self._imported(said["response"], (*place, "response"))
-        return said
+        options = form.options()
+        if isinstance(options.get("response"), str):
+            options["response"] = self._imported(options["response"], (*place, "response"))
+        return options
 
     def _action(self, form: ActionForm, place: Place, own: str | None) -> Mapping[str, Json]:
         match form:
@@ -296,20 +300,21 @@ class Declaration:
             case str() as reference:
                 return self._imported(reference, ("state",))
             case fields:
-                found = {name: field_fault(name, what) for name, what in fields.items()}
-                faults = {name: fault for name, fault in found.items() if fault is not None}
-                for name, fault in faults.items():
-                    self._faults.note(("state", name), f"the field {name!r} {fault}")
-                # With any field open, what reads a faulty one is no fault of its own.
-                return None if faults else state_model(graph, fields)
+                is_valid = True
+                for name, type_ in fields.items():
+                    if (fault := field_fault(name, type_)) is not None:
+                        is_valid = False
+                        self._faults.note(("state", name), f"the field {name!r} {fault}")
+                # An open state, so that nodes which use a faulty field are not reported too.
+                return state_model(graph, fields) if is_valid else None
 
     def _imported(self, reference: str, place: Place) -> Any:
-        """What a reference names, or None if it names nothing, which is noted."""
+        """Import a reference; None and a fault if it names nothing."""
         try:
             return import_string(reference)
         except ImportStringError as error:
             self._faults.note(place, str(error))
-        except Exception as error:  # noqa: BLE001 whatever a module raises, it cannot be used
+        except Exception as error:  # noqa: BLE001 a module may raise anything
             last = traceback.extract_tb(error.__traceback__)[-1]
             self._faults.note(
                 place,
@@ -330,11 +335,11 @@ class Declaration:
             "interrupt_after": ("interrupt_after",),
             "nothing starts": ("edges",),
         }
-        for told, place in whole.items():
-            self._faults.subject(told, place)
+        for label, place in whole.items():
+            self._faults.subject(label, place)
         for number, name in enumerate(head.finally_):
             self._faults.subject(f"finally names an unknown node {name!r}", ("finally", number))
 
 
 def _nothing() -> None:
-    """Stands for code that is not there: a graph with such a node is never handed out."""
+    """Stand for missing code: a graph with such a node is never returned."""

@@ -1,6 +1,6 @@
-"""Graphs that are written in YAML: `load("triage.yaml")` is the graph that Python would have declared.
+"""`load("triage.yaml")` returns the graph that a YAML file declares.
 
-A document names code (`module:function`), and loading it imports that code: load what you would run.
+A document names code (`module:function`), and loading imports it: load only files that you trust.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ _PARTS: Final[dict[str, TypeAdapter[Any]]] = {
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
-    """The graph in a YAML file, built. Its name is its `id`, else that of the file.
+    """Load the graph in a YAML file, and build it. Its name is its `id`, else that of the file.
 
-    Raises OSError if the file cannot be read, and GraphError with all faults at once, each with its
-    line. Code that the document names is imported; modules are also looked for in the current
-    directory. Documents of nested graphs are looked for from the folder of the document that names them.
+    Raise OSError if the file cannot be read, and GraphError with all faults, each with its line.
+    Modules are also imported from the current directory. Paths of nested graphs are relative to the
+    document that names them.
     """
     return _loaded(Path(path), ())
 
 
 def _loaded(file: Path, around: tuple[Path, ...]) -> Graph:
-    """The graph in a file, which is nested in the documents `around` it."""
+    """Load the graph in a file that is nested in the documents `around` it."""
     try:
         text = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise GraphError(str(file), [f"line {line}: no UTF-8: {error.reason}"]) from error
+        raise GraphError(str(file), [f"line {line}: not UTF-8: {error.reason}"]) from error
     document = source.read(text)
     faults = Faults(document)
     graph = None
     within = (*around, file.resolve())
 
-    def opener(given: str) -> Graph:
-        inner = file.parent / given
+    def opener(path: str) -> Graph:
+        inner = file.parent / path
         if inner.resolve() in within:
-            raise ImportStringError(f"{given!r} contains this document itself, without an end")
+            raise ImportStringError(f"{path!r} contains this document: remove the cycle")
         try:
             return _loaded(inner, within)
         except OSError as error:
-            message = f"the file {given!r} cannot be read: {error.strerror or error}"
+            message = f"the file {path!r} cannot be read: {error.strerror or error}"
             raise ImportStringError(message) from error
 
     if isinstance(document.data, dict):
         graph = _declared(document, faults, file.stem, opener)
     elif not document.faults:
-        faults.note((), "a graph is a mapping, which has at least the key 'nodes'")
+        faults.note((), "the document is not a mapping: write at least the key 'nodes'")
     if graph is None or faults.listed():
         raise GraphError(str(file), faults.listed())
     return graph
@@ -86,7 +86,7 @@ def _declared(document: Document, faults: Faults, name: str, opener: Opener) -> 
 
 
 def _head(document: Document, faults: Faults) -> GraphForm:
-    """All but the lists, which are read item by item. What does not fit is noted and left out."""
+    """Parse everything but the lists. Keys with faults are left out."""
     data = document.data
     head = {key: [] if key in _PARTS and isinstance(data[key], list) else data[key] for key in data}
     try:
@@ -102,9 +102,9 @@ def _head(document: Document, faults: Faults) -> GraphForm:
 
 
 def _state_of(head: dict[str, Json], error: ValidationError) -> dict[str, Json]:
-    """The fields of the state: any value may stand in one whose type is wrong."""
-    given = head.get("state")
-    fields = dict(given) if isinstance(given, dict) else {}
+    """Return the fields of the state, with the type `any` where a type is invalid."""
+    state = head.get("state")
+    fields = dict(state) if isinstance(state, dict) else {}
     places = [entry["loc"] for entry in error.errors() if entry["loc"][0] == "state"]
     for place in places:
         fields.update(dict.fromkeys(place[2:3], "any"))
@@ -116,30 +116,30 @@ def _state_of(head: dict[str, Json], error: ValidationError) -> dict[str, Json]:
 
 def _items(document: Document, part: str, faults: Faults) -> Iterator[Item]:
     listed = document.data.get(part)
-    for number, given in enumerate(listed if isinstance(listed, list) else []):
+    for number, value in enumerate(listed if isinstance(listed, list) else []):
         place = (part, number)
         try:
-            yield Item(place=place, form=_PARTS[part].validate_python(given))
+            yield Item(place=place, form=_PARTS[part].validate_python(value))
         except ValidationError as error:
             faults.misfits(error, place)
-            yield _mended(document, place, given, error)
+            yield _parsed_without_faults(document, place, value, error)
 
 
-def _mended(
-    document: Document, place: tuple[str, int], given: Json, error: ValidationError
+def _parsed_without_faults(
+    document: Document, place: tuple[str, int], value: Json, error: ValidationError
 ) -> Item:
-    """An item without the keys at which it has faults, if it can be read then.
+    """Parse an item again without its faulty keys.
 
-    Of an edge or a rule only surplus keys are left out: without its condition it would be another.
+    Of an edge or a rule only unknown keys are left out: without its condition, it has another meaning.
     """
     surplus = {"extra_forbidden"}
     kinds = {entry["type"] for entry in error.errors()}
-    rest = copy.deepcopy(given)
+    rest = copy.deepcopy(value)
     if place[0] == "nodes" or kinds == surplus:
         for entry in error.errors():
-            if inside := document.found([*place, *entry["loc"]])[len(place) :]:
+            if inside := document.existing([*place, *entry["loc"]])[len(place) :]:
                 _drop(rest, inside)
-    name = given.get("id") if isinstance(given, dict) else None
+    name = value.get("id") if isinstance(value, dict) else None
     try:
         form = _PARTS[place[0]].validate_python(rest)
     except ValidationError:
@@ -154,7 +154,7 @@ def _mended(
 
 
 def _drop(here: Json, place: Place) -> None:
-    """Take a key out of a mapping, unless what it is in has been taken out before."""
+    """Remove a key, unless an outer one has been removed already."""
     *steps, key = place
     for step in steps:
         if isinstance(here, dict) and step not in here:

@@ -1,7 +1,7 @@
-"""The form of a graph in YAML, and the JSON Schema of it that editors use.
+"""Form of a graph in YAML: models of its keys, and the JSON Schema for editors.
 
-These models say which keys there are and what sort of thing stands under each. What only the whole graph
-can tell (a way to a node that is not there, a default answer that does not fit) is left to the graph.
+Nothing is converted: a number in quotes is a string. What depends on the whole graph (an edge to an
+unknown node, a default answer that does not fit) is checked by the graph.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from abeyance.core.json import Json
 from abeyance.duration import OptionalSeconds, Seconds
 
 REFERENCE: Final = r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*"
-"""`module:name`, in signs that mean the same in the patterns of every language."""
+"""`module:name`, in syntax common to every regular expression language."""
 
 
 def _sort(value: object) -> str | None:
-    """What sort of thing stands here. A union whose members differ in it has one fault, not several."""
+    """Return the sort of a value, so that a wrong one is one fault and not one for each union member."""
     match value:
         case str():
             return "text"
@@ -54,13 +54,13 @@ def _sort(value: object) -> str | None:
 
 
 def by_sort(what: str) -> Discriminator:
-    """Tells the members of a union apart by their tags: `text`, `mapping` and `list`."""
-    told = f"should be {what}"
-    return Discriminator(_sort, custom_error_type="wrong_sort", custom_error_message=told)
+    """Discriminate a union by the tags `text`, `mapping` and `list`."""
+    message = f"should be {what}"
+    return Discriminator(_sort, custom_error_type="wrong_sort", custom_error_message=message)
 
 
 class Written:
-    """A mark on a text: it matches a pattern, and should be `what`."""
+    """Annotation of a string that must match a pattern; `what` describes it."""
 
     def __init__(self, pattern: str, what: str) -> None:
         self._pattern = pattern
@@ -90,7 +90,7 @@ Names: TypeAlias = Annotated[
 
 
 class Form(BaseModel):
-    """A mapping of the document, with these keys and no others."""
+    """A mapping with these keys and no others."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -111,31 +111,31 @@ class Form(BaseModel):
 
     @classmethod
     def _other_words(cls) -> list[tuple[str, str]]:
-        """Keys that may also be written in another word, with that word."""
+        """Return the keys that have an alias, with the alias."""
         choices = [field.validation_alias for field in cls.model_fields.values()]
-        words = [each.choices for each in choices if isinstance(each, AliasChoices)]
+        words = [choice.choices for choice in choices if isinstance(choice, AliasChoices)]
         return [(str(own), str(other)) for own, other in words]
 
     @model_validator(mode="wrap")
     @classmethod
-    def _tell_what_there_is(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _list_known_keys(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            return handler(given)
+            return handler(value)
         except ValidationError as error:
             faults = error.errors(include_url=False, include_context=False)
-            details = [cls._retold(entry) for entry in faults]
+            details = [cls._reworded(entry) for entry in faults]
             raise ValidationError.from_exception_data(error.title, details) from None
 
     @classmethod
-    def _retold(cls, entry: ErrorDetails) -> InitErrorDetails:
-        told = entry["msg"]
+    def _reworded(cls, entry: ErrorDetails) -> InitErrorDetails:
+        message = entry["msg"]
         if entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1:
-            known = [field.alias or name for name, field in cls.model_fields.items()]
-            told = f"is no key that may stand here; there are {', '.join(known)}"
+            keys = [field.alias or name for name, field in cls.model_fields.items()]
+            message = f"is not a key here: use {', '.join(keys)}"
             for own, other in cls._other_words():
                 if entry["loc"] == (other,):
-                    told = f"and {own!r} are one thing: write one of them"
-        error = PydanticCustomError(entry["type"], "{told}", {"told": told})
+                    message = f"and {own!r} are the same: write one of them"
+        error = PydanticCustomError(entry["type"], "{message}", {"message": message})
         return InitErrorDetails(type=error, loc=entry["loc"], input=entry["input"])
 
 
@@ -166,7 +166,7 @@ Fields: TypeAlias = dict[str, str]
 
 
 def _either(own: str, other: str) -> AliasChoices:
-    """A key of ours, and the word that Stargraph has for it."""
+    """Return aliases for a key: our own and Stargraph's."""
     return AliasChoices(own, other)
 
 
@@ -195,13 +195,13 @@ class QuestionForm(Form):
     timeout: OptionalSeconds = None
     on_timeout: OnTimeout = "halt"
 
-    def said(self) -> dict[str, Any]:
-        """What was written, in the words of `Graph.interrupt`."""
-        found = {name: value for name, value in self if name in self.model_fields_set}
-        found.pop("kind", None)
+    def options(self) -> dict[str, Any]:
+        """Return the keys that are set, as arguments of `Graph.interrupt`."""
+        options = {name: value for name, value in self if name in self.model_fields_set}
+        options.pop("kind", None)
         if isinstance(self.on_timeout, DefaultAnswer):
-            found["on_timeout"] = {"default": self.on_timeout.default}
-        return found
+            options["on_timeout"] = {"default": self.on_timeout.default}
+        return options
 
 
 class FunctionForm(Form):
@@ -254,7 +254,7 @@ class GraphNodeForm(Form):
 
 
 def _kind_of_node(value: object) -> str:
-    # By the colon that only a reference has, so that the schema is sure which of them it is.
+    # Only a reference has a colon, so the schema can tell the kinds apart.
     kind = value.get("kind") if isinstance(value, Mapping) else None
     return kind if kind in {INTERRUPT, GRAPH} else "code"
 
@@ -358,7 +358,7 @@ ActionForm: TypeAlias = Annotated[
         _kind_of_action,
         custom_error_type="unknown_kind",
         custom_error_message=(
-            "is none; there are assert, goto, halt, interrupt, parallel, retract and retry"
+            "is unknown: use assert, goto, halt, interrupt, parallel, retract or retry"
         ),
     ),
 ]
@@ -416,12 +416,12 @@ class GraphForm(Form):
 
 
 def published() -> str:
-    """The text of `yaml-schema.json`, from which editors know what may stand where."""
+    """Return the text of `yaml-schema.json`, for editors."""
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
 def json_schema() -> dict[str, Json]:
-    """The JSON Schema of a document."""
+    """Return the JSON Schema of a document."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A graph of Abeyance",
@@ -430,7 +430,7 @@ def json_schema() -> dict[str, Json]:
 
 
 def _untitled(schema: Json) -> Json:
-    # The titles are the names of our classes and keys once more, and editors would show them.
+    # The titles repeat the names of classes and keys, and editors would show them.
     match schema:
         case dict():
             return {

@@ -1,9 +1,10 @@
-"""The text of a YAML document, read into plain JSON values that remember their lines.
+"""Parsing of YAML text into JSON values with lines, and the faults of a document.
 
-What is written is what is meant: scalars as in YAML 1.2 and in every editor, so `no` and `12:30` are
-texts and a date is one too. Nothing is ever constructed: a tag that would make an object is a fault,
-like a key that stands twice, a key that is no text, and a document that is nested or multiplied by its
-anchors beyond all reason.
+Scalars are those of YAML 1.2, so `no`, `12:30` and dates are strings. A tag that constructs an object is
+a fault, like a duplicate key, a key that is not a string, and extreme nesting or anchor expansion.
+
+Faults come from the text, from the form (an unknown key, a list in place of a name) and from the graph. A
+fault of the graph gets the line of its subject; one that may only follow from another is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pydantic_core import ErrorDetails
 from abeyance.core.json import Json
 
 Place = tuple[str | int, ...]
-"""Where in a document something is: keys of mappings and indexes of lists, outermost first."""
+"""A path in a document: keys of mappings and indexes of lists, outermost first."""
 
 _LARGEST: Final = 1_000_000
 _MOST_VALUES: Final = 100_000
@@ -31,7 +32,7 @@ _TAG: Final = "tag:yaml.org,2002:"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """What is wrong, and in which line, counted from 1."""
+    """A fault and its line, counted from 1."""
 
     line: int
     text: str
@@ -42,19 +43,19 @@ class Fault:
 
 @dataclass(slots=True, kw_only=True)
 class Document:
-    """The values of a document. `faults` is what was wrong with its text; the rest was read."""
+    """The values of a document, and the faults of its text."""
 
     data: Json = None
     faults: list[Fault] = field(default_factory=list)
     lines: dict[Place, int] = field(default_factory=dict)
 
     def line(self, place: Sequence[str | int]) -> int:
-        """The line of a place, or of the innermost thing around it that is in the document."""
-        known = (tuple(place[:length]) for length in range(len(place), -1, -1))
-        return next((self.lines[part] for part in known if part in self.lines), 1)
+        """Return the line of a place, or of the innermost part around it that exists."""
+        outward = (tuple(place[:length]) for length in range(len(place), -1, -1))
+        return next((self.lines[part] for part in outward if part in self.lines), 1)
 
-    def found(self, steps: Sequence[str | int]) -> Place:
-        """The place to which steps lead; what names nothing in the document is passed over."""
+    def existing(self, steps: Sequence[str | int]) -> Place:
+        """Return the place to which steps lead; steps that do not exist are skipped."""
         place: Place = ()
         here = self.data
         for step in steps:
@@ -70,28 +71,30 @@ class Document:
 
 
 def read(text: str) -> Document:
-    """Read a document. A text that is no YAML at all has one fault, and no values."""
+    """Parse a document. Invalid YAML gives one fault and no values."""
     document = Document()
     if len(text) > _LARGEST:
-        told = f"the document has {len(text)} characters, and may have {_LARGEST}"
-        document.faults.append(Fault(1, told))
+        fault = f"the document has {len(text)} characters, and the limit is {_LARGEST}"
+        document.faults.append(Fault(1, fault))
         return document
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        told = " ".join(filter(None, ["no YAML:", error.context, error.problem]))
-        if told.endswith("got '?'"):
-            told += "; within { } and [ ] a text with a question mark has to stand in quotes"
-        document.faults.append(Fault(1 if mark is None else mark.line + 1, told))
+        text = " ".join(filter(None, ["invalid YAML:", error.context, error.problem]))
+        if text.endswith("got '?'"):
+            text += ": quote a text with a question mark within { } and [ ]"
+        document.faults.append(Fault(1 if mark is None else mark.line + 1, text))
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        document.faults.append(Fault(line, f"no YAML: {error.reason} (U+{error.character:04X})"))
+        document.faults.append(
+            Fault(line, f"invalid YAML: {error.reason} (U+{error.character:04X})")
+        )
     except _TooMuch as error:
         document.faults.append(error.fault)
     else:
         if node is None:
-            document.faults.append(Fault(1, "the document is empty; a graph has at least `nodes`"))
+            document.faults.append(Fault(1, "the document is empty: write at least `nodes`"))
         else:
             try:
                 document.data = _Reader(document).value(node, ())
@@ -101,15 +104,15 @@ def read(text: str) -> Document:
 
 
 class _TooMuch(Exception):
-    """A document that is not worth reading on."""
+    """Parsing of the document stops here."""
 
-    def __init__(self, mark: yaml.Mark, told: str) -> None:
-        self.fault = Fault(mark.line + 1, told)
-        super().__init__(told)
+    def __init__(self, mark: yaml.Mark, label: str) -> None:
+        self.fault = Fault(mark.line + 1, label)
+        super().__init__(label)
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes, with the scalars of YAML 1.2, and not too deep."""
+    """Composes nodes with the scalars of YAML 1.2, to a limited depth."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
@@ -138,19 +141,19 @@ for _tag, _pattern, _first in (
 
 
 class _Reader:
-    """Turns nodes into values, and writes down their lines."""
+    """Converts nodes to values, and records their lines."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
         self._count = 0
 
     def value(self, node: yaml.Node, place: Place) -> Json:
-        """The value of a node, which may stand at several places."""
+        """Return the value of a node; an anchored node has several places."""
         self._count += 1
         if self._count > _MOST_VALUES:
             raise _TooMuch(
                 node.start_mark,
-                f"the document has more than {_MOST_VALUES} values: its anchors multiply",
+                f"the document has more than {_MOST_VALUES} values: use fewer anchors",
             )
         if len(place) > _DEEPEST:
             raise _TooMuch(
@@ -173,11 +176,13 @@ class _Reader:
             key, line = key_node.value, key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != f"{_TAG}str":
                 shown = repr(key) if isinstance(key, str) else "a list or mapping"
-                self._note(key_node, f"a key is a text, and {shown} is none: put it in quotes")
+                self._note(key_node, f"{shown} cannot be a key: write a string, in quotes")
             elif key == "<<" and key_node.style is None:
-                self._note(key_node, "a merge key (<<) is no YAML 1.2: write the keys out")
+                self._note(key_node, "a merge key (<<) is not YAML 1.2: write out the keys")
             elif key in seen:
-                self._note(key_node, f"the key {key!r} stands twice, first in line {seen[key]}")
+                self._note(
+                    key_node, f"the key {key!r} is repeated, first in line {seen[key]}: remove one"
+                )
             else:
                 seen[key] = line
                 self._document.lines[*place, key] = line
@@ -198,20 +203,20 @@ class _Reader:
                 case "float" if math.isfinite(number := float(_pointless(text))):
                     return number
                 case "float":
-                    self._note(node, f"{text} is no number that JSON has")
+                    self._note(node, f"{text} is not a JSON number")
                     return None
                 case _:
                     return self._tagged(node)
         except ValueError:
-            self._note(node, f"{text[:40]!r} is no {node.tag.removeprefix(_TAG)}")
+            self._note(node, f"{text[:40]!r} is not a valid {node.tag.removeprefix(_TAG)}")
             return None
 
     def _tagged(self, node: yaml.Node) -> None:
         tag = node.tag.replace(_TAG, "!!")
-        self._note(node, f"the tag {tag} has no meaning here: write plain values")
+        self._note(node, f"the tag {tag} is not supported: write plain values")
 
-    def _note(self, node: yaml.Node, told: str) -> None:
-        self._document.faults.append(Fault(node.start_mark.line + 1, told))
+    def _note(self, node: yaml.Node, label: str) -> None:
+        self._document.faults.append(Fault(node.start_mark.line + 1, label))
 
 
 def _pointless(number: str) -> str:
@@ -219,32 +224,33 @@ def _pointless(number: str) -> str:
 
 
 _FOLLOWS: Final = re.compile(
-    r"cannot be reached from START$|^nothing starts|^there are no nodes|"
-    r"is the `else` of no other condition$"
+    r"is unreachable from START|^nothing starts|^there are no nodes|"
+    r"has `else`, but no other condition"
 )
-"""What may be said of a graph because one of its ways could not be read."""
+"""Faults that may only follow from an edge or route that could not be read."""
 
-_FOLLOWS_HERE: Final = re.compile(r"has no prompt|says on_timeout, but has no timeout")
-"""What may be said of a thing because one of its own keys could not be read."""
+_FOLLOWS_HERE: Final = re.compile(r"has no prompt|has on_timeout but no timeout")
+"""Faults that may only follow from a key of the same part that could not be read."""
 
 _SHOWN: Final = 60
 
 _ASPECTS: Final[Mapping[str, str]] = {
-    "answers to": "answer_to",
-    "asks for the capability": "requested_capability",
+    "has answer_to=": "answer_to",
+    "has answers that": "answer_to",
+    "requests the capability": "requested_capability",
     "gets no value for": "input",
     "has a default answer": "on_timeout",
     "has a heartbeat": "heartbeat",
     "has a timeout": "timeout",
     "is local and has a timeout": "timeout",
     "looks at": "when",
-    "says on_timeout": "on_timeout",
+    "has on_timeout": "on_timeout",
 }
-"""What a graph says of a thing, and the key that it speaks of."""
+"""The beginning of a fault's problem, and the key that it is about."""
 
 
 class Faults:
-    """What has been found so far."""
+    """The faults of one document."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -255,56 +261,56 @@ class Faults:
         self._has_lost_nodes = False
 
     def note(self, place: Place, text: str) -> None:
-        """Note a fault at a place."""
+        """Record a fault at a place."""
         self._found[Fault(self._document.line(place), text)] = None
 
     def misfits(self, error: ValidationError, around: Place) -> None:
-        """Note what does not have the form that it should have."""
+        """Record validation errors."""
         for entry in error.errors(include_url=False, include_context=False):
-            place = self._document.found([*around, *entry["loc"]])
-            self.note(place, _said(entry, place))
+            place = self._document.existing([*around, *entry["loc"]])
+            self.note(place, _in_words(entry, place))
 
     def lost(self, *, node: bool) -> None:
-        """Something could not be read, so the graph has a way less, or even a node."""
+        """Record that an edge, or even a node, could not be parsed."""
         self._has_lost_ways = True
         self._has_lost_nodes = self._has_lost_nodes or node
 
-    def subject(self, told: str, place: Place) -> None:
-        """Where the thing stands of which a graph speaks so."""
-        self._subjects.setdefault(told, place)
+    def subject(self, label: str, place: Place) -> None:
+        """Record the place of a subject, as the graph names it in its faults."""
+        self._subjects.setdefault(label, place)
 
-    def repeated(self, told: str, place: Place) -> None:
-        """The same for what is said of a thing when there is another of its name: the later counts."""
-        self._subjects[told] = place
+    def repeated(self, label: str, place: Place) -> None:
+        """Record the place of a repeated name: the last one counts."""
+        self._subjects[label] = place
 
-    def spoilt(self, told: str) -> None:
-        """This thing was not read as it stands, but without some of its keys."""
-        self._spoilt.add(told)
+    def spoilt(self, label: str) -> None:
+        """Record that a subject was parsed without some of its keys."""
+        self._spoilt.add(label)
 
-    def keys(self, told: str, place: Place, keys: Iterable[str]) -> None:
-        """The same for the keys below it."""
+    def keys(self, label: str, place: Place, keys: Iterable[str]) -> None:
+        """Record the places of a subject's keys."""
         for key in keys:
-            self._subjects.setdefault(f"{told}, {key}", (*place, key))
+            self._subjects.setdefault(f"{label}, {key}", (*place, key))
             for aspect, about in _ASPECTS.items():
                 if about == key:
-                    self._subjects.setdefault(f"{told} {aspect}", (*place, key))
+                    self._subjects.setdefault(f"{label} {aspect}", (*place, key))
 
     def of_graph(self, texts: Sequence[str]) -> None:
-        """Note what the graph says of itself, but for what may follow from other faults."""
+        """Record the faults of the graph, except those that may follow from others."""
         is_cut = self._has_lost_ways or any(map(_loses_a_rule, texts))
         for text in texts:
-            told = max(
-                (told for told in self._subjects if text.startswith(told)), key=len, default=""
+            label = max(
+                (label for label in self._subjects if text.startswith(label)), key=len, default=""
             )
             is_spoilt = any(text.startswith(spoilt) for spoilt in self._spoilt)
             follows = is_cut and _FOLLOWS.search(text)
             follows_here = is_spoilt and _FOLLOWS_HERE.search(text)
             misses = self._has_lost_nodes and "unknown node" in text
             if not (follows or follows_here or misses):
-                self.note(self._subjects.get(told, ()), text)
+                self.note(self._subjects.get(label, ()), text)
 
     def listed(self) -> list[str]:
-        """All faults, in the order of their lines."""
+        """Return all faults in the order of their lines."""
         return [str(fault) for fault in sorted(self._found, key=lambda fault: fault.line)]
 
 
@@ -312,29 +318,29 @@ def _loses_a_rule(text: str) -> bool:
     return re.match(r"the rule .*, (when|then)", text) is not None
 
 
-def _said(entry: ErrorDetails, place: Place) -> str:
-    told, given = entry["msg"], entry["input"]
+def _in_words(entry: ErrorDetails, place: Place) -> str:
+    message, value = entry["msg"], entry["input"]
     match entry["type"]:
         case "missing":
             return f"{_named((*place, entry['loc'][-1]))} is missing"
         case "extra_forbidden":
-            return f"{entry['loc'][-1]!r} {told}"
-        case "unknown_kind" if isinstance(given, Mapping):
-            return f"the kind {given.get('kind')!r} {told}"
+            return f"{entry['loc'][-1]!r} {message}"
+        case "unknown_kind" if isinstance(value, Mapping):
+            return f"the kind {value.get('kind')!r} {message}"
         case _:
-            told = told.removeprefix("Value error, ").removeprefix("Input ")
-            if told.startswith("should"):
-                return f"{_named(place)} {told}, not {_shown(given)}"
-            return f"{_named(place)}: {told}"
+            message = message.removeprefix("Value error, ").removeprefix("Input ")
+            if message.startswith("should"):
+                return f"{_named(place)} {message}, not {_shown(value)}"
+            return f"{_named(place)}: {message}"
 
 
 def _named(place: Sequence[str | int]) -> str:
-    """The last key of a place, with the indexes behind it."""
+    """Return the last key of a place, with the indexes after it."""
     key = max(number for number, part in enumerate(place) if isinstance(part, str))
     indexes = "".join(f"[{part}]" for part in place[key + 1 :])
     return f"{place[key]}{indexes}" if indexes else repr(place[key])
 
 
-def _shown(given: Any) -> str:
-    text = repr(given)
+def _shown(value: Any) -> str:
+    text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

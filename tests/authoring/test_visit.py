@@ -98,15 +98,15 @@ async def generator() -> Any:
 @pytest.mark.parametrize(
     ("returned", "code", "told"),
     [
-        (5, "invalid_patch", "returned a int; a node returns a mapping"),
-        (State(), "invalid_patch", "returned a State; a node returns a mapping"),
+        (5, "invalid_patch", "returned a int: return a mapping"),
+        (State(), "invalid_patch", "returned a State: return a mapping"),
         ({"nope": 1}, "invalid_patch", "sets 'nope', which State does not have"),
         ({"amount": "many"}, "invalid_patch", "/amount: Input should be a valid integer"),
         ({"log": "text"}, "invalid_patch", "/log: Input should be a valid list"),
         ({5: 1}, "invalid_patch", "5 is none"),
         (Goto("b", {"nope": 1}), "invalid_patch", "sets 'nope'"),
-        (Goto(both), "unknown_node", "it takes the name of a node"),  # type: ignore[arg-type]
-        ({"log": ["x" * 2_000_000]}, "invalid_patch", "and they may take 1500000"),
+        (Goto(both), "unknown_node", "use the name of a node"),  # type: ignore[arg-type]
+        ({"log": ["x" * 2_000_000]}, "invalid_patch", "and the limit is 1500000"),
     ],
 )
 async def test_what_cannot_be_kept_fails_the_visit_and_is_not_tried_again(
@@ -232,7 +232,7 @@ async def test_an_error_whose_text_cannot_be_told_is_told_by_its_type() -> None:
         raise Odd
 
     outcome = await visit(graph_of(fail))
-    assert outcome.message == "Odd: (its text cannot be told: KeyError)"
+    assert outcome.message == "Odd: (its text is not available: KeyError)"
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), NodeError("later"), KeyError("x")])
@@ -276,9 +276,9 @@ async def leave_from_the_loop() -> None:
     ("function", "told"),
     [
         (ask_an_empty_iterator, "raised StopIteration"),
-        (cancel_oneself, "the code was cancelled by itself"),
-        (leave, "asked its process to exit"),
-        (leave_from_the_loop, "asked its process to exit"),
+        (cancel_oneself, "the code awaited something that it had cancelled"),
+        (leave, "called sys.exit"),
+        (leave_from_the_loop, "called sys.exit"),
     ],
 )
 async def test_what_would_end_more_than_the_visit_is_an_error_of_the_node(

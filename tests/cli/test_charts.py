@@ -95,7 +95,7 @@ def test_faults_that_a_module_raises_itself_are_faults(terminal: Terminal) -> No
     code, out, _ = terminal.call("graph", "check", "building:faulty")
 
     assert code == 1
-    assert "faulty: the edge from 'x' to 'y' leaves an unknown node 'x'" in out
+    assert "faulty: the edge from 'x' to 'y' starts at an unknown node 'x'" in out
 
 
 @pytest.mark.parametrize(

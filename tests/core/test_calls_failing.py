@@ -23,7 +23,7 @@ from core_agents import (
 from core_drive import ADA, Drive, at, graph
 
 from abeyance.core import events
-from abeyance.core.agent_memory import transcripts
+from abeyance.core.items import transcripts
 from abeyance.core.outcome import Failed, Interrupted
 from abeyance.core.spec import END, START, AskHuman, GoTo
 

@@ -22,7 +22,7 @@ from core_agents import (
 from core_drive import Drive
 
 from abeyance.core import events
-from abeyance.core.agent_memory import transcripts
+from abeyance.core.items import transcripts
 from abeyance.core.outcome import Interrupted, Stopped
 from abeyance.core.spec import END, GoTo
 from abeyance.core.state import Limits

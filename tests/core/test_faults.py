@@ -96,33 +96,42 @@ FAULTY = {
     "digits, '_', '-' or '.'": of(edge("a", "no way"), nodes=(FunctionNode(id="no way"),)),
     "the graph name '1st' must start with a letter or underscore and have at most 100 letters, "
     "digits, '_', '-' or '.'": of(name="1st"),
-    "'END' is a reserved word and cannot name a node": of(nodes=(FunctionNode(id=END),)),
-    "the edge from 'END' to 'a' leaves END, where a branch is over": of(edge(END, "a")),
-    "the edge from 'b' to 'a' leaves an unknown node 'b'": of(edge("b", "a")),
-    "the edge from 'a' to 'START' leads to START, which only a run's beginning enters": of(
+    "'END' is a reserved word: give the node another name": of(nodes=(FunctionNode(id=END),)),
+    "the edge from 'END' to 'a' starts at END, where a branch is over: remove it": of(
+        edge(END, "a")
+    ),
+    "the edge from 'b' to 'a' starts at an unknown node 'b'": of(edge("b", "a")),
+    "the edge from 'a' to 'START' leads to START, which is entered only once: name a node": of(
         edge("a", START)
     ),
     "the edge from 'a' to 'b' leads to an unknown node 'b'": of(edge("a", "b")),
-    "the edge from 'a', 'a' to 'b' names a source twice": of(edge(("a", "a"), "b"), nodes=(B,)),
-    "an edge to 'a' has no source": of(edge((), "a")),
-    "the edge from 'a', 'b' to 'END' is a join that nothing follows: a run ends by itself when all "
-    "is done": of(edge("a", "b"), edge(("a", "b"), END), nodes=(B,)),
-    "the join 'a+b>a' is declared twice": of(
+    "the edge from 'a', 'a' to 'b' names a source twice: remove one": of(
+        edge(("a", "a"), "b"), nodes=(B,)
+    ),
+    "an edge to 'a' has no source: name one": of(edge((), "a")),
+    "the edge from 'a', 'b' to 'END' is a join before END: remove it, a run ends once all its "
+    "branches have ended": of(edge("a", "b"), edge(("a", "b"), END), nodes=(B,)),
+    "the join 'a+b>a' is declared twice: remove one": of(
         edge("a", "b"), edge(("a", "b"), "a"), edge(("a", "b"), "a", join="arrived"), nodes=(B,)
     ),
-    "the edge from 'a' to 'END' has an empty condition": of(edge("a", END, {})),
-    "the edge from 'a' to 'END' looks at 'y.z', which is no field of the state": of(
+    "the edge from 'a' to 'END' has an empty condition: name a field, or leave out `when`": of(
+        edge("a", END, {})
+    ),
+    "the edge from 'a' to 'END' looks at 'y.z', which is not a field of the state": of(
         edge("a", END, {"x": 1, "y.z": 1})
     ),
-    "the edge from 'a' to 'END' is the `else` of no other condition": of(edge("a", END, "else")),
-    "the edge from 'a', 'b' to 'c' is the `else` of no other condition": of(
+    "the edge from 'a' to 'END' has `else`, but no other condition beside it: add one": of(
+        edge("a", END, "else")
+    ),
+    "the edge from 'a', 'b' to 'c' has `else`, but no other condition beside it: add one": of(
         edge("a", "b", {"x": 1}),
         edge(("a", "b"), "c", "else"),
         nodes=(B, FunctionNode(id="c")),
     ),
-    "the route 'r' from 'START': START runs no code; use edge(START, ..., when=...) or a node before "
-    "it": of(routes=(Route(source=START, name="r", targets=("a",)),)),
-    "the route 'r' from 'b' leaves an unknown node": of(
+    "the route 'r' from 'START' starts at START, which runs no code: use edge(START, ..., when=...)": of(
+        routes=(Route(source=START, name="r", targets=("a",)),)
+    ),
+    "the route 'r' from 'b' starts at an unknown node": of(
         routes=(Route(source="b", name="r", targets=("a",)),)
     ),
     "the route 'r' from 'a' has no targets: name them with to=[...]": of(
@@ -131,50 +140,50 @@ FAULTY = {
     "the route 'r' from 'a' leads to an unknown node 'b'": of(
         routes=(Route(source="a", name="r", targets=("b",)),)
     ),
-    "the route 'r' from 'a' leads to 'after', which runs only after the end": of(
+    "the route 'r' from 'a' leads to the finally node 'after', which runs only after the end": of(
         nodes=(AFTER,),
         finally_=("after",),
         routes=(Route(source="a", name="r", targets=("after",)),),
     ),
-    "the interrupt 'ask' has a timeout of 0 s; it must be above zero, and finite": of(
+    "the interrupt 'ask' has a timeout of 0 s: it must be positive and finite": of(
         edge("a", "ask"), nodes=(gate("ask", timeout=0),)
     ),
-    "the interrupt 'ask' has a timeout of inf s; it must be above zero, and finite": of(
+    "the interrupt 'ask' has a timeout of inf s: it must be positive and finite": of(
         edge("a", "ask"), nodes=(gate("ask", timeout=float("inf")),)
     ),
-    "the interrupt 'ask' says on_timeout, but has no timeout": of(
+    "the interrupt 'ask' has on_timeout but no timeout: add a timeout": of(
         edge("a", "ask"), nodes=(gate("ask", on_timeout=Default(answer=None)),)
     ),
     "the interrupt 'ask', on_timeout, leads to an unknown node 'b'": of(
         edge("a", "ask"), nodes=(gate("ask", timeout=1, on_timeout=GoTo(node="b")),)
     ),
-    "the interrupt 'ask' answers to 'y', which is no field of the state": of(
+    "the interrupt 'ask' has answer_to='y', which is not a field of the state": of(
         edge("a", "ask"), nodes=(gate("ask", answer_to="y"),)
     ),
-    "the node 'a' has a timeout of -1 s; it must be above zero, and finite": of(
+    "the node 'a' has a timeout of -1 s: it must be positive and finite": of(
         nodes=(function("a", timeout=-1),)
     ),
-    "the node 'a' has a heartbeat of 0 s; it must be above zero, and finite": of(
+    "the node 'a' has a heartbeat of 0 s: it must be positive and finite": of(
         nodes=(function("a", heartbeat=0),)
     ),
-    "the node 'a' has -1 retries; the least is 0": of(nodes=(function("a", retries=-1),)),
+    "the node 'a' has -1 retries: the minimum is 0": of(nodes=(function("a", retries=-1),)),
     "the node 'a', to=, leads to an unknown node 'b'": of(nodes=(function("a", to=("b",)),)),
     "the node 'a', on_error, leads to an unknown node 'b'": of(
         nodes=(function("a", on_error="b"),)
     ),
-    "the node 'a', on_error, leads to 'after', which runs only after the end": of(
+    "the node 'a', on_error, leads to the finally node 'after', which runs only after the end": of(
         nodes=(function("a", on_error="after"), AFTER), finally_=("after",)
     ),
     "finally names an unknown node 'after'": of(finally_=("after",)),
     "the finally node 'ask' may not ask a person: the run is over by then": of(
         nodes=(gate("ask"),), finally_=("ask",)
     ),
-    "finally names a node twice": of(nodes=(AFTER,), finally_=("after", "after")),
-    "the finally node 'after' may not stand in an edge: it runs after the end": of(
+    "finally names a node twice: remove one": of(nodes=(AFTER,), finally_=("after", "after")),
+    "the finally node 'after' may not be part of an edge: it runs after the end": of(
         edge("a", "after"), nodes=(AFTER,), finally_=("after",)
     ),
-    "the node 'b' cannot be reached from START": of(nodes=(B,)),
-    "there are no nodes": GraphSpec(name="g"),
+    "the node 'b' is unreachable from START: add an edge, route or goto to it": of(nodes=(B,)),
+    "there are no nodes: add one": GraphSpec(name="g"),
     "nothing starts: add an edge from START": GraphSpec(
         name="g", nodes={"a": FunctionNode(id="a")}
     ),
@@ -183,8 +192,10 @@ FAULTY = {
 
 @pytest.mark.parametrize("fault", FAULTY)
 def test_a_fault_is_told_and_nothing_else_is(fault: str) -> None:
-    reachable = "cannot be reached"
-    told = [found for found in faults_of(FAULTY[fault]) if reachable not in found or fault == found]
+    unreachable = "is unreachable"
+    told = [
+        found for found in faults_of(FAULTY[fault]) if unreachable not in found or fault == found
+    ]
 
     assert told == [fault]
 
@@ -202,13 +213,15 @@ def test_a_fault_is_told_and_nothing_else_is(fault: str) -> None:
     ],
 )
 def test_a_finally_node_may_not_lead_on(spec: GraphSpec) -> None:
-    assert faults_of(spec) == ("the finally node 'after' may not lead on: nothing runs after it",)
+    assert faults_of(spec) == (
+        "the finally node 'after' may not lead to another node: nothing runs after it",
+    )
 
 
 def test_a_finally_node_with_an_edge_of_its_own_has_two_faults() -> None:
     assert faults_of(of(edge("after", "a"), nodes=(AFTER,), finally_=("after",))) == (
-        "the finally node 'after' may not lead on: nothing runs after it",
-        "the finally node 'after' may not stand in an edge: it runs after the end",
+        "the finally node 'after' may not lead to another node: nothing runs after it",
+        "the finally node 'after' may not be part of an edge: it runs after the end",
     )
 
 
@@ -250,10 +263,10 @@ def test_all_faults_are_told_at_once_in_reading_order_and_each_once() -> None:
         "the graph name ''",
         "the edge from 'a' to 'nowhere' leads to an unknown node 'nowhere'",
         "the route 'r' from 'a' has no targets: name them with to=[...]",
-        "the node 'a' has -1 retries; the least is 0",
+        "the node 'a' has -1 retries: the minimum is 0",
         "the node 'a', on_error, leads to an unknown node 'nowhere'",
-        "the interrupt 'ask' says on_timeout, but has no timeout",
-        "the interrupt 'ask' answers to 'y', which is no field of the state",
+        "the interrupt 'ask' has on_timeout but no timeout: add a timeout",
+        "the interrupt 'ask' has answer_to='y', which is not a field of the state",
         "finally names an unknown node 'after'",
-        "the node 'island' cannot be reached from START",
+        "the node 'island' is unreachable from START: add an edge, route or goto to it",
     ]

@@ -28,23 +28,25 @@ FAULTY = {
     "the nested graph 'n': the edge from 'deep' to 'lost' leads to an unknown node 'lost'": outer(
         LOST
     ),
-    "the nested graph 'n' has finally nodes, which run after the end of a run: declare them in "
+    "the nested graph 'n' has finally nodes, which run once a run has ended: move them to "
     "'g'": outer(TIDY),
-    "the nested graph 'n', input=: 'x' is no field of the state of 'inner'": outer(
+    "the nested graph 'n', input=: 'x' is not a field of the state of 'inner'": outer(
         input={"x": "x"}
     ),
-    "the nested graph 'n', input=: 'own' is no field of the state": outer(input={"own": "own"}),
-    "the nested graph 'n', output=: 'own' is no field of the state": outer(output={"own": "own"}),
-    "the nested graph 'n', output=: 'x' is no field of the state of 'inner'": outer(
+    "the nested graph 'n', input=: 'own' is not a field of the state": outer(input={"own": "own"}),
+    "the nested graph 'n', output=: 'own' is not a field of the state": outer(
+        output={"own": "own"}
+    ),
+    "the nested graph 'n', output=: 'x' is not a field of the state of 'inner'": outer(
         output={"x": "x"}
     ),
     "the nested graph 'n', on_error, leads to an unknown node 'b'": outer(on_error=GoTo(node="b")),
     "interrupt_before names an unknown node 'b'": replace(outer(), interrupt_before=("b",)),
     "interrupt_after names an unknown node 'b'": replace(outer(), interrupt_after=("a", "b")),
-    "interrupt_after names 'tidy', which runs only after the end, when nobody is asked": replace(
+    "interrupt_after names the finally node 'tidy': a run that has ended asks nobody": replace(
         chain("a", finally_=["tidy"]), interrupt_after=("tidy",)
     ),
-    "the finally node 'tidy' may not lead on: nothing runs after it": replace(
+    "the finally node 'tidy' may not lead to another node: nothing runs after it": replace(
         chain("a"),
         nodes={"a": FunctionNode(id="a"), "tidy": FunctionNode(id="tidy", on_error=AskHuman())},
         finally_nodes=("tidy",),

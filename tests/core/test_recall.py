@@ -6,7 +6,7 @@ from core_agents import CLERK, agent_node, call, done, failed, helper, reviewing
 from core_drive import CONTROL, Drive, chain, edge, graph, nested, restored
 
 from abeyance.core import events
-from abeyance.core.agent_memory import transcripts
+from abeyance.core.items import transcripts
 from abeyance.core.spec import START, GoTo
 
 REMEMBERS = ("transcript", "agent_state")

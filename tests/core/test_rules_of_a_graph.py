@@ -63,48 +63,46 @@ FAULTY = {
     "the rule name 'no way' must start with a letter or underscore and have at most 100 letters, "
     "digits, '_', '-' or '.'": [rule("no way", "work", GO)],
     "two rules are named 'r'": [rule("r", "work", GO), rule("r", "next", GO)],
-    "the rule 'r' has an empty condition": [rule("r", None, GO)],
+    "the rule 'r' has an empty condition: name a node or a field": [rule("r", None, GO)],
     "the rule 'r' looks at an unknown node 'nowhere'": [rule("r", "nowhere", GO)],
-    "the rule 'r' looks at 'after', which runs only after the end": [rule("r", "after", Retry())],
-    "the rule 'r' looks at 'y.z', which is no field of the state": [
+    "the rule 'r' looks at the finally node 'after': rules do not run after the end": [
+        rule("r", "after", Retry())
+    ],
+    "the rule 'r' looks at 'y.z', which is not a field of the state": [
         Rule(id="r", condition=Matches(equals={"y.z": 1}), actions=(GO,))
     ],
-    "the rule 'r' does nothing: name its actions": [rule("r", "work")],
+    "the rule 'r' has no actions: add one to `then`": [rule("r", "work")],
     "the rule 'r', goto, leads to an unknown node 'nowhere'": [
         rule("r", "work", GoTo(node="nowhere"))
     ],
-    "the rule 'r', goto, leads to 'after', which runs only after the end": [
+    "the rule 'r', goto, leads to the finally node 'after', which runs only after the end": [
         rule("r", "work", GoTo(node="after"))
     ],
     "the rule 'r', parallel, leads to an unknown node 'nowhere'": [
         rule("r", "work", Parallel(nodes=("next", "nowhere")))
     ],
-    "the rule 'r', parallel, names no nodes": [rule("r", "work", Parallel(nodes=()))],
-    "the rule 'r', parallel, names a node twice": [
+    "the rule 'r', parallel, names no nodes: add some": [rule("r", "work", Parallel(nodes=()))],
+    "the rule 'r', parallel, names a node twice: remove one": [
         rule("r", "work", Parallel(nodes=("next", "next")))
     ],
-    "the rule 'r' changes facts, at which only rules with CLIPS text look, and there is none": [
+    "the rule 'r' changes facts, but no rule has CLIPS text: only such rules read facts": [
         rule("r", "work", Assert(fact="(seen)"))
     ],
-    "the rule 'r' asks 2 questions of the same name; a rule asks one": [
-        rule("r", "work", ask("r"), ask("r"))
-    ],
-    "the rule 'asked' asks under the name of the interrupt 'asked': give it another": [
+    "the rule 'r' has 2 interrupts: a rule may have one": [rule("r", "work", ask("r"), ask("r"))],
+    "the rule 'asked' has the name of the interrupt node 'asked': rename one": [
         rule("asked", "work", ask("asked"))
     ],
-    "the rule 'r' has no prompt: say what a person is to decide": [
-        rule("r", "work", ask("r", prompt=" "))
-    ],
-    "the rule 'r' has a timeout of 0 s; it must be above zero, and finite": [
+    "the rule 'r' has no prompt: describe the decision": [rule("r", "work", ask("r", prompt=" "))],
+    "the rule 'r' has a timeout of 0 s: it must be positive and finite": [
         rule("r", "work", ask("r", timeout=0))
     ],
-    "the rule 'r' says on_timeout, but has no timeout": [
+    "the rule 'r' has on_timeout but no timeout: add a timeout": [
         rule("r", "work", ask("r", on_timeout=Default(answer=1)))
     ],
     "the rule 'r', on_timeout, leads to an unknown node 'nowhere'": [
         rule("r", "work", ask("r", timeout=1, on_timeout=GoTo(node="nowhere")))
     ],
-    "the rule 'r' answers to 'y', which is no field of the state": [
+    "the rule 'r' has answer_to='y', which is not a field of the state": [
         rule("r", "work", ask("r", answer_to="y"))
     ],
 }
@@ -127,7 +125,7 @@ def test_a_fault_of_a_rule_is_told_and_nothing_else_is(fault: str) -> None:
 def test_a_gate_that_nobody_gave_a_prompt_is_a_fault() -> None:
     spec = GraphSpec(name="g", nodes={"ask": gate("ask", prompt="")}, edges=(edge(START, "ask"),))
 
-    assert faults_of(spec) == ("the interrupt 'ask' has no prompt: say what a person is to decide",)
+    assert faults_of(spec) == ("the interrupt 'ask' has no prompt: describe the decision",)
 
 
 def test_a_rule_that_changes_facts_beside_asking_decides_nothing_by_that() -> None:

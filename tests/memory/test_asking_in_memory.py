@@ -188,33 +188,33 @@ async def test_a_moment_is_a_deadline_and_lets_time_decide() -> None:
     ("name", "options", "said"),
     [
         ("q", {"timeout": "soon"}, "'soon' is not a duration"),
-        ("q", {"timeout": 0}, "must be above zero"),
+        ("q", {"timeout": 0}, "must be positive"),
         ("q", {"timeout": -5}, "a timeout of -5 s"),
-        ("q", {"on_timeout": "goto:x"}, "says on_timeout, but has no timeout"),
+        ("q", {"on_timeout": "goto:x"}, "has on_timeout but no timeout: add a timeout"),
         ("q", {"timeout": "1d", "on_timeout": "goto:x"}, "would go to 'x' at its deadline"),
-        ("q", {"timeout": "1d", "on_timeout": "perhaps"}, "neither 'halt' nor 'goto:<node>'"),
+        ("q", {"timeout": "1d", "on_timeout": "perhaps"}, "use 'halt', 'goto:<node>'"),
         (
             "q",
             {"timeout": "1d", "on_timeout": {"default": 1}, "response": Account},
             "default answer that does not fit",
         ),
-        ("q", {"deadline": datetime(2026, 1, 1)}, "no datetime with a time zone"),  # noqa: DTZ001
+        ("q", {"deadline": datetime(2026, 1, 1)}, "use a datetime with a time zone"),  # noqa: DTZ001
         (
             "q",
             {"deadline": datetime(2026, 2, 1, tzinfo=UTC), "timeout": 3},
             "both a timeout and a deadline",
         ),
         ("q", {"reason": {1, 2}}, "set is not a JSON value"),
-        ("q", {"reason": "x" * 200_000}, "may show 100000"),
-        ("q", {"prompt": "x" * 200_000}, "may show 100000"),
+        ("q", {"reason": "x" * 200_000}, "the limit is 100000"),
+        ("q", {"prompt": "x" * 200_000}, "the limit is 100000"),
         ("q", {"prompt": "\ud800"}, "the interrupt 'q', prompt=: 'utf-8' codec can't encode"),
-        ("\ud800", {}, "a name is a text that"),
+        ("\ud800", {}, "use a string that"),
         ("q", {"response": object()}, "cannot be written as a JSON Schema"),
-        ("q", {"requested_capability": "two words"}, "which nobody can hold"),
-        ("q", {"requested_capability": 7}, "the capability 7, which nobody can hold"),
-        ("", {}, "a name is a text that is not empty"),
+        ("q", {"requested_capability": "two words"}, "which no principal can have"),
+        ("q", {"requested_capability": 7}, "the capability 7, which no principal can have"),
+        ("", {}, "use a string that is not empty"),
         ("a/b", {}, "has no '/'"),
-        ("q", {"state": {1}}, "the state that 'work' gives with its question is not JSON"),
+        ("q", {"state": {1}}, "the state of an interrupt of 'work' is not JSON"),
     ],
 )
 async def test_a_question_that_cannot_be_asked_fails_the_visit_and_says_why(
@@ -234,7 +234,9 @@ async def test_what_is_no_interrupt_is_said_to_be_none() -> None:
         raise CompositeInterrupt(["sure"])  # type: ignore[list-item]
 
     for work in (asks, raises):
-        assert "'sure' is no Interrupt: write Interrupt('name', prompt=...)" in await failed(work)
+        assert "'sure' is not an Interrupt: write Interrupt('name', prompt=...)" in await failed(
+            work
+        )
 
 
 @pytest.mark.parametrize("catching", ["bare", "base", "gathered", "left behind"])
@@ -303,7 +305,7 @@ async def test_names_that_are_used_twice_are_an_authors_error() -> None:
 
     assert "the interrupt 'q' is asked twice" in await failed(asks_twice)
     assert "asks 'q' twice in one pass" in await failed(raises_twice)
-    assert "raises the interrupt 'q' again, which was answered" in await failed(raises_again)
+    assert "raises the interrupt 'q' again after its answer" in await failed(raises_again)
     assert "the step 's' runs twice" in await failed(steps_twice)
 
 

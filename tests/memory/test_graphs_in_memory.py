@@ -77,7 +77,7 @@ def test_a_nested_graph_with_faults_is_told_with_its_name() -> None:
         graph.build()
     told = str(caught.value)
     assert "the nested graph 'part': the edge from 'START' to 'nowhere'" in told
-    assert "the nested graph 'self' contains this graph itself" in told
+    assert "the nested graph 'self' contains this graph" in told
 
 
 def test_a_nested_graph_needs_values_for_the_fields_that_have_no_default() -> None:

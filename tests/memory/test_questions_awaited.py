@@ -41,8 +41,8 @@ async def test_a_question_that_is_not_awaited_opens_no_gate() -> None:
     def left_alone(state: State, ctx: Context) -> dict[str, Any]:
         return {"log": [str(type(ctx.interrupts([Interrupt("a"), Interrupt("b")])))]}
 
-    assert "'sure' is asked without `await`, so nobody has been asked" in await failed(gated)
-    assert "a list is asked without `await`" in await failed(left_alone)
+    assert "the interrupt 'sure' is not awaited, so nobody was asked" in await failed(gated)
+    assert "the list of interrupts is not awaited" in await failed(left_alone)
     assert paid == []
 
 

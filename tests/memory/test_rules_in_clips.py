@@ -260,7 +260,7 @@ def test_without_the_extra_only_text_that_needs_it_is_a_fault() -> None:
 
     assert done.stdout.splitlines() == [
         "built",
-        "the rule 'large' has CLIPS text as its condition; install abeyance[rules]",
+        "the rule 'large' has CLIPS text as its condition: install abeyance[rules]",
     ]
 
 
@@ -274,5 +274,5 @@ def test_the_library_is_not_imported_before_it_is_needed() -> None:
 def test_rules_that_change_facts_which_nobody_sees_are_a_fault() -> None:
     graph = shop(r=({"node": "work"}, [{"kind": "assert", "fact": "told"}]))
 
-    with pytest.raises(GraphError, match="'r' changes facts, at which only rules with CLIPS text"):
+    with pytest.raises(GraphError, match="'r' changes facts, but no rule has CLIPS text"):
         graph.build()

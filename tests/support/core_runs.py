@@ -30,9 +30,8 @@ from abeyance.core.json import Json
 from abeyance.core.messages import for_visit
 from abeyance.core.outcome import Failed, Finished, Interrupted, Send, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
-from abeyance.core.snapshot import joined, parted
 from abeyance.core.spec import END, Fail, FunctionNode, GraphSpec, InterruptNode
-from abeyance.core.state import Limits, Phase
+from abeyance.core.state import Limits, Phase, joined, parted
 from abeyance.errors import Refusal
 
 BOSS = Principal(subject="boss", capabilities=EVERYTHING)

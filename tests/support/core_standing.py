@@ -23,10 +23,10 @@ from typing import TypeAlias
 
 from core_behind import Gate, behind, capability_of, fields_of, graph_at
 
-from abeyance.core import events, template
+from abeyance.core import events
 from abeyance.core.address import Address
 from abeyance.core.effects import Effect, Publish, RunNode, VisitInput
-from abeyance.core.json import Json
+from abeyance.core.json import Json, fill
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import TIMEOUT
@@ -46,7 +46,7 @@ EVERYTHING = ("runs:control", "approve", "audit")
 
 def text_of(values: Mapping[str, Json], name: str) -> str:
     """What a prompt shows of a field."""
-    return template.fill(f"{{{name}}}", values)
+    return fill(f"{{{name}}}", values)
 
 
 @dataclass(frozen=True)

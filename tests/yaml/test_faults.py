@@ -39,13 +39,13 @@ EXPECTED = {
     "line 2": "'verdict' should be 'str', 'int', 'float', 'bool', 'list', 'dict' or 'any', not 'strng'",
     "line 5": "the module 'triage_nodes' has no attribute 'clasify'",
     "line 6": "'timeout': 'soon' is not a duration: write seconds, '30s', '5m', '2h', '2d' or ISO 8601",
-    "line 11": "'requested_capabilty' is no key that may stand here; there are prompt, reason, payload,",
-    "line 13": "the key 'on_timeout' stands twice, first in line 12",
+    "line 11": "'requested_capabilty' is not a key here: use prompt, reason, payload,",
+    "line 13": "the key 'on_timeout' is repeated, first in line 12: remove one",
     "line 14": "the node 'act', on_error, leads to an unknown node 'nowhere'",
     "line 15": "two nodes are named 'gate'",
     "line 18": "the edge from 'classify' to 'gat' leads to an unknown node 'gat'",
-    "line 19": "the edge from 'gate' to 'act' looks at 'verdct', which is no field of the state",
-    "line 21": "the rule 'r1', when=: line 1, column 17: `benign`: values are texts, so it could never",
+    "line 19": "the edge from 'gate' to 'act' looks at 'verdct', which is not a field of the state",
+    "line 21": "the rule 'r1', when=: line 1, column 17: `benign`: values are strings, so this never m",
 }
 
 
@@ -70,34 +70,34 @@ RULE = TWO + "rules:\n  - {id: r, %s}\n"
 
 ONE_FAULT = {
     # the text
-    "line 1: the document is empty; a graph has at least `nodes`": "# nothing",
-    "line 1: a graph is a mapping, which has at least the key 'nodes'": "- a",
-    "line 2: no YAML: while parsing a flow sequence expected ',' or ']', but got '<stream end>'": (
+    "line 1: the document is empty: write at least `nodes`": "# nothing",
+    "line 1: the document is not a mapping: write at least the key 'nodes'": "- a",
+    "line 2: invalid YAML: while parsing a flow sequence expected ',' or ']', but got '<stream end>'": (
         "nodes: [a\n"
     ),
-    "line 2: no YAML: expected a single document in the stream but found another document": (
+    "line 2: invalid YAML: expected a single document in the stream but found another document": (
         "nodes: []\n---\nnodes: []\n"
     ),
-    "line 2: no YAML: special characters are not allowed (U+0001)": "id: a\nx: \x01",
-    "line 1: no YAML: found undefined alias 'x'": "nodes: *x",
+    "line 2: invalid YAML: special characters are not allowed (U+0001)": "id: a\nx: \x01",
+    "line 1: invalid YAML: found undefined alias 'x'": "nodes: *x",
     "line 1: nested deeper than 60 levels, or an anchor within itself": "nodes: &x [*x]",
     "line 2: nested deeper than 60 levels": "nodes:\n  " + "[" * 70 + "]" * 70,
-    "line 2: the key 'id' stands twice, first in line 1": "id: a\nid: b\n" + NODE,
-    "line 2: a key is a text, and '5' is none: put it in quotes": NODE + "5: a\n",
-    "line 2: a key is a text, and a list or mapping is none: put it in quotes": NODE + "[a]: a\n",
-    "line 2: a merge key (<<) is no YAML 1.2: write the keys out": NODE + "<<: {id: a}\n",
-    "line 2: the tag !!python/name:os.system has no meaning here: write plain values": (
+    "line 2: the key 'id' is repeated, first in line 1: remove one": "id: a\nid: b\n" + NODE,
+    "line 2: '5' cannot be a key: write a string, in quotes": NODE + "5: a\n",
+    "line 2: a list or mapping cannot be a key: write a string, in quotes": NODE + "[a]: a\n",
+    "line 2: a merge key (<<) is not YAML 1.2: write out the keys": NODE + "<<: {id: a}\n",
+    "line 2: the tag !!python/name:os.system is not supported: write plain values": (
         NODE + "state: !!python/name:os.system ''\n"
     ),
-    "line 1: the tag !!set has no meaning here: write plain values": GATE % "payload: !!set {a}",
-    "line 1: 'x' is no int": GATE % "payload: !!int x",
-    "line 1: .inf is no number that JSON has": GATE % "payload: .inf",
-    "line 1: 1e999 is no number that JSON has": GATE % "payload: 1e999",
+    "line 1: the tag !!set is not supported: write plain values": GATE % "payload: !!set {a}",
+    "line 1: 'x' is not a valid int": GATE % "payload: !!int x",
+    "line 1: .inf is not a JSON number": GATE % "payload: .inf",
+    "line 1: 1e999 is not a JSON number": GATE % "payload: 1e999",
     # the form
     "line 1: 'nodes' is missing": "id: a",
-    "line 1: there are no nodes": "nodes: []",
+    "line 1: there are no nodes: add one": "nodes: []",
     "line 1: 'nodes' should be a valid list, not {}": "nodes: {}",
-    "line 2: 'flow' is no key that may stand here; there are id, description, state, nodes, edges, "
+    "line 2: 'flow' is not a key here: use id, description, state, nodes, edges, "
     "rules, finally, on_error, interrupt_before, interrupt_after": NODE + "flow: 1",
     "line 2: 'id' should be a valid string, not 5": NODE + "id: 5",
     "line 2: 'state' should be a mapping of fields to types, or module:Class, not []": (
@@ -120,7 +120,7 @@ ONE_FAULT = {
     "line 1: 'on_timeout' should be halt, goto:<node> or {default: <answer>}, not 5": (
         GATE % "on_timeout: 5"
     ),
-    "line 1: 'interrupt_payload' and 'payload' are one thing: write one of them": (
+    "line 1: 'interrupt_payload' and 'payload' are the same: write one of them": (
         GATE % "payload: 1, interrupt_payload: 2"
     ),
     "line 1: 'response' should be module:name, not 'Decision'": GATE % "response: Decision",
@@ -131,8 +131,9 @@ ONE_FAULT = {
     "line 4: 'when' should be a mapping, or else, not 5": (
         TWO + "edges: [{from: START, to: a, when: 5}, [a, b]]"
     ),
-    "line 5: the kind 'stop' is none; there are assert, goto, halt, interrupt, parallel, retract and "
-    "retry": (RULE % "when: {node: a}, then: [{kind: stop}]"),
+    "line 5: the kind 'stop' is unknown: use assert, goto, halt, interrupt, parallel, retract or retry": (
+        RULE % "when: {node: a}, then: [{kind: stop}]"
+    ),
     "line 5: 'node' is missing": RULE % "when: {node: a}, then: [{kind: goto}]",
     "line 5: 'strategy' should be 'all', not 'race'": (
         RULE % "when: {node: a}, then: [{kind: parallel, targets: [a, b], strategy: race}]"
@@ -162,12 +163,13 @@ ONE_FAULT = {
     "line 1: the module 'triage_nodes' has no attribute 'Missing'": (
         GATE % 'response: "triage_nodes:Missing"'
     ),
-    "line 2: the state 5 is no pydantic model": NODE + 'state: "triage_nodes:number"',
+    "line 2: the state 5 is not a pydantic model: pass a subclass of BaseModel": NODE
+    + 'state: "triage_nodes:number"',
     "line 1: 'triage_nodes:number' is not a graph, but 5": NESTED % "graph: 'triage_nodes:number'",
     "line 1: the file 'gone.yaml' cannot be read: No such file or directory": (
         NESTED % "graph: gone.yaml"
     ),
-    "line 1: 'triage.yaml' contains this document itself, without an end": (
+    "line 1: 'triage.yaml' contains this document: remove the cycle": (
         NESTED % "graph: triage.yaml"
     ),
     "line 1: in 'faulty.yaml', line 2: the module 'triage_nodes' has no attribute 'gone'": (
@@ -176,24 +178,25 @@ ONE_FAULT = {
     # the graph
     "line 1: the graph name '1st' must start with a letter or underscore and have at most 100 "
     "letters, digits, '_', '-' or '.'": "id: 1st\n" + NODE,
-    "line 2: the field 'copy' is a name that pydantic's models need themselves: take another": (
+    "line 2: the field 'copy' has a name that pydantic reserves: use another": (
         NODE + "state: {copy: str}"
     ),
-    "line 2: the field 'f' has a schema with a reference, which would lead out of it: write the state "
-    "as a pydantic model, and name that (state: module:Class)": (
+    "line 2: the field 'f' has a schema with a reference, which is not supported: write the state "
+    "as a pydantic model, and name it (state: module:Class)": (
         NODE + "state: {f: {$ref: '#/$defs/x'}}"
     ),
     "line 2: the field 'f' has no usable schema: {'minimum': 'x'} is not a JSON Schema that can be "
     'used: "x" is not of type "number"': NODE + "state: {f: {minimum: x}}",
-    "line 1: no YAML: while parsing a flow mapping expected ',' or '}', but got '?'; within { } and [ "
-    "] a text with a question mark has to stand in quotes": "nodes: [{id: a, prompt: Go?, kind: b}]",
-    "line 1: the interrupt 'a' says on_timeout, but has no timeout": GATE
+    "line 1: invalid YAML: while parsing a flow mapping expected ',' or '}', but got '?': quote a "
+    "text with a question mark within { } and [ ]": "nodes: [{id: a, prompt: Go?, kind: b}]",
+    "line 1: the interrupt 'a' has on_timeout but no timeout: add a timeout": GATE
     % "on_timeout: 'goto:END'",
-    "line 1: the interrupt 'a' has no prompt: say what a person is to decide": (
+    "line 1: the interrupt 'a' has no prompt: describe the decision": (
         "nodes: [{id: a, kind: interrupt}]"
     ),
     "line 4: finally names an unknown node 'c'": TWO + "finally: [c]",
-    "line 3: the node 'b' cannot be reached from START": TWO + "edges: [[START, a]]",
+    "line 3: the node 'b' is unreachable from START: add an edge, route or goto to it": TWO
+    + "edges: [[START, a]]",
     "line 5: the rule 'r' looks at an unknown node 'c'": RULE
     % "when: {node: c}, then: [{kind: halt}]",
     "line 5: the rule 'r', goto, leads to an unknown node 'c'": (
@@ -203,19 +206,20 @@ ONE_FAULT = {
         RULE % "when: {node: a}, then: [{kind: halt}]"
         + "  - {id: r, when: {node: b}, then: [{kind: halt}]}\n"
     ),
-    "line 5: the rule 'r', when=: 5 is no name of a node, which is a text": (
+    "line 5: the rule 'r', when=: 5 is not the name of a node: use a string": (
         RULE % "when: {node: 5}, then: [{kind: halt}]"
     ),
-    "line 5: the rule 'r' has an empty condition": RULE % "when: {}, then: [{kind: halt}]",
+    "line 5: the rule 'r' has an empty condition: name a node or a field": RULE
+    % "when: {}, then: [{kind: halt}]",
     "line 2: interrupt_after names an unknown node 'c'": NODE + "interrupt_after: c",
-    "line 2: the nested graph 'a', input=: 'txt' is no field of the state of 'nested'": (
+    "line 2: the nested graph 'a', input=: 'txt' is not a field of the state of 'nested'": (
         "nodes: [{id: a, kind: graph, config: {graph: nested.yaml,\n  input: {txt: text}}}]"
     ),
-    "line 5: the rule 'r', assert: line 1, column 2: `test`: cannot be the name of a fact here": (
+    "line 5: the rule 'r', assert: line 1, column 2: `test`: this is not a valid name of a fact": (
         RULE % "when: (a), then: [{kind: assert, fact: test}]"
     ),
-    "line 5: the rule 'r', retract: line 1, column 1: `a`: here a fact such as (escalated (level "
-    '"high")) should stand': RULE % "when: (a), then: [{kind: retract, pattern: a}]",
+    "line 5: the rule 'r', retract: line 1, column 1: `a`: a fact such as (escalated (level "
+    '"high")) is expected here': RULE % "when: (a), then: [{kind: retract, pattern: a}]",
     "line 5: the rule 'r': CLIPS says: Undefined variable ?x referenced in RHS of defrule.": (
         RULE % "when: (a), then: [{kind: retract, pattern: '?x'}]"
     ),
@@ -223,14 +227,14 @@ ONE_FAULT = {
         RULE % "when: {node: a}, then: [{kind: halt}]"
         + "  - {id: s, when: (node-id (id d)) (a), then: [{kind: halt}]}\n"
     ),
-    "line 6: the rule 'r' looks at 'verdct', which is no field of the state, and which no rule asserts": (
+    "line 6: the rule 'r' looks at 'verdct', which is not a field of the state, and no rule asserts it": (
         "state: {verdict: str, deep: dict}\n"
         + RULE % "when: (verdict) (deep.er) (alarm) (verdct), then: [{kind: assert, fact: alarm}]"
     ),
-    "line 5: the rule 'r' changes facts, at which only rules with CLIPS text look, and there is none": (
+    "line 5: the rule 'r' changes facts, but no rule has CLIPS text: only such rules read facts": (
         RULE % "when: {node: a}, then: [{kind: assert, fact: b}]"
     ),
-    "line 5: the rule 'r' does nothing: name its actions": RULE % "when: {node: a}, then: []",
+    "line 5: the rule 'r' has no actions: add one to `then`": RULE % "when: {node: a}, then: []",
 }
 
 
@@ -251,8 +255,8 @@ def test_clips_that_could_never_match_is_told_with_its_line_and_the_way_out(
     )
 
     assert told == (
-        "line 4: the rule 'r', when=: line 1, column 14: `high`: values are texts, so it could never "
-        'match: write "high"'
+        "line 4: the rule 'r', when=: line 1, column 14: `high`: values are strings, so this never "
+        'matches: write "high"'
     )
 
 
@@ -262,7 +266,7 @@ def test_clips_without_the_extra_is_told_with_its_line_and_what_to_install(
     monkeypatch.setitem(sys.modules, "clips", None)
 
     assert faults(RULE % "when: (risk), then: [{kind: halt}]") == [
-        "line 5: the rule 'r' has CLIPS text as its condition; install abeyance[rules]"
+        "line 5: the rule 'r' has CLIPS text as its condition: install abeyance[rules]"
     ]
 
 
@@ -306,8 +310,8 @@ def test_what_a_rule_and_its_gate_both_say_is_told(faults: Faults) -> None:
         "            answer_to: no}]\n"
     )
 
-    both = "line 2: the interrupt 'gate' and the rule 'r', which asks for it, both say "
-    assert told == [both + "requested_capability", both + "answer_to"]
+    both = "line 2: the interrupt 'gate' and the rule 'r' both have "
+    assert told == [f"{both}{key}: remove one" for key in ("requested_capability", "answer_to")]
 
 
 def test_a_default_of_a_gate_is_held_against_the_schema_that_a_rule_supplies(
@@ -342,20 +346,20 @@ def test_a_document_that_its_anchors_multiply_is_refused_quickly(faults: Faults)
         lines.append(f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]")
 
     assert faults("\n".join(lines)) == [
-        "line 1: the document has more than 100000 values: its anchors multiply"
+        "line 1: the document has more than 100000 values: use fewer anchors"
     ]
 
 
 def test_a_document_that_is_too_large_is_not_read(faults: Faults) -> None:
     assert faults("x" * 1_000_001) == [
-        "line 1: the document has 1000001 characters, and may have 1000000"
+        "line 1: the document has 1000001 characters, and the limit is 1000000"
     ]
 
 
 def test_a_file_that_is_no_text_is_told_with_the_line(folder: Path) -> None:
     (folder / "binary.yaml").write_bytes(b"id: a\nname: \xff\xfe\n")
 
-    with pytest.raises(GraphError, match="line 2: no UTF-8: invalid start byte"):
+    with pytest.raises(GraphError, match="line 2: not UTF-8: invalid start byte"):
         load("binary.yaml")
 
 

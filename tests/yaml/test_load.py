@@ -342,7 +342,7 @@ def test_documents_that_contain_each_other_are_refused(folder: Path) -> None:
     with pytest.raises(GraphError) as caught:
         load("a.yaml")
     assert caught.value.faults == (
-        "line 2: in 'b.yaml', line 2: 'a.yaml' contains this document itself, without an end",
+        "line 2: in 'b.yaml', line 2: 'a.yaml' contains this document: remove the cycle",
     )
 
 
