@@ -365,10 +365,10 @@ def keep_in(
     holder.approvals = tuple(latest.values())
 
 
-def _by_question(found: Iterable[Approval]) -> dict[tuple[str, str], Approval]:
+def _by_question(approvals: Iterable[Approval]) -> dict[tuple[str, str], Approval]:
     """Return one approval for each question: begun, or broken, if it is on any branch."""
     by_question: dict[tuple[str, str], Approval] = {}
-    for each in found:
+    for each in approvals:
         earlier = by_question.setdefault((each.gate, each.key), each)
         if earlier is each:
             continue

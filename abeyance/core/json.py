@@ -118,10 +118,10 @@ _MISSING = object()
 def fill(text: str, values: Mapping[str, Json]) -> str:
     """Return the text with every existing `{field}` replaced by its value."""
 
-    def replacement(found: re.Match[str]) -> str:
-        value = look_up(values, found[1], _MISSING)
+    def replacement(match: re.Match[str]) -> str:
+        value = look_up(values, match[1], _MISSING)
         if value is _MISSING:
-            return found[0]
+            return match[0]
         return value if isinstance(value, str) else canonical(value)
 
     return _TEMPLATE_FIELD.sub(replacement, text)

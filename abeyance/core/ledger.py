@@ -29,12 +29,12 @@ _STORED_ANSWER_BYTES: Final = 512
 _STORED_PROMPT_CHARS: Final = 200
 _SPEC: Final = tuple(entry.name for entry in fields(InterruptSpec))
 _CONTENT: Final = tuple(name for name in _SPEC if name not in {"name", "timeout", "on_timeout"})
-"""The fields that a person is shown, which the digest of an interrupt covers."""
+"""Fields shown to a person, which the digest of an interrupt covers."""
 _SETTLED: Final = (
     *("id", "name", "kind", "address", "prompt", "requested_capability"),
     *("created_at", "deadline"),
 )
-"""The fields that a settled interrupt keeps. The others are large, or of no more use."""
+"""Fields kept of a settled interrupt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

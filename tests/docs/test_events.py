@@ -42,7 +42,7 @@ def keys_in(node: ast.expr) -> set[str]:
 
 
 def facts() -> Mapping[tuple[str, str], set[str]]:
-    """What the core publishes: the first argument of `tell`, and the fields beside it."""
+    """What the core publishes: the first argument of `publish`, and its keyword arguments."""
     told: dict[tuple[str, str], set[str]] = {}
     for path in (_ROOT / "abeyance" / "core").glob("*.py"):
         for call in calls_of(path, "publish"):
@@ -60,7 +60,7 @@ def of_visits_and_starts() -> Mapping[tuple[str, str], set[str]]:
     """What a reader makes of a history, but for the end of the run."""
     told: dict[tuple[str, str], set[str]] = {}
     for name in ("event_translation",):
-        for call in calls_of(_ROOT / "abeyance" / "history" / f"{name}.py", "Told"):
+        for call in calls_of(_ROOT / "abeyance" / "history" / f"{name}.py", "Entry"):
             given = {keyword.arg: keyword.value for keyword in call.keywords}
             data = given.get("data")
             for type_ in types_in(given["type"]):
