@@ -27,7 +27,9 @@ def seconds(value: object) -> float:
         length = None
     shown = f"{value!r}"[:100]
     if length is None or math.isnan(length):
-        message = f"{shown} is not a duration: write seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
+        message = (
+            f"{shown} is not a duration: use seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
+        )
         raise ValueError(message)
     if abs(length) > _LONGEST:
         message = f"{shown} is longer than 100 years: leave out the timeout to wait for ever"

@@ -1,18 +1,19 @@
-"""Every error that Abeyance raises on purpose, named by what the reader should do next.
+"""The errors that Abeyance raises, and the codes of refusals and failures.
 
 AbeyanceError
-├── GraphError       the author wrote an impossible graph; `faults` lists all that is wrong with it
-├── SettingsError    a setting has a value that cannot be used; the text names it
-├── Refusal          a request is not allowed now; nothing has changed; `code` says why
-├── Unavailable      Temporal or a worker cannot be reached; the same call may be repeated later
-│   └── Unreadable   what is kept is there, and this process cannot read it
-├── Blocked          a visit cannot run here and now; it is tried until it can
-└── NodeError        raised by a node's author
-    ├── AgentFailed  an agent cannot go on
-    └── Fatal        this visit must not be tried again
+├── GraphError       the graph cannot be built; `faults` lists every error in it
+├── SettingsError    a setting cannot be used; the message names it
+├── Refusal          a request is not allowed now, and nothing has changed; `code` is the reason
+├── Unavailable      Temporal or a worker cannot be reached; retry the same call later
+│   └── Unreadable   the data of a run exists, but this process cannot read it
+├── StillPaused      a node waited for a paused run to resume, until its timeout
+├── Blocked          a visit cannot run yet; it is retried until it can
+└── NodeError        raised by the author of a node
+    ├── AgentFailed  an agent failed
+    └── Fatal        the visit failed and must not be retried
 
-A refusal's code is part of the contract: it is the type of the error in Temporal, the `code` of the
-HTTP problem and a row of the documentation.
+The codes are stable: a refusal's code is also the type of the error in Temporal, the `code` of the HTTP
+problem and a row of docs/reference/refusals.md.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 
 class Code(StrEnum):
-    """Why a request was refused."""
+    """The reason of a refusal."""
 
     MALFORMED_BODY = "malformed_body"
     UNAUTHENTICATED = "unauthenticated"
@@ -65,7 +66,7 @@ class Code(StrEnum):
 
 
 class FailureCode(StrEnum):
-    """Why a visit, and with it perhaps its run, failed."""
+    """The reason why a visit, and possibly its run, failed."""
 
     NODE_FAILED = "node_failed"
     INVALID_PATCH = "invalid_patch"
@@ -84,11 +85,11 @@ class FailureCode(StrEnum):
 
 
 class AbeyanceError(Exception):
-    """Root of everything in this module."""
+    """The base class of all errors of Abeyance."""
 
 
 class GraphError(AbeyanceError):
-    """A graph cannot be built. `faults` holds one sentence for each error in it."""
+    """A graph cannot be built. `faults` has one sentence for each error."""
 
     def __init__(self, graph: str, faults: Sequence[str]) -> None:
         self.graph = graph
@@ -99,14 +100,14 @@ class GraphError(AbeyanceError):
 
 
 class SettingsError(AbeyanceError):
-    """A setting, or what it points to, cannot be used; the text names the setting and the way out."""
+    """A setting, or the file or address that it names, cannot be used. The message has the fix."""
 
 
 class Refusal(AbeyanceError):
-    """A request that is not allowed now. Nothing has changed.
+    """A request is not allowed now. Nothing has changed.
 
-    `code` is the machine-readable reason; `details` holds members for the reader's program, such
-    as `errors`, `open_interrupts`, `limit` or `actual`.
+    `code` is the reason. `details` has further members for programs, such as `errors`, `open_interrupts`,
+    `limit` or `actual`.
     """
 
     def __init__(self, code: Code, message: str, **details: Any) -> None:
@@ -126,9 +127,9 @@ class Refusal(AbeyanceError):
 
 
 class Unavailable(AbeyanceError):
-    """Temporal or a worker did not answer in time. The call may be repeated with the same ids.
+    """Temporal or a worker did not respond in time. Retry the call with the same ids.
 
-    `retry_after` is the number of seconds after which it is worth trying again.
+    `retry_after` is the number of seconds to wait before the retry.
     """
 
     def __init__(self, message: str, *, retry_after: float = 2.0) -> None:
@@ -137,23 +138,23 @@ class Unavailable(AbeyanceError):
 
 
 class Unreadable(Unavailable):
-    """This process cannot read what is kept of a run: for want of a key or storage, or it is damaged."""
+    """This process cannot read the data of a run: a key or the storage is missing, or it is damaged."""
 
 
 class StillPaused(AbeyanceError, TimeoutError):
-    """Raised in a node that waited for a paused run to go on, in vain."""
+    """Raised in a node that waited for a paused run to resume, until its timeout."""
 
 
 class NodeError(AbeyanceError):
-    """Raised by a node's author to say that the visit failed."""
+    """Raised by the author of a node: the visit failed, and may be retried."""
 
 
 class Fatal(NodeError):
-    """Raised by a node's author: the visit failed, and another attempt would be wrong."""
+    """Raised by the author of a node: the visit failed and must not be retried."""
 
 
 class AgentFailed(NodeError):
-    """An agent cannot go on; an agent that called it as a tool is told so, any other graph fails."""
+    """An agent failed. A calling agent gets the error as a tool result; any other graph fails."""
 
     def __init__(self, code: FailureCode, message: str) -> None:
         self.code = code
@@ -161,9 +162,9 @@ class AgentFailed(NodeError):
 
 
 class Blocked(AbeyanceError):
-    """A visit cannot run here and now, through no fault of its own: it is tried until it can.
+    """A visit cannot run yet, for a reason outside its code. It is retried until it can.
 
-    `code` is shown with it; `retry_after`, in seconds, is when it is worth trying again, where known.
+    `code` is shown in the view of the run. `retry_after` is the number of seconds to wait, if known.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""One run, for whoever calls it: the same protocol over Temporal, over HTTP and in memory.
+"""`RunHandle`: one protocol for one run, over Temporal, over HTTP and in memory.
 
     async def approve(run: RunHandle) -> None:
-        for asked in await run.interrupts():
-            await run.respond(asked.id, {"approved": True})
+        for interrupt in await run.interrupts():
+            await run.respond(interrupt.id, {"approved": True})
 
-`abeyance.Client.run` gives one over Temporal, `abeyance.http.HttpClient.run` one over HTTP, and a run of
-`abeyance.testing` is one. What a run refuses is raised as a `Refusal`, what cannot be reached as
-`Unavailable`, by all three.
+`abeyance.Client.run` returns one over Temporal, `abeyance.http.HttpClient.run` one over HTTP, and a run
+of `abeyance.testing` is one. All three raise a `Refusal` for what the run refuses, and `Unavailable` if
+it cannot be reached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ R = TypeVar("R", bound=wire.Request)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which runs; what is empty or None does not matter. Of `statuses` one, of `labels` all."""
+    """A filter of runs: one of `statuses`, all of `labels`. Empty and None select all."""
 
     statuses: frozenset[str] = frozenset()
     graph: str | None = None
@@ -44,8 +44,8 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxFilter:
-    """Which interrupts; what is empty or None does not matter. Of `capabilities` one; `before` is a time
-    that a deadline comes before.
+    """A filter of open interrupts: one of `capabilities`, a deadline before `before`. Empty and None
+    select all.
     """
 
     capabilities: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ class InboxFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The run that a start led to; `created` is False if the same start had created it before."""
+    """A started run; `created` is False if the same start had created it before."""
 
     run_id: str
     created: bool
@@ -64,7 +64,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steered:
-    """The run of a conversation that got a message, and the id of the message."""
+    """The run of a conversation that a message was sent to, and the message's id."""
 
     run_id: str
     message_id: str
@@ -74,9 +74,9 @@ class MessageFields(TypedDict, total=False):
     """The fields of a message, beside its text.
 
     `action` makes it a directive (`continue`, `rerun`, `go_back`, `skip`, `pause`, `defer`,
-    `update_state`), or is a word of the graph's own; `params` belong to it. `target` is the address or
-    the name of the node that it is for. `ttl` is how long it may stay unread. The same `message_id` again
-    is the same message.
+    `update_state`), or is an action of the graph's own; `params` are its parameters. `target` is the
+    address or the name of the receiving node. `ttl` is how long the message may stay unread. A repeated
+    `message_id` is the same message.
     """
 
     message_id: str | None
@@ -93,8 +93,8 @@ class MessageFields(TypedDict, total=False):
 class RunHandle(Protocol):
     """One run: to read it, to answer it, to control it.
 
-    `principal` is who does something; None is a caller without a name and without capabilities. Over HTTP
-    it has to be None, because the bearer token says who it is. The same `key` again has no second effect.
+    `principal` is the caller; None is an anonymous caller without capabilities. Over HTTP it has to be
+    None, because the bearer token names the caller. A repeated `key` has no second effect.
     """
 
     @property
@@ -117,9 +117,9 @@ class RunHandle(Protocol):
     def events(
         self, *, after: str | None = None, follow: bool = True
     ) -> AsyncGenerator[Event, None]:
-        """Yield what has happened, in order, after the event with the id `after`.
+        """Yield the events after the one with the id `after`, in order.
 
-        With `follow` also what happens from then on, until the run has ended.
+        With `follow` also new ones, until the run has ended.
         """
         ...
 
@@ -130,7 +130,7 @@ class RunHandle(Protocol):
         ...
 
     async def result(self) -> ClosingRecord:
-        """Return what the ended run left behind. Raises `not_finished` while it runs."""
+        """Return the closing record of the ended run. Raises `not_finished` while it runs."""
         ...
 
     async def respond(
@@ -146,7 +146,7 @@ class RunHandle(Protocol):
         """Answer interrupts: several by their ids, all or nothing; one by its id; or the only open one.
 
         The same answer again gets the first receipt, also after the run has ended. `digests` are those of
-        what was shown to the person who answers. Raises the refusals of the respond table.
+        the interrupts as the approver saw them. Raises the refusals of the respond table.
         """
         ...
 
@@ -162,7 +162,7 @@ class RunHandle(Protocol):
     ) -> None:
         """Start no new work, for `timeout` at most; then `on_timeout`: `resume`, `halt` or `goto:<node>`.
 
-        It is a signal: it returns when it is sent, and what comes of it is in the view and the events.
+        A signal: the call returns once it is sent; its effect is in the view and the events.
         Raises `unknown_run` and `not_running`.
         """
         ...
@@ -174,7 +174,7 @@ class RunHandle(Protocol):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Go on after a pause. A signal, as `pause`."""
+        """Resume after a pause. A signal, as `pause`."""
         ...
 
     async def cancel(
@@ -186,18 +186,18 @@ class RunHandle(Protocol):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """End the run in good order; `grace` is how long nodes may take to stop. A signal, as `pause`."""
+        """Cancel the run; `grace` is how long nodes may take to stop. A signal, as `pause`."""
         ...
 
     async def steer(self, text: str = "", **fields: Unpack[MessageFields]) -> str:
         """Put a message into the mailbox by a signal, as `pause`, and return its id.
 
-        A message that the run rejects is in its events (`message.rejected`).
+        A rejected message has an event (`message.rejected`).
         """
         ...
 
     async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> MessageReceipt:
-        """Put a message into the mailbox, and return the receipt of the run itself.
+        """Put a message into the mailbox, and return the run's receipt.
 
         Raises `invalid_message`, `action_not_allowed`, `unknown_node`, `message_conflict`, `queue_full`,
         `not_running` and `unknown_run`.
@@ -207,9 +207,9 @@ class RunHandle(Protocol):
     async def pause_and_send(
         self, text: str = "", **fields: Unpack[MessageFields]
     ) -> MessageReceipt:
-        """Pause the run, and put a message into the mailbox, which is read when the run goes on.
+        """Pause the run, and put a message into the mailbox, to be read after the pause.
 
-        A message that is refused pauses nothing. Raises as `send`.
+        A refused message pauses nothing. Raises as `send`.
         """
         ...
 
@@ -233,8 +233,8 @@ class RunHandle(Protocol):
     ) -> None:
         """Set fields of the values of a run that is paused or waits, if they are still at `version`.
 
-        Without a version, as they are now; a call with a `key` names one. Raises `invalid_input`,
-        `not_stopped`, `stale`, `capability_required`, `unknown_run` and `not_running`.
+        Without a version the current values are edited; a call with a `key` needs a version. Raises
+        `invalid_input`, `not_stopped`, `stale`, `capability_required`, `unknown_run` and `not_running`.
         """
         ...
 
@@ -250,14 +250,14 @@ class RunHandle(Protocol):
     ) -> None:
         """Move the deadline of an open interrupt, or change what happens then (`halt`, `goto:<node>`).
 
-        Give a time, or a `timeout` from now; None as either removes the deadline. Raises
+        Set a time, or a `timeout` from now; None as either removes the deadline. Raises
         `unknown_interrupt`, `already_answered`, `withdrawn`, `capability_required`, `unknown_node`,
         `invalid_body` and `unknown_run`.
         """
         ...
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
-        """Return what was said to an agent of the run, and by it, oldest first.
+        """Return the transcript of an agent of the run, oldest first.
 
         `address` is that of the agent, or of something in it; None in a run with one transcript.
         """
@@ -273,11 +273,9 @@ def respond_order(
     digests: Mapping[str, str] | None = None,
     key: str | None = None,
 ) -> wire.Respond:
-    """Answers by the ids of their interrupts, one `response` by the id of its interrupt, or one to the
-    only open interrupt.
+    """Return the command of answers: several by id, one by id, or one to the only open interrupt.
 
-    Raises the Refusals `invalid_answer` for an answer that is no JSON, and `invalid_body` for what is
-    no order.
+    Raises the Refusals `invalid_answer` for an answer that is not JSON, and `invalid_body`.
     """
     forms = answers_as_json(answers, response)
     about = {"principal": principal, "note": note, "digests": dict(digests or {})}
@@ -286,10 +284,10 @@ def respond_order(
 
 
 def message_order(text: str, fields: MessageFields, *, principal: Principal) -> wire.SteerMessage:
-    """A message of somebody. Raises the Refusal `invalid_body` for what is none."""
-    given = {name: value for name, value in fields.items() if name != "principal"}
+    """Return the command of a message. Raises the Refusal `invalid_body`."""
+    arguments = {name: value for name, value in fields.items() if name != "principal"}
     by = {"sender": principal.subject, "capabilities": tuple(principal.capabilities)}
-    return order_of(wire.SteerMessage, {"text": text, **given, **by})
+    return order_of(wire.SteerMessage, {"text": text, **arguments, **by})
 
 
 def deadline_order(
@@ -301,21 +299,21 @@ def deadline_order(
     principal: Principal,
     key: str | None,
 ) -> wire.EditDeadline:
-    """An edit of a deadline. Raises the Refusal `invalid_body` for what is none."""
+    """Return the command of a deadline's edit. Raises the Refusal `invalid_body`."""
     moved = {"deadline": deadline, "timeout": timeout}
-    given = {name: value for name, value in moved.items() if value is not ...}
+    arguments = {name: value for name, value in moved.items() if value is not ...}
     about = {"interrupt_id": interrupt_id, "on_timeout": on_timeout, "principal": principal}
     about |= {} if key is None else {"key": key}
-    return order_of(wire.EditDeadline, {**given, **about})
+    return order_of(wire.EditDeadline, {**arguments, **about})
 
 
 def order_of(
-    kind: type[R], given: Mapping[str, Any], *, fault: str = "The request cannot be used"
+    kind: type[R], arguments: Mapping[str, Any], *, fault: str = "The request cannot be used"
 ) -> R:
-    """What a caller gives, as an order. Raises the Refusal `invalid_body` for what is none."""
+    """Validate arguments as a command. Raises the Refusal `invalid_body`."""
     try:
-        return kind(**given)
+        return kind(**arguments)
     except ValidationError as error:
-        errors = at_pointer(error, given)
+        errors = at_pointer(error, arguments)
         listed = "; ".join(f"{each['pointer'] or 'it'}: {each['message']}" for each in errors)
         raise Refusal(Code.INVALID_BODY, f"{fault}: {listed}.", errors=errors) from error

@@ -1,23 +1,30 @@
-"""A run's state as people and programs see it. Pure: the same state gives the same view."""
+"""A run's state as callers see it. Pure: the same state gives the same view.
+
+`public` is the one projection of an interrupt: views, inbox rows, memo rows and closing records are made
+of it. A field that the core's `Interrupt` and `wire.InterruptView` both have is shown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Final
+from dataclasses import fields, replace
+from typing import Any, Final
 
 from abeyance import wire
-from abeyance.core import agent_memory, authority
+from abeyance.core import authority, items
 from abeyance.core.json import Json, size
-from abeyance.core.ledger import Interrupt, Settled
+from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.spec import Default, GoTo, Halt, OnPauseTimeout, OnTimeout, ResumeRun
 from abeyance.core.state import Failure, Phase, RunState
 
-_MOST_AGENTS: Final = 50
-"""In a view, which others read too, who wait for something else."""
+_MAX_AGENTS: Final = 50
+"""In a view: most of its readers want something else of it."""
 _ABRIDGED_CHARS: Final = 200
-_BESIDE_BULK: Final = 500
-"""In bytes: ids, addresses and times of an interrupt."""
+_ROW_BYTES: Final = 500
+"""What ids, addresses and times of an interrupt take."""
+_SHOWN: Final = [
+    entry.name for entry in fields(Interrupt) if entry.name in wire.InterruptView.model_fields
+]
 
 
 def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
@@ -43,7 +50,7 @@ def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
         updated_at=state.updated_at,
         ended_at=state.updated_at if is_over else None,
         running=[visit.address for visit in state.in_phase(Phase.RUNNING)],
-        agents=agents(state)[:_MOST_AGENTS],
+        agents=agents(state)[:_MAX_AGENTS],
         interrupts=open_interrupts(state, beside=state.root.size),
         queue_depth=len(state.mailbox.queue),
         max_queue_size=state.limits.max_queue_size,
@@ -65,74 +72,72 @@ def run_view(state: RunState, start: wire.StartRun) -> wire.RunView:
         rejected=list(state.mailbox.rejected),
         todos=list(state.todos),
         error=ending and ending.error and _error_view(ending.error),
-        beside=[_error_view(failure) for failure in ending.beside] if ending else [],
+        beside=[_error_view(failure) for failure in ending.secondary_errors] if ending else [],
         cancelled_by=ending.actor if ending and ending.outcome == "cancelled" else None,
     )
 
 
 def closing_record(state: RunState, start: wire.StartRun) -> wire.ClosingRecord:
-    """What a finished run leaves behind."""
+    """The record that a finished run leaves."""
     view = run_view(state, start)
     return wire.ClosingRecord(
         outcome=view.status,
         reason=view.reason,
         values=view.values,
         undelivered=view.undelivered,
-        # The values stand once in the record: the client puts them back into the view.
+        # The record holds the values once; the client puts them back into the view.
         view=view.model_copy(update={"values": {}, "result": None}),
         interrupts=settled_interrupts(state),
-        transcripts=agent_memory.transcripts(state),
+        transcripts=items.transcripts(state),
         keys=dict(state.keys),
     )
 
 
 def agents(state: RunState) -> list[wire.AgentView]:
     """The agents at work."""
-    found = []
+    views = []
     for scope in state.scopes.values():
         if not scope.is_agent:
             continue
         turns, usage = scope.values.get("turns"), scope.values.get("usage")
-        found.append(
+        views.append(
             wire.AgentView(
                 address=scope.address,
                 turns=turns if isinstance(turns, int) else 0,
                 usage=usage if isinstance(usage, Mapping) else {},
             )
         )
-    return found
+    return views
 
 
 def open_interrupts(state: RunState, *, beside: int = 0) -> list[wire.InterruptView]:
     """The open interrupts, in the order in which they were opened.
 
-    Temporal ends a run whose worker tells too much at once. So those that find no room any more are
-    abridged; `beside` is how many bytes are told with them.
+    Temporal fails a run whose worker returns too much at once, so the interrupts for which there is no
+    room are abridged; `beside` is how many bytes are returned with them.
     """
     room = state.limits.visit_bytes - beside
-    found = []
+    views = []
     for entry in state.ledger.open.values():
         if room > 0:
-            room -= size(_bulk_of(entry)) + _BESIDE_BULK
-        found.append(_open_view(state, entry) if room > 0 else _abridged_view(state, entry))
-    return found
+            room -= size(_bulk_of(entry)) + _ROW_BYTES
+        views.append(_view(state, entry, abridged=room <= 0))
+    return views
 
 
 def interrupt(state: RunState, id_: str) -> wire.InterruptView:
-    """One interrupt, with all that is known of it, if that is not too much on its own.
+    """One interrupt, open or settled; abridged only if it is too large on its own.
 
     Raises KeyError if there is none.
     """
-    entry = state.ledger.open.get(id_)
-    if entry is None:
-        return _settled_view(state, state.ledger.settled[id_])
-    fits = size(_bulk_of(entry)) <= state.limits.visit_bytes
-    return _open_view(state, entry) if fits else _abridged_view(state, entry)
+    entry = state.ledger.open.get(id_) or state.ledger.settled[id_]
+    is_large = entry.status == "open" and size(_bulk_of(entry)) > state.limits.visit_bytes
+    return _view(state, entry, abridged=is_large)
 
 
 def settled_interrupts(state: RunState) -> list[wire.InterruptView]:
     """The settled interrupts, in the order in which they were settled."""
-    return [_settled_view(state, entry) for entry in state.ledger.settled.values()]
+    return [_view(state, entry) for entry in state.ledger.settled.values()]
 
 
 def _bulk_of(entry: Interrupt) -> Json:
@@ -141,68 +146,49 @@ def _bulk_of(entry: Interrupt) -> Json:
     return [*shown, on_timeout_text(entry.on_timeout)]
 
 
-def _abridged_view(state: RunState, entry: Interrupt) -> wire.InterruptView:
-    is_default = isinstance(entry.on_timeout, Default)
-    short = replace(
-        entry,
-        prompt=entry.prompt[:_ABRIDGED_CHARS],
-        reason=None,
-        payload=None,
-        response_schema=None,
-        parents=tuple(replace(parent, reason=None) for parent in entry.parents),
-    )
-    told: dict[str, Json] = {"on_timeout": None} if is_default else {}
-    return _open_view(state, short).model_copy(update={"abridged": True, **told})
-
-
-def _open_view(state: RunState, entry: Interrupt) -> wire.InterruptView:
+def _view(state: RunState, entry: Interrupt, *, abridged: bool = False) -> wire.InterruptView:
+    if abridged:
+        entry = replace(
+            entry,
+            prompt=entry.prompt[:_ABRIDGED_CHARS],
+            reason=None,
+            payload=None,
+            response_schema=None,
+            parents=tuple(replace(parent, reason=None) for parent in entry.parents),
+        )
+    shown = public(entry)
+    if abridged and isinstance(entry.on_timeout, Default):
+        shown["on_timeout"] = None
     return wire.InterruptView(
-        id=entry.id,
-        run_id=state.run_id,
-        graph=state.spec.name,
-        name=entry.name,
-        kind=entry.kind,
-        address=entry.address,
-        prompt=entry.prompt,
-        reason=entry.reason,
-        payload=entry.payload,
-        response_schema=entry.response_schema,
-        requested_capability=entry.requested_capability,
-        created_at=entry.created_at,
-        deadline=entry.deadline,
-        on_timeout=on_timeout_text(entry.on_timeout) if entry.deadline else None,
-        status="open",
-        digest=entry.digest,
-        parent=entry.parents[0].id if entry.parents else None,
-        parents=list(entry.parents),
+        run_id=state.run_id, graph=state.spec.name, abridged=abridged, **shown
     )
 
 
-def _settled_view(state: RunState, entry: Settled) -> wire.InterruptView:
-    is_answered = entry.status == "answered"
-    return wire.InterruptView(
-        id=entry.id,
-        run_id=state.run_id,
-        graph=state.spec.name,
-        name=entry.name,
-        kind=entry.kind,
-        address=entry.address,
-        prompt=entry.prompt,
-        requested_capability=entry.requested_capability,
-        created_at=entry.created_at,
-        deadline=entry.deadline,
-        status=entry.status,
-        answered_by=entry.by if is_answered else None,
-        answered_at=entry.settled_at if is_answered else None,
-        answer_sha256=entry.answer_sha256,
-        answer=entry.answer,
-        settled_at=entry.settled_at,
-        settled_reason=entry.reason,
-    )
+def public(entry: Interrupt) -> dict[str, Any]:
+    """Return what callers see of an interrupt, by the field names of `wire.InterruptView`."""
+    is_open, is_answered = entry.status == "open", entry.status == "answered"
+    return {
+        **{name: getattr(entry, name) for name in _SHOWN},
+        "digest": entry.digest or None,
+        "on_timeout": on_timeout_text(entry.on_timeout) if is_open and entry.deadline else None,
+        "parent": entry.parents[0].id if entry.parents else None,
+        "answered_by": entry.by if is_answered else None,
+        "answered_at": entry.settled_at if is_answered else None,
+    }
+
+
+def ledger_of(settled: list[wire.InterruptView]) -> Ledger:
+    """Return the ledger of an ended run, by the interrupts of its closing record."""
+    names = [name for name in _SHOWN if name not in {"on_timeout", "digest", "parents"}]
+    entries = [
+        Interrupt(**{name: getattr(view, name) for name in names}, by=view.answered_by)
+        for view in settled
+    ]
+    return Ledger(settled={entry.id: entry for entry in entries})
 
 
 def on_timeout_text(policy: OnTimeout | OnPauseTimeout) -> Json:
-    """What happens at a deadline, as authors write it."""
+    """Return what happens at a deadline, as authors write it."""
     match policy:
         case Halt():
             return "halt"

@@ -30,7 +30,7 @@ from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.authoring.context import Context, VisitRuntime
 from abeyance.authoring.graph import Graph
 from abeyance.authoring.journal import Journal
-from abeyance.core import agent_memory, effects, events, idempotency, ledger, machine
+from abeyance.core import effects, events, idempotency, items, ledger, machine
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import CancelRequested, Control, Message, MessageSent, Paused, Resumed
 from abeyance.core.events import Event as CoreEvent
@@ -256,9 +256,9 @@ class InMemoryRun:
         order = respond_order(
             answers, response, principal=principal or _ANYBODY, note=note, digests=digests, key=key
         )
-        event = commands.responded(order, self._state.ledger, self._now, known=self._state.keys)
-        if (earlier := idempotency.earlier(self._state.keys, event)) is not None:
-            return idempotency.receipts_again(earlier)
+        event = commands.responded(order, self._state.ledger, self._now, keys=self._state.keys)
+        if (called := idempotency.earlier(self._state.keys, event)) is not None:
+            return idempotency.receipts_again(called)
         ledger.refuse_strays(event)
         machine.check(self._state, event)
         receipts = idempotency.receipts(self._state.ledger, event)
@@ -284,7 +284,7 @@ class InMemoryRun:
         about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
         by = {"actor": actor.subject, "capabilities": tuple(actor.capabilities), "key": key}
         await self._signal(
-            "pause", commands.paused(order_of(wire.Pause, {**about, **by}), self._now)
+            "pause", commands.control(order_of(wire.Pause, {**about, **by}), self._now)
         )
 
     async def resume(
@@ -296,7 +296,7 @@ class InMemoryRun:
     ) -> None:
         """End a pause."""
         about = {"reason": reason, "actor": (principal or _ANYBODY).subject, "key": key}
-        await self._signal("resume", commands.resumed(order_of(wire.Resume, about), self._now))
+        await self._signal("resume", commands.control(order_of(wire.Resume, about), self._now))
 
     async def cancel(
         self,
@@ -311,7 +311,7 @@ class InMemoryRun:
         actor = (principal or _ANYBODY).subject
         about = {"reason": reason, "mode": mode, "grace": grace, "actor": actor, "key": key}
         order = order_of(wire.Cancel, about)
-        await self._signal("cancel", commands.cancel_requested(order, self._now))
+        await self._signal("cancel", commands.control(order, self._now))
 
     async def _signal(self, name: Control, event: Paused | Resumed | CancelRequested) -> None:
         if idempotency.earlier(self._state.keys, event) is not None:
@@ -435,7 +435,7 @@ class InMemoryRun:
 
         `address` may be omitted if there is one agent. Raise the Refusal that the API would return.
         """
-        heads = agent_memory.transcripts(self._state)
+        heads = items.transcripts(self._state)
         agent = choose_address(self._state.run_id, heads, address)
         return transcript_items(await transcript.read(self._blobs, heads[agent]))
 
@@ -454,7 +454,7 @@ class InMemoryRun:
     def take_message(self, visit: str, number: int) -> Message | None:
         """Return the n-th message that a running visit takes, counted from 0; None if there is none."""
         self._apply(events.MessagesTaken(now=self._now, visit=visit, upto=number + 1))
-        taken = self._state.visits[visit].taken
+        taken = self._state.visits[visit].messages_taken
         return taken[number] if len(taken) > number else None
 
     async def _feed(self, event: CoreEvent) -> None:

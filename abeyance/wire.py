@@ -1,8 +1,7 @@
-"""What crosses a process boundary: names in Temporal, and the shapes of orders and answers.
+"""Everything that crosses a process boundary: names in Temporal, commands, views and records.
 
-Everything here is data without behaviour. Requests are strict (an unknown field is an error); what a
-run writes down for itself (orders to activities, snapshots) is read leniently, so that a worker of
-yesterday can still be replayed by one of tomorrow.
+Commands are strict (an unknown field is an error). What a run writes for itself is read leniently, so
+that a later worker can replay the run of an earlier one.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from abeyance.core.state import Called, Limits
 from abeyance.duration import OptionalSeconds
 
 MAX_DEPTH = 100
-"""How many levels lists and mappings may be nested in a value. Whoever reads JSON gives up at 200, and
-a run that cannot be read is stuck for ever: so there has to be room for what a value is put into."""
+"""How deep lists and mappings may be nested in a value. The JSON parser stops at 200 levels, and a run
+that cannot be parsed is stuck, so there has to be room for what contains the value."""
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _LATEST = 2200
-"""The year from which on no timer can be set: Temporal's server counts at most 292 years."""
+"""The year from which no timer can be set: Temporal's server counts at most 292 years."""
 
 
 def refuse_too_deep(value: JsonValue) -> JsonValue:
-    """The value itself. Raises ValueError if it is nested deeper than `DEEPEST`."""
+    """Return the value. Raises ValueError if it is nested deeper than `MAX_DEPTH`."""
     nesting = (dict, list, tuple)
     level = [value] if isinstance(value, nesting) else []
     for _ in range(MAX_DEPTH):
@@ -63,13 +62,13 @@ def refuse_too_deep(value: JsonValue) -> JsonValue:
 
 
 Value: TypeAlias = Annotated[JsonValue, AfterValidator(refuse_too_deep)]
-"""A JSON value that somebody sends."""
+"""A JSON value in a request."""
 
 
-def _moment(given: Any) -> Any:
-    # A number, be it in a text, would be read as seconds since 1970.
-    if isinstance(given, datetime) or (isinstance(given, str) and _DAY.match(given)):
-        return given
+def _moment(value: Any) -> Any:
+    # pydantic reads a number, also in text, as seconds since 1970.
+    if isinstance(value, datetime) or (isinstance(value, str) and _DAY.match(value)):
+        return value
     message = "a time is text such as 2026-03-02T09:00:00Z"
     raise ValueError(message)
 
@@ -84,21 +83,21 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 Moment: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_moment), AfterValidator(_in_utc)]
-"""A time that somebody sends: RFC 3339, with its offset from UTC."""
+"""A time in a request: RFC 3339, with its offset from UTC."""
 
 
 class Record(BaseModel):
-    """Something that our own code wrote and reads again."""
+    """Data that this package wrote: unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Stamp(Record):
-    """What an order is good for, where only what is sealed is taken. It is sealed with the order.
+    """The stamp of a command, for runs that accept only sealed ones. It is sealed with the command.
 
     `order` is the name of the signal or update, `execution` the first of the run's executions in
-    Temporal, `nonce` a number that is used once, and grows with time. `shown` are the digests of the
-    questions that an answer is meant for, by their ids.
+    Temporal, `nonce` a number that is used once and grows with time. `shown` are the digests of the
+    answered interrupts, by id.
     """
 
     order: str
@@ -108,30 +107,30 @@ class Stamp(Record):
 
 
 class Stamped(BaseModel):
-    """What travels with a stamp, which is no part of what it says."""
+    """Data that carries a stamp outside of its fields."""
 
     _stamp: Stamp | None = PrivateAttr(default=None)
 
     @property
     def stamp(self) -> Stamp | None:
-        """The stamp; None if it has none, or came unsealed."""
+        """The stamp, if it has one and came sealed."""
         return self._stamp
 
     def stamped(self, stamp: Stamp) -> Self:
-        """The same with a stamp."""
+        """Return a copy with a stamp."""
         made = self.model_copy()
         made._stamp = stamp  # noqa: SLF001
         return made
 
 
 class Request(Stamped):
-    """A request by a person or a program: nothing unknown in it."""
+    """A request of a caller: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Keyed(Request):
-    """A request that counts once under its `key`: the same again gets the first receipt."""
+    """A request with an idempotency key: a repeat has no effect, and gets the first receipt."""
 
     key: str | None = Field(
         default=None, min_length=1, max_length=256, exclude_if=lambda key: key is None
@@ -142,31 +141,31 @@ UNSEEN: Final = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for the tab and the end of a line
     "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u2800"
-    "\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"  # what takes no room, or shows nothing
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what turns the direction of writing
-    "\u2028\u2029"  # ends of lines that not everybody takes for one
+    "\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"  # no width, or no glyph
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # change the direction of writing
+    "\u2028\u2029"  # line ends that some readers ignore
     "\ud800-\udfff"  # halves of characters
     "]"
 )
-"""The characters by which a text is read as another one than it is. The inbox has the same table."""
+"""Characters that are invisible or mislead readers of a text. The inbox page has the same table."""
 
 
 def visible(text: str) -> str:
-    """The text with what cannot be seen in it shown as code points, such as `<U+202E>`."""
-    return UNSEEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", text.replace("\r\n", "\n"))
+    """Return the text with those characters as code points, such as `<U+202E>`."""
+    return UNSEEN.sub(lambda match: f"<U+{ord(match[0]):04X}>", text.replace("\r\n", "\n"))
 
 
 def escaped(text: str) -> str:
-    """JSON with the same written as escapes: it means what it meant before."""
-    return UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    """Return JSON with those characters as escapes, which does not change its meaning."""
+    return UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 class InterruptView(Record):
-    """An interrupt as people and programs see it.
+    """An interrupt as callers see it.
 
-    `abridged`: so much is open beside it that its reason, payload and schema are left out, and the prompt
-    is cut; read by its id it is whole. `degraded`: what is kept of it cannot be read here, so its prompt
-    says why, and its deadline is the nearest of the run's.
+    `abridged`: the response has no room for its reason, payload and schema, and the prompt is truncated;
+    read it by its id. `degraded`: it cannot be read here, the prompt says why, and the deadline is the
+    nearest of the run's.
     """
 
     id: str
@@ -199,7 +198,7 @@ class InterruptView(Record):
 
 
 class Metrics(Record):
-    """What is counted over a run's life."""
+    """Counters over a run's life."""
 
     messages_queued: int
     messages_delivered: int
@@ -212,7 +211,7 @@ class Metrics(Record):
 
 
 class ErrorView(Record):
-    """What failed, and where."""
+    """A failure and its place."""
 
     code: str
     message: str
@@ -220,7 +219,7 @@ class ErrorView(Record):
 
 
 class PauseView(Record):
-    """Why, by whom and for how long a run is paused."""
+    """The pause of a run."""
 
     since: datetime
     actor: str
@@ -231,7 +230,7 @@ class PauseView(Record):
 
 
 class AgentView(Record):
-    """An agent at work: how many turns its model has taken, and what they took (`input_tokens`, ...)."""
+    """An agent that runs: its model turns so far and their usage (`input_tokens`, ...)."""
 
     address: str
     turns: int
@@ -239,9 +238,9 @@ class AgentView(Record):
 
 
 class RunView(Record):
-    """A run as people and programs see it.
+    """A run as callers see it.
 
-    `guarded_by` are the capabilities that its graph can ask for; to change its course takes them all.
+    `guarded_by` are the capabilities that its graph can ask for; changing its course takes them all.
     """
 
     run_id: str
@@ -280,10 +279,10 @@ class RunView(Record):
 
 
 class ClosingRecord(Record):
-    """What a run leaves behind: enough to read it, and to answer for it, without a worker.
+    """The record of an ended run: enough to read it, and to check late answers, without a worker.
 
-    `transcripts` says where those of its agents are kept, by the agents' addresses; None
-    where that was not written down. `keys` are the last calls that came under a key.
+    `transcripts` are the references of its agents' transcripts by address, None if unrecorded. `keys` are
+    the latest calls with an idempotency key.
     """
 
     outcome: str
@@ -297,9 +296,9 @@ class ClosingRecord(Record):
 
 
 class Event(Record):
-    """Something that happened in a run, as its feed tells it; never values, never an answer.
+    """An event of a run's feed; it never contains values or an answer.
 
-    `id` is the cursor right after it: opaque, and larger as text than those of earlier events.
+    `id` is the cursor right after it: opaque, and as text greater than those of earlier events.
     """
 
     id: str
@@ -316,7 +315,7 @@ TERMINAL_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled", "ru
 
 
 class ControlBody(Request):
-    """What a caller may say with a control operation. `reason` is recorded with it."""
+    """The body of a control operation. `reason` is recorded with it."""
 
     reason: str | None = Field(default=None, max_length=2_000)
 
@@ -337,31 +336,31 @@ class CancelBody(ControlBody):
 
 
 class Control(ControlBody, Keyed):
-    """A control operation as the run gets it: also by whom, as its sender claims."""
+    """A control operation as the run gets it, with the actor that its sender claims."""
 
     actor: str = Field(default="temporal", max_length=256)
 
 
 class Pause(PauseBody, Control):
-    """Start no new work. `capabilities` are the actor's, for an end that leads to another node."""
+    """Start no new work. `capabilities` are the actor's, needed if `on_timeout` is a goto."""
 
     capabilities: tuple[str, ...] = ()
 
 
 class Resume(Control):
-    """Go on."""
+    """Resume after a pause."""
 
 
 class Cancel(CancelBody, Control):
-    """End in good order."""
+    """Cancel the run."""
 
 
 Order: TypeAlias = Pause | Resume | Cancel
-"""What a run may get under a key as a signal."""
+"""The control signals."""
 
 
 class Evict(Request):
-    """Halt the run, with `inactive_since` only if it was not active after that."""
+    """Halt the run; with `inactive_since` only if it was not active after that."""
 
     inactive_since: Moment | None = None
     actor: str = Field(default="temporal", max_length=256)
@@ -390,8 +389,8 @@ class TextPart(Request):
 class MediaPart(Request):
     """A part of a message that is a picture, a sound or a document: its `data` in base64, or a `url`.
 
-    A `url` is passed on as it is, and never fetched by us; it has to be https, on a host that the
-    service allows.
+    A `url` is passed on and never fetched by Abeyance; it has to be https, on a host that the service
+    allows.
     """
 
     type: Literal["media"]
@@ -410,11 +409,11 @@ Part: TypeAlias = Annotated[TextPart | MediaPart, Field(discriminator="type")]
 
 
 class MessageBody(Request):
-    """A message for a run. Without a `message_id` one is made.
+    """A message for a run. Its `message_id` defaults to a generated one.
 
-    `action` makes it a directive (continue, rerun, go_back, skip, pause, defer, update_state), or is a
-    word of the author's own; `params` belong to it. `target` is the address or the name of the node
-    that it is for. `ttl` is how long it may stay unread, as any duration.
+    `action` makes it a directive (continue, rerun, go_back, skip, pause, defer, update_state), or is an
+    action of the author's own; `params` are its parameters. `target` is the address or the name of the
+    receiving node. `ttl` is how long the message may stay unread, as any duration.
     """
 
     message_id: str | None = Field(default=None, min_length=1, max_length=256)
@@ -433,20 +432,20 @@ def _is_none(value: object) -> bool:
 
 
 class SteerMessage(MessageBody):
-    """A message as the run gets it: also from whom, who may pass which gates."""
+    """A message as the run gets it, with its sender and the sender's capabilities."""
 
     sender: str = Field(default="temporal", max_length=256)
     capabilities: tuple[str, ...] = ()
 
 
 class SendMessage(SteerMessage):
-    """A message that gets a receipt. If the run accepts it, `pause` pauses the run before that."""
+    """A message that gets a receipt. With `pause` the run is paused first, if it accepts the message."""
 
     pause: Pause | None = Field(default=None, exclude_if=_is_none)
 
 
 class MessageReceipt(Record):
-    """That a message was accepted. `queue_depth` None: no worker could be asked."""
+    """The receipt of an accepted message. `queue_depth` is None without a worker."""
 
     message_id: str
     duplicate: bool
@@ -454,7 +453,7 @@ class MessageReceipt(Record):
 
 
 class MessageView(Record):
-    """An unread message, as people see it."""
+    """An unread message as callers see it."""
 
     message_id: str
     text: str
@@ -470,12 +469,12 @@ class MessageView(Record):
 
     @classmethod
     def of(cls, message: Message) -> MessageView:
-        """The view of a message. What its sender may do is not shown."""
+        """Return the view of a message, without the sender's capabilities."""
         return cls(**{name: getattr(message, name) for name in cls.model_fields})
 
 
 class TakeMessages(Request):
-    """A visit asks for its messages from the n-th on (`start`), at most up to the `upto`-th."""
+    """Take the messages of a visit from the n-th (`start`) to the `upto`-th."""
 
     visit: str
     start: int = Field(default=0, ge=0)
@@ -483,13 +482,13 @@ class TakeMessages(Request):
 
 
 class ClearMessages(Keyed):
-    """Throw the unread messages away; they are reported."""
+    """Discard the unread messages; they are reported."""
 
     actor: str = Field(default="temporal", max_length=256)
 
 
 class Cleared(Record):
-    """How many messages were thrown away."""
+    """How many messages were discarded."""
 
     cleared: int
 
@@ -518,7 +517,7 @@ SEARCH_ATTRIBUTES: Mapping[str, Literal["Keyword", "KeywordList", "Datetime"]] =
     DEADLINE: "Datetime",
     ACTIVITY: "Datetime",
 }
-"""What Temporal's visibility knows of a run, and of which type it is."""
+"""The search attributes of a run and their types."""
 
 MEMO_SUMMARY = "summary"
 MEMO_FACTS = "facts"
@@ -528,32 +527,37 @@ MEMO_QUEUE = "task_queue"
 MEMO_INTERRUPT = "interrupt:"
 """Keys of a run's memo; the last is a prefix, followed by the id of an open interrupt."""
 
+MEMO_ROW = (
+    *("id", "name", "kind", "address", "prompt", "requested_capability"),
+    *("created_at", "deadline", "digest"),
+)
+"""The fields of an `InterruptView` that the memo has of an open interrupt."""
+
 ANY_CAPABILITY = "*"
-"""What stands in a search attribute for capabilities that are too many to list: look in the view."""
+"""The value of a search attribute in place of too many capabilities; the view has them all."""
 
 REPLAYED = "replayed"
-"""The type of the error by which a validator hands out the receipts of answers that were given
-before: a rejected update leaves nothing in the history."""
+"""The type of the error with which a validator returns the receipt of a repeated call: a rejected update
+leaves nothing in the history."""
 
 EMPTY = "queue_empty"
-"""The type of the error by which `take_messages` is turned away when there is nothing to take."""
+"""The type of the error with which `take_messages` is rejected if there is nothing to take."""
 
 STILL_ACTIVE = "still_active"
-"""The type of the error by which `evict` is turned away from a run that stays."""
+"""The type of the error with which a run rejects `evict`."""
 
 RUN_ID_RULE = r"^[A-Za-z0-9_-]{1,256}$"
 
 
 class StartRun(Record, Stamped):
-    """What a run is, beside its spec and values; it stays the same over every hand-over.
+    """The start of a run, beside its spec and values; continue-as-new carries it over.
 
-    `request` is a hash of the whole call that started it, where its id was made from the caller's key.
-    `claim` is the token by which its conversation knows it. `salt` tells what it asks from what an
-    earlier run of its id has asked.
+    `request` is a hash of the whole call that started it, if its id was made from the caller's key.
+    `claim` is its token in its conversation. `salt` makes its interrupt ids differ from those of an
+    earlier run with its id.
 
-    `generation` grows from each history of the run to the next, so that events of later ones can be told
-    from earlier ones. `used` are the nonces of the last orders. With a stamp, the run takes only what was
-    sealed for it.
+    `generation` grows from each history of the run to the next, which orders their events. `used` are the
+    nonces of the latest commands. With a stamp, the run accepts only what was sealed for it.
     """
 
     run_id: str
@@ -572,8 +576,8 @@ class StartRun(Record, Stamped):
 
 
 class VisitReport(Record, Stamped):
-    """What an activity returns. `took` is how many seconds a local one took since it was ordered. A stamp
-    names the visit.
+    """The result of an activity. `took` is how many seconds a local one took since it was scheduled. A
+    stamp names the visit.
     """
 
     outcome: VisitOutcome = Field(discriminator="kind")
@@ -581,10 +585,10 @@ class VisitReport(Record, Stamped):
 
 
 class Journal(Record):
-    """What a visit's attempts remember: every heartbeat carries all of it.
+    """The journal of a visit's attempts, which every heartbeat carries in full.
 
-    `visit` is whose they are; "" where it is not said. `steps` are the results of finished steps, by
-    their names. An attempt that is in none of the counts was lost with its worker, or ran out of time.
+    `visit` is its owner, "" if unknown. `steps` are the results of finished steps by name. An attempt
+    that is in neither count was lost with its worker, or ran out of time.
     """
 
     visit: str = ""
@@ -594,11 +598,11 @@ class Journal(Record):
 
     @staticmethod
     def owner(execution: str, address: str) -> str:
-        """What a visit is called in its journal."""
+        """The owner of a visit's journal."""
         return f"{execution} {address}"
 
     def is_of(self, visit: str) -> bool:
-        """Whether a visit may go by it: none goes by what was copied from another."""
+        """Whether a visit may use the journal, which may be a copy of another visit's."""
         return self.visit in ("", visit)
 
 
@@ -609,7 +613,7 @@ class EvictInactive(Record):
 
 
 class Release(Record):
-    """Runs of a conversation have ended, or never started: the claims with these tokens are void."""
+    """Release the claims with these tokens: their runs have ended, or never started."""
 
     conversation_id: str
     tokens: list[str]
@@ -627,8 +631,8 @@ class Answers(Request):
     digests: dict[str, str] = Field(default_factory=dict)
 
     @model_serializer(mode="wrap")
-    def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # null is an answer, so what was not given must not come out as null.
+    def _set_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # null is an answer, so an absent field must not be written as null.
         return {name: v for name, v in handler(self).items() if name in self.model_fields_set}
 
     @model_validator(mode="after")
@@ -644,25 +648,23 @@ class Answers(Request):
 
 
 class Respond(Answers, Keyed):
-    """Answers as the run gets them: also from whom.
+    """Answers as the run gets them, with the principal.
 
-    Without a principal (as sent from Temporal's UI) it is `temporal` who answers, with no capability.
+    Without one (as sent from Temporal's UI) the principal is `temporal`, without capabilities.
     """
 
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
 
 class ValuesBody(Request):
-    """Fields of the values to set, as the values were at `version`. The patch is JSON that fits the
-    state.
-    """
+    """An edit of the values as they were at `version`. The patch is JSON that fits the state."""
 
     patch: dict[str, Value] = Field(min_length=1)
     version: int = Field(strict=True)
 
 
 class EditValues(ValuesBody, Keyed):
-    """An edit of the values as the run gets it: also by whom."""
+    """An edit of the values as the run gets it, with the principal."""
 
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
@@ -678,8 +680,8 @@ class DeadlineBody(Request):
     on_timeout: str | None = Field(default=None, pattern=r"^(halt|goto:.+)$")
 
     @model_serializer(mode="wrap")
-    def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # null removes a deadline, so what was not given must not come out as null.
+    def _set_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # null removes a deadline, so an absent field must not be written as null.
         return {name: v for name, v in handler(self).items() if name in self.model_fields_set}
 
     @model_validator(mode="after")
@@ -695,19 +697,19 @@ class DeadlineBody(Request):
 
 
 class EditDeadline(DeadlineBody, Keyed):
-    """An edit of a deadline as the run gets it: also of which interrupt, and by whom."""
+    """An edit of a deadline as the run gets it, with the interrupt and the principal."""
 
     interrupt_id: str
     principal: Principal = Field(default_factory=lambda: Principal(subject="temporal"))
 
 
 class WhichInterrupt(Request):
-    """Of which interrupt something is asked."""
+    """The argument of a query for one interrupt."""
 
     interrupt_id: str
 
 
 class Receipts(Record):
-    """What became of the answers of one call."""
+    """The receipts of one call."""
 
     receipts: list[Receipt]

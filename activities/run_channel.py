@@ -21,7 +21,7 @@ class RunChannel:
         self._visit = visit
         self._default_timeout = default_timeout
         # A visit that is tried again, or re-entered, may have taken messages before.
-        self._has_all = visit.start == 1 and activity.info().attempt == 1
+        self._has_all = visit.activation == 1 and activity.info().attempt == 1
 
     async def take(self, number: int) -> Message | None:
         """The visit's n-th message, counted from 0; None if there is none yet."""

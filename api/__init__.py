@@ -1,1 +1,1 @@
-"""How people and services get in: imported only as `abeyance.api`."""
+"""The HTTP API: imported only as `abeyance.api`. Start reading at `app.py`."""

@@ -1,7 +1,6 @@
-"""The application: what it is made of, and how it is served.
+"""The application (`create_app`) and its server (`serve`).
 
-`create_app` puts the parts together; `serve` runs them on a port. An application keeps nothing of a
-run in its process, so any number of them can serve the same runs.
+An application has no state of runs, so any number of processes can serve the same runs.
 """
 
 from __future__ import annotations
@@ -18,30 +17,24 @@ from typing import Final
 from fastapi import FastAPI
 
 from abeyance import tracing
-from abeyance.api import inbox, openapi, problems
+from abeyance.api import inbox, metrics, openapi, problems
 from abeyance.api.auth import Tokens
 from abeyance.api.connections import Server
-from abeyance.api.dependencies import Backend, TemporalConnection
+from abeyance.api.dependencies import KNOWN_PARAMETERS, Backend, TemporalConnection
 from abeyance.api.jwt import JwtVerifier
-from abeyance.api.metrics import measure
 from abeyance.api.origin_guard import OriginGuard
-from abeyance.api.path_params import DESCRIBED
 from abeyance.api.routers import (
     admin,
     batch,
-    codec,
     control,
     conversations,
-    edits,
     events,
     health,
     interrupts,
-    lists,
     messages,
     runs,
-    transcripts,
 )
-from abeyance.api.routers import graphs as served
+from abeyance.api.routers import graphs as graphs_router
 from abeyance.app import load_graphs
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
@@ -50,47 +43,46 @@ from abeyance.settings import Settings
 from abeyance.storage.backends import check_reach
 from abeyance.util import is_loopback
 
-_CONTRACT: Final = "0.1"
-"""The version of what is promised to callers; it changes when the promise does."""
+_API_VERSION: Final = "0.1"
 _BACKLOG: Final = 2048
-_LAST_PORT: Final = 65_535
+_MAX_PORT: Final = 65_535
 _SHUTDOWN_SECONDS: Final = 3
-"""How long calls that are under way may go on when the service is told to stop."""
+"""The time that running requests get when the service stops."""
 
 
 def create_app(
     settings: Settings, graphs: Mapping[str, Graph], client: Client | None = None
 ) -> FastAPI:
-    """The application for these graphs.
+    """Return the application for these graphs.
 
-    Without a `client` it reaches Temporal by itself, as the environment says, and answers 503 until it
-    has. Raises SettingsError if the file of tokens, or the issuer of others, cannot be used.
+    Without a `client` it connects to Temporal as the environment says, and responds with 503 until then.
+    Raises SettingsError if the tokens file or the token issuer cannot be used.
     """
     backend = Backend(
         settings=settings,
         graphs=graphs,
         tokens=Tokens.read(settings.tokens_file, JwtVerifier.read(settings)),
-        link=TemporalConnection(client),
+        connection=TemporalConnection(client),
     )
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with backend.link.kept(settings):
+        async with backend.connection.keep_connecting(settings):
             yield
 
     app = FastAPI(
         title="Abeyance",
-        version=_CONTRACT,
+        version=_API_VERSION,
         lifespan=lifespan,
-        # The pages of the framework load their programs from other hosts.
+        # These pages load scripts from other hosts.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
     app.state.backend = backend
     if settings.enable_metrics:
-        measure(app)
-    # After it, so before it: what the guard turns away is no operation.
+        metrics.install(app)
+    # The last middleware runs first: a request that the guard refuses is not an operation.
     has_codec = bool(settings.keyring) or settings.storage is not None
     app.add_middleware(
         OriginGuard,
@@ -102,12 +94,12 @@ def create_app(
     )
     for part in (health, inbox):
         app.include_router(part.router)
-    for part in (served, lists, runs, interrupts, control, messages, edits, events):
-        app.include_router(part.router, dependencies=[DESCRIBED])
-    for part in (transcripts, conversations, batch, admin):
-        app.include_router(part.router, dependencies=[DESCRIBED])
+    for part in (graphs_router, runs, interrupts, control, messages):
+        app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
+    for part in (events, conversations, batch, admin):
+        app.include_router(part.router, dependencies=[KNOWN_PARAMETERS])
     if has_codec:
-        app.include_router(codec.router)
+        app.include_router(admin.codec_router)
     problems.install(app)
     openapi.install(app)
     return app
@@ -116,31 +108,30 @@ def create_app(
 async def serve(settings: Settings, host: str, port: int) -> None:
     """Serve the API until cancelled, or until SIGTERM or SIGINT.
 
-    Port 0 is any free one. Temporal may come later: until then calls are answered 503. Raises
-    SettingsError if the graphs, the tokens, the storage, the host or the port cannot be used.
+    Port 0 is any free port. The service starts without Temporal, and responds with 503 until it is
+    reached. Raises SettingsError if the graphs, tokens, storage, host or port cannot be used.
     """
     graphs = load_graphs(settings.app)
     check_reach(settings)
     tracing.begin("abeyance-api")
     if not settings.has_authentication and not is_loopback(host):
         raise SettingsError(
-            f"without authentication the API listens on loopback only, and {host!r} is not: listen on "
-            "127.0.0.1, or set ABEYANCE_TOKENS_FILE to a file of hashed tokens, or ABEYANCE_JWT_ISSUER "
-            "and what belongs to it"
+            f"without authentication the API listens on loopback only, not on {host!r}: listen on "
+            "127.0.0.1, or set ABEYANCE_TOKENS_FILE, or ABEYANCE_JWT_ISSUER with its audience and keys"
         )
     if settings.has_authentication:
         hosts = (*settings.allowed_hosts, f"{host}:{port}".lower())
         settings = settings.model_copy(update={"allowed_hosts": hosts})
     app = create_app(settings, graphs)
-    with contextlib.closing(bound(host, port)) as listener:
+    with contextlib.closing(listen(host, port)) as listener:
         server = Server(app, settings, grace=_SHUTDOWN_SECONDS)
         backend: Backend = app.state.backend
-        await _until_told(server, listener, backend.leaving)
+        await _run(server, listener, backend.stopping)
 
 
-async def _until_told(server: Server, listener: socket.socket, leaving: asyncio.Event) -> None:
+async def _run(server: Server, listener: socket.socket, stopping: asyncio.Event) -> None:
     def stop() -> None:
-        leaving.set()
+        stopping.set()
         server.should_exit = True
 
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -152,7 +143,7 @@ async def _until_told(server: Server, listener: socket.socket, leaving: asyncio.
             await asyncio.wait({serving})
             raise
     if not server.started:
-        raise Unavailable("the API did not start; its log says why")
+        raise Unavailable("the API did not start: see its log")
 
 
 @contextlib.contextmanager
@@ -171,10 +162,12 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises SettingsError if none can."""
-    if not 0 <= port <= _LAST_PORT:
-        raise SettingsError(f"the API cannot listen on {host}:{port}: a port is 0 to {_LAST_PORT}")
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises SettingsError if the address cannot be used."""
+    if not 0 <= port <= _MAX_PORT:
+        raise SettingsError(
+            f"the API cannot listen on {host}:{port}: use a port from 0 to {_MAX_PORT}"
+        )
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -189,7 +182,7 @@ def bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise SettingsError(
-            f"the API cannot listen on {host}:{port}: {error}. Stop what listens there, or choose "
-            "another port"
+            f"the API cannot listen on {host}:{port} ({error}): stop the program that uses the port, or "
+            "choose another one"
         ) from error
     return listener

@@ -1,8 +1,8 @@
-"""Who is calling, and what they may do.
+"""Authentication and capabilities.
 
-With a file of tokens, or an issuer of them, everybody needs one. Without both the service listens on
-loopback only, and a request may name its principal itself, so that rules about capabilities can be tried:
-who reaches a loopback port can do as they like on that machine anyway.
+With a tokens file or a token issuer, every request needs a token. Without both the service listens on
+loopback only, and a request can name its own principal, so that rules about capabilities can be tried: a
+local process can do anything on that machine anyway.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fastapi import Depends, Request
 from fastapi.params import Depends as Dependency
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from abeyance.api.jwt import LEEWAY_SECONDS, JwtVerifier, unfit
+from abeyance.api.jwt import LEEWAY_SECONDS, JwtVerifier, invalid_token
 from abeyance.api.problems import invalid
 from abeyance.core import authority
 from abeyance.core.policy import EVERYTHING, TEMPORAL, TIMEOUT, Principal
@@ -27,41 +27,41 @@ from abeyance.errors import Code, Refusal, SettingsError
 from abeyance.schemas.state_model import at_pointer
 
 LOCAL: Final = "local"
-"""The subject of a request that names none, where there is no authentication."""
+"""The subject of a request without authentication that names none."""
 
 SUBJECT_HEADER: Final = "X-Abeyance-Principal"
 CAPABILITIES_HEADER: Final = "X-Abeyance-Capabilities"
 
 _RESERVED: Final = frozenset({TEMPORAL.subject, TIMEOUT})
-_MOST_CHARS: Final = 256
-_MOST_CAPABILITIES: Final = 200
+_MAX_CHARS: Final = 256
+_MAX_CAPABILITIES: Final = 200
 
 
 class Grant(BaseModel):
-    """An entry of the file of tokens: the SHA-256 of a token, whose it is, and what it allows."""
+    """An entry of the tokens file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    subject: str = Field(min_length=1, max_length=_MOST_CHARS)
+    subject: str = Field(min_length=1, max_length=_MAX_CHARS)
     sha256: str = Field(pattern=r"^[0-9a-fA-F]{64}$")
-    capabilities: tuple[Annotated[str, Field(min_length=1, max_length=_MOST_CHARS)], ...]
+    capabilities: tuple[Annotated[str, Field(min_length=1, max_length=_MAX_CHARS)], ...]
 
 
 _GRANTS: Final = TypeAdapter(tuple[Grant, ...])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """Who was let in, and until when, as a time in seconds; None is for as long as they like."""
+class Credentials:
+    """The principal of a request, and the Unix time at which its token expires, if it does."""
 
     principal: Principal
-    until: float | None = None
+    expires_at: float | None = None
 
 
 class Tokens:
-    """The tokens that are accepted: those of `grants`, and those that `issuer` has signed.
+    """The accepted tokens: those of `grants`, and those signed by `issuer`.
 
-    Where both are None there is no authentication.
+    If both are None, there is no authentication.
     """
 
     def __init__(self, grants: tuple[Grant, ...] | None, issuer: JwtVerifier | None = None) -> None:
@@ -70,208 +70,208 @@ class Tokens:
 
     @classmethod
     def read(cls, path: Path | None, issuer: JwtVerifier | None = None) -> Tokens:
-        """The tokens of a file. Raises SettingsError saying what is wrong with it, and where."""
+        """Read the tokens file. Raises SettingsError with the position of the problem."""
         if path is None:
             return cls(None, issuer)
-        told = f"ABEYANCE_TOKENS_FILE={path}"
+        source = f"ABEYANCE_TOKENS_FILE={path}"
         try:
             grants = _GRANTS.validate_json(path.read_bytes())
         except OSError as error:
-            raise SettingsError(f"{told} cannot be read: {error.strerror}") from error
+            raise SettingsError(f"{source} cannot be read: {error.strerror}") from error
         except ValidationError as error:
             faults = "; ".join(
                 f"{fault['pointer'] or '(the file)'}: {fault['message']}"
                 for fault in at_pointer(error)
             )
             raise SettingsError(
-                f"{told} is not a list of "
+                f"{source} is not a list of "
                 f'{{"subject": ..., "sha256": ..., "capabilities": [...]}}: {faults}'
             ) from error
         if not grants:
-            raise SettingsError(f"{told} holds no token, so nobody could get in")
+            raise SettingsError(f"{source} has no token: add at least one")
         if reserved := sorted({grant.subject for grant in grants} & _RESERVED):
-            raise SettingsError(f"{told}: the subject {reserved[0]!r} is reserved; name another")
-        counted = Counter(grant.sha256.lower() for grant in grants)
-        if twice := [digest for digest, times in counted.items() if times > 1]:
-            raise SettingsError(f"{told} holds the token with the hash {twice[0][:12]}... twice")
+            raise SettingsError(
+                f"{source} has the reserved subject {reserved[0]!r}: choose another"
+            )
+        counts = Counter(grant.sha256.lower() for grant in grants)
+        if repeated := [digest for digest, count in counts.items() if count > 1]:
+            raise SettingsError(
+                f"{source} has the token hash {repeated[0][:12]}... twice: remove one"
+            )
         return cls(grants, issuer)
 
     @property
     def are_required(self) -> bool:
-        """Whether a request needs a token."""
+        """True if a request needs a token."""
         return self._grants is not None or self._issuer is not None
 
-    async def admitted(self, request: Request) -> Admission:
-        """Who is calling, and until when that holds. It is found out once for each request.
+    async def authenticate(self, request: Request) -> Credentials:
+        """Return the credentials of a request. The result is cached on the request.
 
-        Raises `unauthenticated`, `invalid_body` for a header that names nobody, and Unavailable where an
-        issuer's token cannot be checked now.
+        Raises `unauthenticated`, `invalid_body` for an unusable header, and Unavailable if the issuer's
+        keys cannot be fetched.
         """
-        known: Admission | None = getattr(request.state, "admission", None)
-        if known is None:
-            known = request.state.admission = await self._admitted(request)
-        return known
+        cached: Credentials | None = getattr(request.state, "credentials", None)
+        if cached is None:
+            cached = request.state.credentials = await self._authenticate(request)
+        return cached
 
-    async def _admitted(self, request: Request) -> Admission:
+    async def _authenticate(self, request: Request) -> Credentials:
         if not self.are_required:
-            return Admission(principal=_as_claimed(request))
+            return Credentials(principal=_claimed_principal(request))
         for header in (SUBJECT_HEADER, CAPABILITIES_HEADER):
             if header in request.headers:
-                raise _unknown(
-                    f"The header {header} is refused here: who is calling is told by the token."
+                raise _unauthenticated(
+                    f"The header {header} is not accepted here: the token names the caller."
                 )
-        given = request.headers.getlist("Authorization")
-        # Of two a proxy might have looked at the other one.
-        scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        if scheme.lower() != "bearer" or not token.strip():
-            raise _unknown("Send a token, and one alone: Authorization: Bearer <token>.")
-        digest = hashlib.sha256(token.strip().encode("latin-1")).hexdigest()
-        found: Grant | None = None
-        for grant in self._grants or ():
-            # All are looked at, so that the time taken tells nothing.
-            if hmac.compare_digest(grant.sha256.lower(), digest):
-                found = grant
-        if found is not None:
-            known = Principal(subject=found.subject, capabilities=found.capabilities)
-            return Admission(principal=known)
+        values = request.headers.getlist("Authorization")
+        # With two headers, a proxy might have checked the other one.
+        scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            raise _unauthenticated(
+                "A token is required: send one header, Authorization: Bearer <token>."
+            )
+        digest = hashlib.sha256(token.encode("latin-1")).hexdigest()
+        grant: Grant | None = None
+        for candidate in self._grants or ():
+            # Compare with all, so that the time does not depend on the position.
+            if hmac.compare_digest(candidate.sha256.lower(), digest):
+                grant = candidate
+        if grant is not None:
+            return Credentials(
+                principal=Principal(subject=grant.subject, capabilities=grant.capabilities)
+            )
         if self._issuer is None:
-            raise _unknown("The token is not one of ours, or no longer.")
-        claims = await self._issuer.claims(token.strip())
-        return Admission(
-            principal=_vouched_for(claims, self._issuer),
-            until=float(claims["exp"]) + LEEWAY_SECONDS,
+            raise _unauthenticated("The token is unknown or was revoked: use a valid one.")
+        claims = await self._issuer.claims(token)
+        return Credentials(
+            principal=_issued_principal(claims, self._issuer),
+            expires_at=float(claims["exp"]) + LEEWAY_SECONDS,
         )
 
 
-def _vouched_for(claims: Mapping[str, Any], issuer: JwtVerifier) -> Principal:
-    """The principal of a token that was checked, and that this issuer has signed."""
+def _issued_principal(claims: Mapping[str, Any], issuer: JwtVerifier) -> Principal:
+    """Return the principal of a verified token."""
     subject, claim = claims["sub"], issuer.claim
     if (fault := _subject_fault(subject)) is not None:
-        raise unfit(f"names nobody (sub): {fault}")
-    listed = _found(claims, claim)
-    capabilities = listed.split() if isinstance(listed, str) else [] if listed is None else listed
+        raise invalid_token(f"has an unusable subject (sub): {fault}")
+    value = _claim_value(claims, claim)
+    capabilities = value.split() if isinstance(value, str) else [] if value is None else value
     if (
         not isinstance(capabilities, list)
-        or len(capabilities) > _MOST_CAPABILITIES
+        or len(capabilities) > _MAX_CAPABILITIES
         or not all(isinstance(name, str) and _is_name(name) for name in capabilities)
     ):
-        raise unfit(
-            f"does not say what its owner may do: {claim} takes at most {_MOST_CAPABILITIES} names "
-            f"of 1 to {_MOST_CHARS} characters, as a list or with spaces between them"
+        raise invalid_token(
+            f"has unusable capabilities: {claim} takes at most {_MAX_CAPABILITIES} names of 1 to "
+            f"{_MAX_CHARS} characters, as a list or separated by spaces"
         )
     if EVERYTHING in capabilities and not issuer.may_allow_everything:
-        # Not left out silently: then its owner would miss a right that the token names, and nobody
-        # would know why.
-        raise unfit(
-            f"allows everything ({claim}: {EVERYTHING!r}), which an issuer may do only where the service "
-            "is told so by ABEYANCE_JWT_ALLOW_EVERYTHING; it has to name each capability"
+        # Refuse rather than drop it, so that the caller learns why a capability is missing.
+        raise invalid_token(
+            f"grants every capability ({claim}: {EVERYTHING!r}): the issuer must list each one, unless "
+            "the operator sets ABEYANCE_JWT_ALLOW_EVERYTHING"
         )
     return Principal(subject=subject, capabilities=tuple(capabilities))
 
 
-def _found(claims: Mapping[str, Any], claim: str) -> Any:
-    # A name may have dots itself; without a claim of that name they lead into mappings.
+def _claim_value(claims: Mapping[str, Any], claim: str) -> Any:
+    # A claim's name can have dots. If there is no such claim, the dots lead into nested objects.
     if claim in claims:
         return claims[claim]
-    here: Any = claims
+    value: Any = claims
     for name in claim.split("."):
-        here = here.get(name) if isinstance(here, Mapping) else None
-    return here
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
-def _as_claimed(request: Request) -> Principal:
+def _claimed_principal(request: Request) -> Principal:
     subject = request.headers.get(SUBJECT_HEADER)
-    listed = request.headers.get(CAPABILITIES_HEADER)
-    if listed is None:
+    names = request.headers.get(CAPABILITIES_HEADER)
+    if names is None:
         capabilities: tuple[str, ...] = (EVERYTHING,)
     else:
-        capabilities = tuple(name for part in listed.split(",") if (name := part.strip()))
-    if len(capabilities) > _MOST_CAPABILITIES:
-        told = f"lists {len(capabilities)} capabilities, and {_MOST_CAPABILITIES} are accepted"
-        raise _unusable(CAPABILITIES_HEADER, told)
+        capabilities = tuple(name for part in names.split(",") if (name := part.strip()))
+    if len(capabilities) > _MAX_CAPABILITIES:
+        message = f"has {len(capabilities)} capabilities; the limit is {_MAX_CAPABILITIES}"
+        raise _invalid_header(CAPABILITIES_HEADER, message)
     return Principal(
         subject=LOCAL if subject is None else _claimed_subject(subject), capabilities=capabilities
     )
 
 
-def _claimed_subject(given: str) -> str:
+def _claimed_subject(value: str) -> str:
     try:
-        # The server reads header values as Latin-1; names are sent in UTF-8.
-        subject = given.encode("latin-1").decode().strip()
+        # The server decodes headers as Latin-1; names are sent in UTF-8.
+        subject = value.encode("latin-1").decode().strip()
     except UnicodeDecodeError:
-        raise _unusable(SUBJECT_HEADER, f"{given!r} is not UTF-8") from None
+        raise _invalid_header(SUBJECT_HEADER, f"{value!r} is not UTF-8") from None
     if (fault := _subject_fault(subject)) is not None:
-        raise _unusable(SUBJECT_HEADER, fault)
+        raise _invalid_header(SUBJECT_HEADER, fault)
     return subject
 
 
 def _subject_fault(subject: str) -> str | None:
     if not _is_name(subject):
-        return f"{subject[:100]!r} names nobody: a subject has 1 to {_MOST_CHARS} characters"
+        return f"{subject[:100]!r} is not a subject: use 1 to {_MAX_CHARS} printable characters"
     if subject in _RESERVED:
-        return f"the subject {subject!r} is reserved; name another"
+        return f"the subject {subject!r} is reserved: choose another"
     return None
 
 
 def _is_name(text: str) -> bool:
-    return 0 < len(text) <= _MOST_CHARS and text == text.strip() and text.isprintable()
+    return 0 < len(text) <= _MAX_CHARS and text == text.strip() and text.isprintable()
 
 
-def _unusable(header: str, message: str) -> Refusal:
+def _invalid_header(header: str, message: str) -> Refusal:
     return invalid([{"pointer": f"/{header.lower()}", "message": message, "in": "header"}])
 
 
-def _unknown(message: str) -> Refusal:
+def _unauthenticated(message: str) -> Refusal:
     return Refusal(Code.UNAUTHENTICATED, message)
 
 
-async def _admission(request: Request) -> Admission:
+async def _credentials(request: Request) -> Credentials:
     tokens: Tokens = request.app.state.backend.tokens
-    return await tokens.admitted(request)
+    return await tokens.authenticate(request)
 
 
-Admitted = Annotated[Admission, Depends(_admission)]
-"""Who is calling, and until when."""
+CredentialsDep = Annotated[Credentials, Depends(_credentials)]
 
 
-async def _principal(admitted: Admitted, request: Request) -> Principal:
-    # What a refusal tells depends on who reads it.
-    request.state.who = admitted.principal
-    return admitted.principal
+async def _caller(credentials: CredentialsDep, request: Request) -> Principal:
+    # The details of a refusal depend on the caller's capabilities.
+    request.state.caller = credentials.principal
+    return credentials.principal
 
 
-Who = Annotated[Principal, Depends(_principal)]
-"""Who is calling."""
+Caller = Annotated[Principal, Depends(_caller)]
 
 
-def demand(who: Principal, *capabilities: str) -> None:
-    """Raise `capability_required`, naming all that are missing, unless the principal has them all."""
-    if lacking := who.lacks(capabilities):
+def require(caller: Principal, *capabilities: str) -> None:
+    """Raise `capability_required`, naming all missing capabilities, unless the caller has them."""
+    if missing := caller.lacks(capabilities):
         raise Refusal(
             Code.CAPABILITY_REQUIRED,
-            f"{who.subject!r} may not do this: it takes the capability "
-            f"{' and '.join(map(repr, lacking))}.",
-            capability=lacking[0],
-            capabilities=list(lacking),
+            f"{caller.subject!r} lacks the capability {' and '.join(map(repr, missing))}, which this "
+            "request requires.",
+            capability=missing[0],
+            capabilities=list(missing),
         )
 
 
-def may_read(who: Principal) -> bool:
-    """Whether somebody may see values, prompts and answers."""
-    return who.may(authority.READ)
-
-
-def _demanding(capability: str) -> Dependency:
-    async def check(who: Who) -> None:
-        demand(who, capability)
+def _requires(capability: str) -> Dependency:
+    async def check(caller: Caller) -> None:
+        require(caller, capability)
 
     return Dependency(check)
 
 
-START: Final = _demanding("runs:start")
-READ: Final = _demanding(authority.READ)
-CONTROL: Final = _demanding(authority.CONTROL)
-RESPOND: Final = _demanding("runs:respond")
-STEER: Final = _demanding(authority.STEER)
-ADMIN: Final = _demanding("admin")
-"""What a call asks of its caller, as the dependency of a route."""
+START: Final = _requires("runs:start")
+READ: Final = _requires(authority.READ)
+CONTROL: Final = _requires(authority.CONTROL)
+RESPOND: Final = _requires("runs:respond")
+STEER: Final = _requires(authority.STEER)
+ADMIN: Final = _requires("admin")
+"""Route dependencies that require a capability."""

@@ -1,13 +1,12 @@
-"""Connections: how long a caller may take with a request, and how many callers there may be.
+"""Connection limits: deadlines for slow callers, and a maximum number of connections.
 
-Whoever opens a connection and says nothing, or sends a request byte by byte, costs us a place. So the
-head and the body of a request have a deadline each, which no further byte moves, and so has a caller who
-takes nothing of an answer. While we are the ones who answer there is none: a long poll or a stream of
-events may go on.
+A caller that sends nothing, or sends a request byte by byte, occupies a connection. So the head and the
+body of a request have a deadline each, which further bytes do not extend, and so has a caller that does
+not read a response. While the service processes a request there is no deadline: long polls and event
+streams can go on.
 
-Places are bounded too. When all are taken, the connection is closed that has been without a request for
-the longest time, so those who only hold places lose them to those who ask for something. A bound on
-concurrency, as the server has it itself, would turn everybody away for as long as somebody holds them.
+If all connections are in use, the one that has been without a request for the longest time is closed. The
+server's own limit on concurrency would instead refuse every new caller while idle ones hold connections.
 """
 
 from __future__ import annotations
@@ -28,31 +27,29 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from abeyance.api.problems import problem, unavailable
+from abeyance.api.problems import Problem, unavailable
 from abeyance.errors import Code
 from abeyance.settings import Settings
 
 _Phase: TypeAlias = Literal["idle", "head", "body", "rest"]
-"""What of a caller we wait for; `rest` is that of a body which was answered before it was read."""
+"""The data that a connection waits for. `rest` is the rest of a body that needs no processing."""
 
 _IDLE_SECONDS: Final = 5
-"""How long a connection is kept on which no further request begins."""
+"""The time between two requests of a connection."""
 _REST_SECONDS: Final = 5.0
-_MOST_HEAD_BYTES: Final = 32_768
-_TOLD_EVERY_SECONDS: Final = 60.0
+_MAX_HEAD_BYTES: Final = 32_768
+_LOG_INTERVAL_SECONDS: Final = 60.0
 _logger = logging.getLogger("abeyance.api")
 
 
-class _Doorway(ServerState):
-    """What the connections of a server share: those without a request, and those whose request is not
-    complete, each from the longest time on.
-    """
+class _Connections(ServerState):
+    """The connections of a server: `waiting` for a request, and `sending` a body, both oldest first."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self.most = settings.max_connections
-        self.stall = settings.body_timeout
-        self.seconds: dict[_Phase, float] = {
+        self.limit = settings.max_connections
+        self.stall_timeout = settings.body_timeout
+        self.timeouts: dict[_Phase, float] = {
             "idle": _IDLE_SECONDS,
             "head": settings.head_timeout,
             "body": settings.body_timeout,
@@ -60,90 +57,90 @@ class _Doorway(ServerState):
         }
         self.waiting: dict[Connection, None] = {}
         self.sending: dict[Connection, None] = {}
-        self._told_at = -math.inf
+        self._logged_at = -math.inf
 
     def make_room(self, newcomer: Connection) -> None:
-        """Close a connection if there are too many: the newest if all others are being answered."""
-        if len(self.connections) <= self.most:
+        """Close a connection if there are too many: the newest if all others are in use."""
+        if len(self.connections) <= self.limit:
             return
-        others = (each for each in chain(self.waiting, self.sending) if each is not newcomer)
-        next(others, newcomer).turn_away()
+        idle = chain(self.waiting, self.sending)
+        next((other for other in idle if other is not newcomer), newcomer).turn_away()
         now = time.monotonic()
-        if now - self._told_at > _TOLD_EVERY_SECONDS:
-            self._told_at = now
+        if now - self._logged_at > _LOG_INTERVAL_SECONDS:
+            self._logged_at = now
             _logger.warning(
-                "code=%s | all %d places of ABEYANCE_MAX_CONNECTIONS are taken: connections without a "
-                "request are closed",
+                "code=%s | all %d connections of ABEYANCE_MAX_CONNECTIONS are in use: closing those "
+                "without a request",
                 Code.UNAVAILABLE,
-                self.most,
+                self.limit,
             )
 
 
 class Connection(H11Protocol):
-    """A connection with deadlines for what its caller has to do."""
+    """A connection with deadlines for its caller."""
 
     def __init__(
         self,
         config: uvicorn.Config,
-        server_state: _Doorway,
+        server_state: _Connections,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._doorway = server_state
+        self._shared = server_state
         self._phase: tuple[_Phase, RequestResponseCycle | None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the head of a request, if there is a place."""
+        """Start the deadline of the first request."""
         super().connection_made(transport)
         self._enter("head")
-        self._doorway.make_room(self)
+        self._shared.make_room(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
+        """Cancel the deadlines."""
         self._enter(None)
-        self._unstall()
+        self._cancel_stall()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what was sent, and see what is missing."""
+        """Parse the data, and update the deadline."""
         super().data_received(data)
-        self._look()
+        self._update_phase()
 
     def on_response_complete(self) -> None:
-        """Go on to the next request, which may be here already."""
+        """Continue with the next request, which may have arrived already."""
         super().on_response_complete()
-        self._look()
+        self._update_phase()
 
     def pause_writing(self) -> None:
-        """Wait for the caller to take what is answered."""
+        """Start the deadline for the caller to read the response."""
         super().pause_writing()
-        self._stall()
+        self._start_stall()
 
     def resume_writing(self) -> None:
-        """The caller takes it."""
+        """Cancel the deadline: the caller reads the response."""
         if not self.transport.is_closing():
-            self._unstall()
+            self._cancel_stall()
         super().resume_writing()
 
     def turn_away(self) -> None:
-        """Close the connection, as there are too many."""
-        told = "More callers are connected than this service has places for. Try again in a moment."
+        """Close the connection, because there are too many."""
+        message = "The service has too many open connections. Retry in a moment."
         is_new = self.cycle is None
-        self._end(unavailable(told, retry_after=1) if is_new or self._is_begun else None)
+        self._close(unavailable(message, retry_after=1) if is_new or self._is_begun else None)
 
     @property
     def _is_begun(self) -> bool:
-        """Whether there is something of a request that has no answer yet."""
+        """True if a part of a request has arrived and no response has begun."""
         return self.conn.our_state is h11.SEND_RESPONSE or bool(self.conn.trailing_data[0])
 
-    def _look(self) -> None:
+    def _update_phase(self) -> None:
         is_answering = self.cycle is not None and not self.cycle.response_complete
         if self.transport.is_closing():
             self._enter(None)
-            self._stall()
+            self._start_stall()
         elif self.conn.their_state is h11.SEND_BODY:
             self._enter("body" if is_answering else "rest")
         elif is_answering or self.conn.their_state is not h11.IDLE:
@@ -152,29 +149,29 @@ class Connection(H11Protocol):
             self._enter("head" if self._is_begun else "idle")
 
     def _enter(self, phase: _Phase | None) -> None:
-        entered = None if phase is None else (phase, self.cycle)
-        # A byte more of the same request moves no deadline.
-        if entered == self._phase:
+        state = None if phase is None else (phase, self.cycle)
+        # More bytes of the same request do not extend the deadline.
+        if state == self._phase:
             return
-        self._phase = entered
-        self._doorway.waiting.pop(self, None)
-        self._doorway.sending.pop(self, None)
+        self._phase = state
+        self._shared.waiting.pop(self, None)
+        self._shared.sending.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
         if phase is not None:
-            seconds = self._doorway.seconds[phase]
-            self._deadline = self.loop.call_later(seconds, self._too_late, phase, seconds)
-            held = self._doorway.sending if phase == "body" else self._doorway.waiting
-            held[self] = None
+            seconds = self._shared.timeouts[phase]
+            self._deadline = self.loop.call_later(seconds, self._on_deadline, phase, seconds)
+            group = self._shared.sending if phase == "body" else self._shared.waiting
+            group[self] = None
 
-    def _too_late(self, phase: _Phase, seconds: float) -> None:
-        told = f"The {phase} of the request was not complete after {seconds:g} s. Send it at once."
-        late = problem(408, "request_timeout", "The request did not come in time", told)
-        self._end(late if self._is_begun else None)
+    def _on_deadline(self, phase: _Phase, seconds: float) -> None:
+        message = f"The {phase} of the request was incomplete after {seconds:g} s: send it faster."
+        late = Problem(408, "request_timeout", "Request timeout", message)
+        self._close(late if self._is_begun else None)
 
-    def _end(self, response: Response | None) -> None:
-        """Close the connection; with this response, if none has begun."""
+    def _close(self, response: Response | None) -> None:
+        """Close the connection, with this response if none has begun."""
         if response is not None and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             response.headers["Connection"] = "close"
             events = (
@@ -182,7 +179,7 @@ class Connection(H11Protocol):
                 h11.Data(data=bytes(response.body)),
                 h11.EndOfMessage(),
             )
-            # The answer to HEAD has no body.
+            # The response to HEAD has no body.
             with contextlib.suppress(h11.LocalProtocolError):
                 for event in events:
                     self.transport.write(self.conn.send(event) or b"")
@@ -192,34 +189,30 @@ class Connection(H11Protocol):
         self.connections.discard(self)
         self._enter(None)
         self.transport.close()
-        self._stall()
+        self._start_stall()
 
-    def _stall(self) -> None:
-        self._unstall()
+    def _start_stall(self) -> None:
+        self._cancel_stall()
         left = self.transport.get_write_buffer_size()
         if left:
-            seconds = self._doorway.stall
-            self._stalled = self.loop.call_later(seconds, self._still_stalled, left)
+            seconds = self._shared.stall_timeout
+            self._stall_timer = self.loop.call_later(seconds, self._on_stall, left)
 
-    def _still_stalled(self, before: int) -> None:
-        # Slow is not gone: who takes anything at all may go on.
+    def _on_stall(self, before: int) -> None:
+        # A caller that reads slowly may continue.
         if self.transport.get_write_buffer_size() < before:
-            self._stall()
+            self._start_stall()
         else:
             self.transport.abort()
 
-    def _unstall(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+    def _cancel_stall(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
 
 class Server(uvicorn.Server):
-    """Serves an application on such connections, as its settings say.
-
-    `grace`: how many seconds calls that are under way may go on when it is told to stop. `lifespan` says
-    whether the application is told of its start and end.
-    """
+    """A server with these connections. Running requests get `grace` seconds when it stops."""
 
     def __init__(
         self,
@@ -234,7 +227,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=Connection,
-                h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
+                h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
                 timeout_keep_alive=_IDLE_SECONDS,
                 lifespan=lifespan,
                 ws="none",
@@ -246,13 +239,13 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=grace,
             )
         )
-        self.server_state = _Doorway(settings)
+        self.server_state = _Connections(settings)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone.
+        """Do not handle signals.
 
-        The server's own way is to raise them again after the shutdown, which ends the process before
-        whoever called us could clean up.
+        The default implementation raises them again after the shutdown, which ends the process before
+        the caller can clean up.
         """
         yield

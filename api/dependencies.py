@@ -1,53 +1,72 @@
-"""What stands behind the calls: the graphs that are served, the settings, and the way to Temporal."""
+"""The dependencies of routes: the backend, ids and keys of a request, and long polling."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import math
+import re
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Path, Query, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, BeforeValidator
 
-from abeyance.api.auth import Tokens
+from abeyance import wire
+from abeyance.api.auth import Caller, Tokens
+from abeyance.api.problems import invalid
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
+from abeyance.duration import seconds
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.history.feed import Feed
 from abeyance.settings import Settings
 
-_FIRST_SECONDS: Final = 1.0
-"""How long a start waits for Temporal before it lets requests in without it."""
-_EVERY_SECONDS: Final = 1.0
-_MOST_LISTED: Final = 20
+T = TypeVar("T")
+
+KEY_HEADER: Final = "Idempotency-Key"
+
+_STARTUP_SECONDS: Final = 1.0
+"""How long the startup waits for Temporal before the service accepts requests without it."""
+_RECONNECT_SECONDS: Final = 1.0
+_DISCONNECT_CHECK_SECONDS: Final = 1.0
+_MAX_LISTED: Final = 20
+_SHOWN_CHARS: Final = 100
+_KEY: Final = re.compile(r"[!-~]{1,200}")
+_RUN_ID_OF_KEY: Final = re.compile("run-[0-9a-f]{32}")
+_INTERRUPT_ID: Final = re.compile(r"(?P<run_id>[A-Za-z0-9_-]{1,256})\.[0-9a-f]{16}")
 _logger = logging.getLogger("abeyance.api")
 
 
 class TemporalConnection:
-    """The way to Temporal: a client, or the reason why there is none yet.
+    """The client of the API, or the reason why there is none yet.
 
-    Once there is one it finds its way back by itself. Until then somebody has to keep trying. At most
-    `most_tails` runs are followed over it at a time.
+    A client reconnects by itself. Until the first connection, `keep_connecting` retries. At most
+    `most_tails` runs are followed at a time.
     """
 
     def __init__(self, client: Client | None = None, *, most_tails: int = 500) -> None:
         self._client = client
         self._most_tails = most_tails
         self._feed: Feed | None = None
-        self._why_not = "Temporal has not been reached yet"
+        self._error = "Temporal has not been reached yet: retry in a moment"
 
     @property
     def client(self) -> Client:
         """The client. Raises Unavailable while there is none."""
         if self._client is None:
-            raise Unavailable(self._why_not)
+            raise Unavailable(self._error)
         return self._client
 
     @property
     def feed(self) -> Feed:
-        """The feeds of this process's runs. Raises Unavailable while there is no client."""
+        """The event feeds of this process. Raises Unavailable while there is no client."""
         if self._feed is None:
             self._feed = Feed(
                 self.client.temporal, self.client.task_queue, most_tails=self._most_tails
@@ -55,100 +74,289 @@ class TemporalConnection:
         return self._feed
 
     @asynccontextmanager
-    async def kept(self, settings: Settings) -> AsyncIterator[None]:
-        """Keep trying to reach Temporal, if it has not been reached."""
+    async def keep_connecting(self, settings: Settings) -> AsyncIterator[None]:
+        """Connect in the background, unless there is a client."""
         if self._client is not None:
             yield
             return
-        trying = asyncio.create_task(self._until_reached(settings))
+        connecting = asyncio.create_task(self._connect(settings))
         try:
-            done, _ = await asyncio.wait({trying}, timeout=_FIRST_SECONDS)
+            done, _ = await asyncio.wait({connecting}, timeout=_STARTUP_SECONDS)
             for task in done:
                 task.result()
             yield
         finally:
-            trying.cancel()
-            await asyncio.wait({trying})
+            connecting.cancel()
+            await asyncio.wait({connecting})
 
-    async def _until_reached(self, settings: Settings) -> None:
+    async def _connect(self, settings: Settings) -> None:
         while True:
             try:
                 self._client = await Client.connect(
                     task_queue=settings.task_queue, settings=settings
                 )
-                await self._tell_of_others(self._client)
+                await _warn_of_foreign_runs(self._client)
             except Unavailable as error:
-                if self._why_not != str(error):
+                if self._error != str(error):
                     _logger.warning("code=%s | %s", Code.UNAVAILABLE, error)
-                self._why_not = str(error)
-                await asyncio.sleep(_EVERY_SECONDS)
+                self._error = str(error)
+                await asyncio.sleep(_RECONNECT_SECONDS)
             else:
                 return
 
-    @staticmethod
-    async def _tell_of_others(client: Client) -> None:
-        """Say so if only this service keeps its callers from the runs of other deployments."""
-        try:
-            count = await client.runs.count_of_others()
-        except SettingsError:
-            # Whoever may not list runs sees none of others.
-            return
-        if count:
-            _logger.warning(
-                "namespace=%s task_queue=%s | the credentials of this service also reach %d runs of "
-                "other task queues. It shows them to nobody, but give deployments that must not trust "
-                "each other's processes a namespace each",
-                client.temporal.namespace,
-                client.task_queue,
-                count,
-            )
+
+async def _warn_of_foreign_runs(client: Client) -> None:
+    """Warn if nothing but this service keeps its callers from the runs of other deployments."""
+    try:
+        count = await client.runs.count_of_others()
+    except SettingsError:
+        # Credentials that cannot list runs cannot see those of others.
+        return
+    if count:
+        _logger.warning(
+            "namespace=%s task_queue=%s | the credentials of this service can also read %d runs of "
+            "other task queues: the API hides them, but deployments that do not trust each other need "
+            "separate namespaces",
+            client.temporal.namespace,
+            client.task_queue,
+            count,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """All that the calls of one application share. None of it belongs to a run.
+    """The parts that all requests of one application share. None of them belongs to a run.
 
-    `leaving` is set when the process is told to stop: who waits is answered, and streams end.
+    `stopping` is set when the process gets a signal to stop: long polls then return, and streams end.
     """
 
     settings: Settings
     graphs: Mapping[str, Graph]
     tokens: Tokens
-    link: TemporalConnection
-    leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    connection: TemporalConnection
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def graph(self, name: str) -> Graph:
-        """A graph by its name. Raises `unknown_graph` listing the known ones."""
-        if (found := self.graphs.get(name)) is not None:
-            return found
-        known = sorted(self.graphs)
+        """Return a graph by its name. Raises `unknown_graph`, which lists the names."""
+        if (graph := self.graphs.get(name)) is not None:
+            return graph
+        names = sorted(self.graphs)[:_MAX_LISTED]
         raise Refusal(
             Code.UNKNOWN_GRAPH,
-            f"There is no graph {name[:200]!r} here; there is {', '.join(known[:_MOST_LISTED])}.",
-            graphs=known[:_MOST_LISTED],
+            f"There is no graph {name[:200]!r}: choose one of {', '.join(names)}.",
+            graphs=names,
         )
 
 
 async def _backend(request: Request) -> Backend:
-    found: Backend = request.app.state.backend
-    return found
+    backend: Backend = request.app.state.backend
+    return backend
 
 
-async def _client(request: Request) -> Client:
-    found: Backend = request.app.state.backend
-    return found.link.client
+BackendDep = Annotated[Backend, Depends(_backend)]
 
 
-async def _events(request: Request) -> Feed:
-    found: Backend = request.app.state.backend
-    return found.link.feed
+async def _client(backend: BackendDep) -> Client:
+    return backend.connection.client
 
 
-AppState = Annotated[Backend, Depends(_backend)]
-"""All of it."""
+async def _feed(backend: BackendDep) -> Feed:
+    return backend.connection.feed
+
 
 ClientDep = Annotated[Client, Depends(_client)]
-"""The client. A call that takes it is answered 503 while Temporal cannot be reached."""
+"""The client. A route with it responds with 503 while Temporal cannot be reached."""
 
-Events = Annotated[Feed, Depends(_events)]
-"""What happens in the runs, of which this process reads each once for all who follow it."""
+FeedDep = Annotated[Feed, Depends(_feed)]
+"""The event feeds, which read the history of a run once for all its followers."""
+
+
+async def _run_id(
+    run_id: Annotated[str, Path(description="The id of a run.", examples=["refund-4711"])],
+) -> str:
+    # No run can have such an id, so Temporal need not be asked.
+    if re.fullmatch(wire.RUN_ID_RULE, run_id) is None:
+        raise Refusal(
+            Code.UNKNOWN_RUN,
+            f"There is no run {run_id[:_SHOWN_CHARS]!r}: this is not a valid run id.",
+            run_id=run_id[:_SHOWN_CHARS],
+        )
+    return run_id
+
+
+RunId = Annotated[str, Depends(_run_id)]
+"""The run id of a path. An invalid one is an unknown run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptPath:
+    """The interrupt id of a path, and the run id that it contains."""
+
+    id: str
+    run_id: str
+
+
+async def _interrupt_id(
+    interrupt_id: Annotated[
+        str,
+        Path(description="The id of an interrupt.", examples=["refund-4711.b276f6238dab3ba5"]),
+    ],
+) -> InterruptPath:
+    match = _INTERRUPT_ID.fullmatch(interrupt_id)
+    if match is None:
+        raise unknown_interrupt(interrupt_id)
+    return InterruptPath(id=interrupt_id, run_id=match["run_id"])
+
+
+InterruptId = Annotated[InterruptPath, Depends(_interrupt_id)]
+"""The interrupt id of a path. An invalid one is an unknown interrupt."""
+
+
+def unknown_interrupt(id_: str) -> Refusal:
+    """Return the refusal of an id that no interrupt has."""
+    shown = id_[:_SHOWN_CHARS]
+    return Refusal(
+        Code.UNKNOWN_INTERRUPT,
+        f"There is no interrupt {shown!r}: list the interrupts of its run to see their ids.",
+        interrupt_id=shown,
+    )
+
+
+async def _key(
+    key: Annotated[
+        str | None,
+        Header(
+            alias=KEY_HEADER,
+            description="Makes retries safe: a second request with the same key has no further effect. "
+            "1 to 200 visible ASCII characters.",
+            examples=["7f3c1b52"],
+            json_schema_extra={"pattern": f"^{_KEY.pattern}$"},
+        ),
+    ] = None,
+) -> str | None:
+    if key is not None and _KEY.fullmatch(key) is None:
+        message = f"{key[:_SHOWN_CHARS]!r} is not a key: use 1 to 200 visible ASCII characters"
+        raise invalid([{"pointer": f"/{KEY_HEADER.lower()}", "message": message, "in": "header"}])
+    return key
+
+
+Key = Annotated[str | None, Depends(_key)]
+"""The idempotency key of the request."""
+VALID_KEY: Final = Depends(_key)
+"""For a route that is idempotent anyway: accept a key, and only validate it."""
+
+
+def chosen_run_id(run_id: str | None) -> str | None:
+    """Return the run id of a request. Raises `invalid_run_id` for the form of ids made from keys."""
+    if run_id is not None and _RUN_ID_OF_KEY.fullmatch(run_id):
+        raise Refusal(
+            Code.INVALID_RUN_ID,
+            f"The run id {run_id!r} is reserved: ids of the form run- and 32 hexadecimal digits are made "
+            f"from an {KEY_HEADER}. Choose an id of another form, or send a key and no id.",
+            rule=f"not {_RUN_ID_OF_KEY.pattern}",
+        )
+    return run_id
+
+
+def run_id_of(task_queue: str, subject: str, key: str) -> str:
+    """Return the id of the run that a principal starts under a key.
+
+    It differs for each principal, and for each deployment of the namespace.
+    """
+    return f"run-{hash_of(task_queue, subject, key)}"
+
+
+def hash_of(*parts: str) -> str:
+    """Return a hash that stands for a principal's key in stored data."""
+    # As a list, so that the border between subject and key counts.
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+async def _known_parameters(request: Request, _caller: Caller) -> None:
+    # After the caller is authenticated: others learn nothing of the parameters.
+    route = request.scope["route"]
+    known = _query_names(route.dependant) if isinstance(route, APIRoute) else set[str]()
+    if unknown := [name for name in request.query_params if name not in known]:
+        message = f"is not a parameter of this endpoint: use {', '.join(sorted(known)) or 'none'}"
+        raise invalid(
+            [
+                {"pointer": f"/{name[:100]}", "message": message, "in": "query"}
+                for name in unknown[:20]
+            ]
+        )
+
+
+KNOWN_PARAMETERS: Final = Depends(_known_parameters)
+"""Refuse query parameters that the route does not declare."""
+
+
+def _query_names(dependant: Dependant) -> set[str]:
+    names: set[str] = set()
+    for parameter in dependant.query_params:
+        model = parameter.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            names |= {field.alias or name for name, field in model.model_fields.items()}
+        else:
+            names.add(parameter.alias)
+    return names.union(*map(_query_names, dependant.dependencies))
+
+
+def _wait_seconds(value: Any) -> float:
+    # All values of a query are text, also a plain number of seconds.
+    text = str(value).strip()
+    length = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else seconds(text)
+    if not 0 <= length < math.inf:
+        message = f"{text[:100]!r} is not a duration: write 30s, 2m or PT30S"
+        raise ValueError(message)
+    return length
+
+
+WaitSeconds: TypeAlias = Annotated[
+    float, BeforeValidator(_wait_seconds, json_schema_input_type=str)
+]
+Wait: TypeAlias = Annotated[
+    WaitSeconds | None,
+    Query(
+        description="How long to wait for the effect: ISO 8601, `30s`, or seconds. The service caps it "
+        "at its `default_timeout`.",
+        examples=["PT30S"],
+    ),
+]
+
+
+class ServiceStopping(Exception):
+    """The service stops before a long poll has a result."""
+
+
+async def long_poll(
+    request: Request, work: Coroutine[Any, Any, T], *, stopping: asyncio.Event | None = None
+) -> T | None:
+    """Return the result of the work, or None if the caller disconnects first.
+
+    Raises ServiceStopping once that event is set.
+    """
+    task = asyncio.create_task(work)
+    stop = asyncio.create_task((stopping or asyncio.Event()).wait())
+    try:
+        while not task.done():
+            await asyncio.wait(
+                {task, stop},
+                timeout=_DISCONNECT_CHECK_SECONDS,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not task.done() and stop.done():
+                raise ServiceStopping
+            if not task.done() and await request.is_disconnected():
+                return None
+        return task.result()
+    finally:
+        task.cancel()
+        stop.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task, stop})
+
+
+async def sleep_unless(stopping: asyncio.Event, length: float) -> None:
+    """Sleep for so many seconds, or until the event is set."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), length)

@@ -1,36 +1,61 @@
-"""JSON Web Tokens: whether one was made by the issuer that we trust, for us, and still holds.
+"""Verification of JSON Web Tokens, and the cache of the issuer's keys (JWKS).
 
-The algorithms are a list of our own, all of them with a private and a public key: a token that could be
-made with what is public, or that is not signed at all, is refused before anybody looks for a key.
+The algorithms are a fixed list, all asymmetric: a token that is unsigned, or that could be signed with
+public data, is refused before a key is looked up.
+
+A token names its key, so a made-up name must not cause a fetch at will: between two attempts there is a
+cooldown. If a fetch fails, the cached keys stay valid for an hour, so that an issuer can restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
+from urllib.parse import urlsplit
 
+import httpx
 import jwt
 from jwt.exceptions import InvalidSubjectError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from abeyance.api.jwks import ALGORITHMS, JwksCache
-from abeyance.errors import Code, Refusal, SettingsError
+from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.settings import Settings
+from abeyance.util import is_loopback
+
+_Algorithm: TypeAlias = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+ALGORITHMS: Final[tuple[str, ...]] = get_args(_Algorithm)
 
 LEEWAY_SECONDS: Final = 30
-"""How far the clocks of the issuer and of this machine may be apart."""
+"""The tolerated difference between the clocks of the issuer and of this machine."""
+FRESH_SECONDS: Final = 300.0
+"""The age from which keys are fetched again."""
+STALE_SECONDS: Final = 3600.0
+"""The age up to which keys are valid if the fetch fails."""
+COOLDOWN_SECONDS: Final = 5.0
+"""The minimum time between two attempts."""
+FETCH_TIMEOUT_SECONDS: Final = 5.0
+MAX_JWKS_BYTES: Final = 262_144
 
-_MOST_CHARS: Final = 16_384
+_MAX_TOKEN_CHARS: Final = 16_384
 _SHOWN_CHARS: Final = 100
+_logger = logging.getLogger("abeyance.api")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JwtVerifier:
-    """Who signs tokens, for which audience, by which keys.
+    """The issuer, the audience and the keys that tokens are verified against.
 
-    `claim` is the name of the claim that holds the capabilities, or leads to it, with dots.
-    `may_allow_everything`: whether `*` there counts. An issuer that passes on the scopes that a client
-    asks for would give it to everybody.
+    `claim` is the name of the claim with the capabilities, or a path to it with dots.
+    `may_allow_everything` accepts `*` in it. An issuer that copies the requested scopes would grant it to
+    every client.
     """
 
     name: str
@@ -41,45 +66,47 @@ class JwtVerifier:
 
     @classmethod
     def read(cls, settings: Settings) -> Self | None:
-        """The issuer of the settings; None without one.
+        """Return the verifier of the settings, or None without an issuer.
 
-        Raises SettingsError naming what is missing, or saying what is wrong with the keys.
+        Raises SettingsError if a setting is missing or the keys cannot be used.
         """
-        name, audience, place = settings.jwt_issuer, settings.jwt_audience, settings.jwt_jwks
-        if name is None and audience is None and place is None:
+        name, audience, source = settings.jwt_issuer, settings.jwt_audience, settings.jwt_jwks
+        if name is None and audience is None and source is None:
             return None
-        if name is not None and audience is not None and place is not None:
+        if name is not None and audience is not None and source is not None:
             return cls(
                 name=name,
                 audience=audience,
                 claim=settings.jwt_capabilities,
-                keys=JwksCache(place),
+                keys=JwksCache(source),
                 may_allow_everything=settings.jwt_allow_everything,
             )
-        given = {"ISSUER": name, "AUDIENCE": audience, "JWKS": place}
-        missing = [f"ABEYANCE_JWT_{which}" for which, value in given.items() if value is None]
+        values = {"ISSUER": name, "AUDIENCE": audience, "JWKS": source}
+        missing = [f"ABEYANCE_JWT_{setting}" for setting, value in values.items() if value is None]
         raise SettingsError(
-            f"{' and '.join(missing)} must be set too: a token of an issuer is checked for who made it, "
-            "for whom, and by which key"
+            f"{' and '.join(missing)} must be set too: tokens are checked against all three"
         )
 
     async def claims(self, token: str) -> Mapping[str, Any]:
-        """What a token says, of which `sub` is a text.
+        """Return the claims of a valid token. `sub` is a string.
 
-        Raises `unauthenticated` saying what is wrong with it, and Unavailable where its key cannot be
-        fetched.
+        Raises `unauthenticated` for an invalid token, and Unavailable if its key cannot be fetched.
         """
-        if len(token) > _MOST_CHARS:
-            raise unfit(f"has {len(token)} characters, and {_MOST_CHARS} are accepted")
+        if len(token) > _MAX_TOKEN_CHARS:
+            raise invalid_token(f"has {len(token)} characters; the limit is {_MAX_TOKEN_CHARS}")
         try:
-            head = jwt.get_unverified_header(token)
-            algorithm = head.get("alg")
+            header = jwt.get_unverified_header(token)
+            algorithm = header.get("alg")
             if algorithm not in ALGORITHMS:
-                told = f"says {str(algorithm)[:_SHOWN_CHARS]!r} (alg)"
-                raise unfit(f"{told}; signatures are by {', '.join(ALGORITHMS)}")
-            key = await self.keys.key(head.get("kid"), algorithm)
+                name = str(algorithm)[:_SHOWN_CHARS]
+                raise invalid_token(
+                    f"is signed by {name!r} (alg): use one of {', '.join(ALGORITHMS)}"
+                )
+            key = await self.keys.key(header.get("kid"), algorithm)
             if key is None:
-                raise unfit("was signed by a key (kid) that the issuer has not published for that")
+                raise invalid_token(
+                    "is signed by a key (kid) that the issuer has not published for this algorithm"
+                )
             claims: Mapping[str, Any] = jwt.decode(
                 token,
                 key,
@@ -93,34 +120,200 @@ class JwtVerifier:
                 },
             )
         except jwt.PyJWTError as error:
-            raise unfit(_fault(error)) from None
+            raise invalid_token(_problem(error)) from None
         return claims
 
 
-def unfit(fault: str) -> Refusal:
-    """The refusal of a token, for a fault such as `has expired`."""
-    return Refusal(Code.UNAUTHENTICATED, f"The token {fault}. Get another one from its issuer.")
+def invalid_token(problem: str) -> Refusal:
+    """Return the refusal of a token, for a problem such as `has expired`."""
+    return Refusal(Code.UNAUTHENTICATED, f"The token {problem}. Get a new one from its issuer.")
 
 
-def _fault(error: jwt.PyJWTError) -> str:
+def _problem(error: jwt.PyJWTError) -> str:
     match error:
         case jwt.ExpiredSignatureError():
             return "has expired (exp)"
         case jwt.ImmatureSignatureError():
-            return "does not hold yet (nbf, iat)"
+            return "is not valid yet (nbf, iat)"
         case jwt.InvalidIssuerError():
-            return "was made by another issuer (iss) than ABEYANCE_JWT_ISSUER"
+            return "has another issuer (iss) than ABEYANCE_JWT_ISSUER"
         case jwt.InvalidAudienceError():
-            return "was made for another audience (aud) than ABEYANCE_JWT_AUDIENCE"
+            return "has another audience (aud) than ABEYANCE_JWT_AUDIENCE"
         case jwt.MissingRequiredClaimError():
-            return f"has no {error.claim}"
+            return f"lacks the claim {error.claim}"
         case InvalidSubjectError():
-            return "names nobody: its sub is no text"
+            return "has an unusable subject: sub is not a string"
         case jwt.InvalidIssuedAtError():
-            return "says no time when it was made: its iat is no number"
+            return "has an unusable time of issue: iat is not a number"
         case jwt.InvalidSignatureError():
-            return "does not have the signature of its issuer"
+            return "has a wrong signature"
         case jwt.InvalidKeyError():
-            return "was signed by a key that is too short, or of another kind"
+            return "is signed by a key that is too short or of the wrong type"
         case _:
-            return "is not one of ours, and cannot be read as a JSON Web Token"
+            return "is neither a known token nor a valid JSON Web Token"
+
+
+class _Key(BaseModel):
+    """A public signing key, as in RFC 7517."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    kty: Literal["RSA", "EC", "OKP"]
+    kid: str | None = None
+    alg: _Algorithm | None = None
+    use: Literal["sig"] | None = None
+    crv: str | None = None
+    n: str | None = None
+    e: str | None = None
+    x: str | None = None
+    y: str | None = None
+    # A private key is not accepted.
+    d: None = None
+
+    def public(self, algorithm: str | None) -> jwt.PyJWK | None:
+        """Return the key for an algorithm, or for its own; None if it is for another one."""
+        if algorithm is not None and self.alg not in (None, algorithm):
+            return None
+        try:
+            key = jwt.PyJWK(self.model_dump(exclude_none=True), algorithm)
+            key.Algorithm.prepare_key(key.key)
+        except jwt.PyJWTError:
+            return None
+        return key
+
+
+class _KeySet(BaseModel):
+    keys: tuple[Any, ...]
+
+
+class JwksCache:
+    """The keys of an https address (http on loopback), or of a file. `clock` counts seconds.
+
+    Raises SettingsError if `source` is neither, or a file without keys.
+    """
+
+    def __init__(self, source: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source = _checked_source(source)
+        self._clock = clock
+        self._keys: tuple[_Key, ...] = ()
+        self._fetched_at = self._tried_at = -math.inf
+        self._error: str | None = None
+        self._fetching = asyncio.Lock()
+        if isinstance(self._source, Path):
+            try:
+                self._store(self._source.read_bytes())
+            except (OSError, ValueError) as error:
+                raise SettingsError(
+                    f"ABEYANCE_JWT_JWKS={source} cannot be used: {error}"
+                ) from error
+
+    async def key(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
+        """Return the key with this `kid`, or without one the only key; None if there is none.
+
+        Raises Unavailable if the keys are too old and cannot be fetched.
+        """
+        key = self._cached(kid, algorithm)
+        age = self._clock() - self._fetched_at
+        # During a fetch, callers with a cached key need not wait.
+        is_due = age > FRESH_SECONDS and not self._fetching.locked()
+        if key is None or is_due or age > STALE_SECONDS:
+            await self._fetch()
+            key = self._cached(kid, algorithm)
+        is_stale = self._clock() - self._fetched_at > STALE_SECONDS
+        if self._error is not None and (key is None or is_stale):
+            raise Unavailable(
+                "The token cannot be verified now, because the issuer's keys cannot be fetched. Retry "
+                "later; the log of the service has the reason.",
+                retry_after=COOLDOWN_SECONDS,
+            )
+        return key
+
+    def _cached(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
+        if kid is None and len(self._keys) > 1:
+            return None
+        matching = (key.public(algorithm) for key in self._keys if kid in (None, key.kid))
+        return next((key for key in matching if key is not None), None)
+
+    async def _fetch(self) -> None:
+        async with self._fetching:
+            if self._clock() - self._tried_at < COOLDOWN_SECONDS:
+                return
+            try:
+                async with asyncio.timeout(FETCH_TIMEOUT_SECONDS):
+                    if isinstance(self._source, Path):
+                        self._store(await asyncio.to_thread(self._source.read_bytes))
+                    else:
+                        self._store(await _download(self._source))
+            except (OSError, ValueError, httpx.HTTPError) as error:
+                text = f"{type(error).__name__}: {error}"
+                if self._error != text:
+                    message = "code=%s | the keys of ABEYANCE_JWT_JWKS cannot be fetched: %s"
+                    _logger.warning(message, Code.UNAVAILABLE, text)
+                self._error = text
+            self._tried_at = self._clock()
+
+    def _store(self, content: bytes) -> None:
+        usable: list[_Key] = []
+        try:
+            entries = _KeySet.model_validate_json(content).keys
+        except ValidationError:
+            # Do not quote the content: a wrong path may lead to a secret file.
+            message = 'it is not JSON of the form {"keys": [...]}'
+            raise ValueError(message) from None
+        for entry in entries:
+            try:
+                key = _Key.model_validate(entry)
+            except ValidationError:
+                # A set can have keys for other purposes, or of unknown types.
+                continue
+            if key.public(key.alg) is not None:
+                usable.append(key)
+        if not usable:
+            message = "it has no public key for signatures"
+            raise ValueError(message)
+        self._keys = tuple(usable)
+        self._fetched_at = self._clock()
+        self._error = None
+
+
+async def _download(url: str) -> bytes:
+    headers = {
+        "Accept": "application/jwk-set+json, application/json",
+        "Accept-Encoding": "identity",
+    }
+    # A proxy from the environment cannot reach the loopback of this machine.
+    trust_env = not is_loopback(urlsplit(url).hostname or "")
+    # Loading the certificates of all authorities blocks for a while.
+    context = await asyncio.to_thread(httpx.create_ssl_context, trust_env=trust_env)
+    async with (
+        httpx.AsyncClient(trust_env=trust_env, verify=context, follow_redirects=False) as http,
+        http.stream("GET", url, headers=headers) as response,
+    ):
+        if response.status_code != httpx.codes.OK:
+            message = f"the answer is {response.status_code}, not 200"
+            raise ValueError(message)
+        content = bytearray()
+        async for chunk in response.aiter_raw():
+            content += chunk
+            if len(content) > MAX_JWKS_BYTES:
+                message = f"the answer is larger than {MAX_JWKS_BYTES} bytes"
+                raise ValueError(message)
+        return bytes(content)
+
+
+def _checked_source(source: str) -> str | Path:
+    if "://" not in source:
+        return Path(source)
+    try:
+        parts = urlsplit(source)
+        httpx.URL(source)
+    except (ValueError, httpx.InvalidURL):
+        parts = urlsplit("")
+    host = parts.hostname or ""
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+    if not host or not is_safe or parts.username is not None or parts.fragment:
+        raise SettingsError(
+            "ABEYANCE_JWT_JWKS is not a usable address: set it to an https:// url without a user, an "
+            "http:// url on loopback, or the path of a file"
+        )
+    return source

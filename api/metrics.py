@@ -1,10 +1,9 @@
-"""What an API measures of the operations that it is asked for, as Prometheus reads it."""
+"""The metrics of the API: a middleware that records operations, and the endpoint for Prometheus."""
 
 from __future__ import annotations
 
-import json
-import re
 import time
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -13,20 +12,51 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from abeyance import metrics
-from abeyance.api import openapi, problems
-from abeyance.api.auth import demand
-from abeyance.api.dependencies import Backend
+from abeyance.api import openapi
+from abeyance.api.auth import require
+from abeyance.api.dependencies import BackendDep
 from abeyance.errors import Code
 
 MEDIA_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
+OPERATIONS: Final[Mapping[str, metrics.Operation]] = {
+    "start_run": "start",
+    "pause": "pause",
+    "resume": "resume",
+    "cancel": "cancel",
+    "interrupt": "cancel",
+    "steer": "message",
+    "send_message": "message",
+    "pause_and_send": "pause-and-send",
+    "clear_messages": "clear",
+    "respond": "respond",
+    "respond_to_interrupt": "respond",
+    "edit_values": "edit",
+    "edit_deadline": "edit",
+    "pause_many": "batch",
+    "resume_many": "batch",
+    "cancel_many": "batch",
+    "steer_many": "batch",
+    "respond_to_many": "batch",
+    "evict": "evict",
+}
+"""The operations, by the names of their routes."""
+_METHOD_NOT_ALLOWED: Final = 405
+
+_EXAMPLE: Final = """\
+# HELP interrupt_operations_total what people and programs asked of runs, and what became of it
+# TYPE interrupt_operations_total counter
+interrupt_operations_total{code="",operation="respond",status="success",via="api"} 3.0
+"""
+
+router = APIRouter(tags=["health"])
+
 
 class Instruments:
-    """The instruments of one application, which shares them with no other of its process."""
+    """The instruments of one application. Two applications in a process do not share them."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -52,145 +82,77 @@ class Instruments:
         code: str,
         milliseconds: float,
     ) -> None:
-        """Count one operation, and how long its answer took."""
+        """Count one operation, and record its latency."""
         via: metrics.Via = "api"
-        told = {"operation": operation, "status": status}
-        # Prometheus wants the same labels on every line; an empty one is none.
-        self._operations.add(1, {**told, "code": code, "via": via})
-        self._latency.record(milliseconds, told)
+        labels = {"operation": operation, "status": status}
+        # Every line needs the same labels, so a code that does not apply is empty.
+        self._operations.add(1, {**labels, "code": code, "via": via})
+        self._latency.record(milliseconds, labels)
 
     def exposed(self) -> bytes:
-        """All of it as Prometheus reads it."""
+        """Return the metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
 
-_ADMIN: Final = "admin"
-_DEFECT: Final = "internal_error"
-_NO_OPERATION: Final = frozenset({"unknown_path", "method_not_allowed"})
-_FIRST_ERROR: Final = 400
-_FIRST_FAULT: Final = 500
-
-_ON_RUNS: Final[dict[str, metrics.Operation]] = {
-    "pause": "pause",
-    "resume": "resume",
-    "cancel": "cancel",
-    "interrupt": "cancel",
-    "steer": "message",
-    "messages": "message",
-    "pause-and-send": "pause-and-send",
-    "respond": "respond",
-}
-_CALLS: Final[tuple[tuple[str, str, metrics.Operation], ...]] = (
-    ("POST", "/runs", "start"),
-    *(("POST", f"/runs/[^/]+/{word}", done) for word, done in _ON_RUNS.items()),
-    # Their ids may have slashes in them.
-    *(("POST", rf"/conversations/[\s\S]+/{word}", done) for word, done in _ON_RUNS.items()),
-    ("POST", "/interrupts/[^/]+/respond", "respond"),
-    ("PATCH", "/interrupts/[^/]+", "edit"),
-    ("PATCH", "/runs/[^/]+/values", "edit"),
-    ("DELETE", "/runs/[^/]+/messages", "clear"),
-    ("POST", "/batch/[^/]+", "batch"),
-    ("POST", "/admin/evict", "evict"),
-)
-
-_EXAMPLE: Final = """\
-# HELP interrupt_operations_total what people and programs asked of runs, and what became of it
-# TYPE interrupt_operations_total counter
-interrupt_operations_total{code="",operation="respond",status="success",via="api"} 3.0
-"""
-
-router = APIRouter(tags=["health"])
-
-
-def operation_of(method: str, path: str) -> metrics.Operation | None:
-    """The operation that a call asks for; None if it is to change nothing."""
-    for taken, pattern, operation in _CALLS:
-        if method == taken and re.fullmatch(pattern, path):
-            return operation
-    return None
-
-
 class MetricsMiddleware:
-    """ASGI middleware that measures operations."""
+    """ASGI middleware that records operations."""
 
     def __init__(self, app: ASGIApp, *, instruments: Instruments) -> None:
         self._app = app
         self._instruments = instruments
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, and measure it if it is an operation."""
-        operation = (
-            operation_of(scope["method"], scope["path"]) if scope["type"] == "http" else None
-        )
-        if operation is None:
-            await self._app(scope, receive, send)
-            return
-        answer = _Answer(send)
-        began = time.monotonic()
+        """Pass a request on, and record it if its route is an operation."""
+        # A response that never begins is an internal error.
+        status = 500
+
+        async def observe(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        started_at = time.monotonic()
         try:
-            await self._app(scope, receive, answer)
+            await self._app(scope, receive, observe)
         finally:
-            code = answer.code
-            if code not in _NO_OPERATION:
-                took = (time.monotonic() - began) * 1000
-                self._instruments.record(operation, _outcome(answer, scope), code, took)
+            # The router and the problem response leave these in the scope.
+            operation = OPERATIONS.get(getattr(scope.get("route"), "name", ""))
+            if operation is not None and status != _METHOD_NOT_ALLOWED:
+                default = "internal_error" if status >= 500 else ""  # noqa: PLR2004 HTTP
+                code = str(scope.get("state", {}).get("code", default))
+                milliseconds = (time.monotonic() - started_at) * 1000
+                outcome = _outcome(status, code, scope["query_string"])
+                self._instruments.record(operation, outcome, code, milliseconds)
 
 
-class _Answer:
-    """Passes an answer on, and looks at it. An answer that never began is a defect of ours."""
-
-    def __init__(self, send: Send) -> None:
-        self.status = _FIRST_FAULT
-        self._send = send
-        self._is_problem = False
-        self._body = b""
-
-    @property
-    def code(self) -> str:
-        """The code of the problem; empty if all went well."""
-        if self._is_problem:
-            return str(json.loads(self._body)["code"])
-        return _DEFECT if self.status >= _FIRST_FAULT else ""
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            kind = Headers(raw=message["headers"]).get("content-type")
-            self._is_problem = kind == problems.MEDIA_TYPE
-        elif self._is_problem:
-            self._body += message.get("body", b"")
-        await self._send(message)
-
-
-def _outcome(answer: _Answer, scope: Scope) -> metrics.Outcome:
-    if answer.status < _FIRST_ERROR:
+def _outcome(status: int, code: str, query: bytes) -> metrics.Outcome:
+    if status < 400:  # noqa: PLR2004 HTTP
         return "success"
-    if answer.status >= _FIRST_FAULT:
+    if status >= 500:  # noqa: PLR2004 HTTP
         return "error"
-    # Who says how long the call may wait for room has waited that long.
-    has_waited = b"timeout" in parse_qs(scope["query_string"])
-    return "timeout" if has_waited and answer.code == Code.QUEUE_FULL else "refused"
+    # A caller who sent a timeout has waited for that long.
+    return "timeout" if code == Code.QUEUE_FULL and b"timeout" in parse_qs(query) else "refused"
 
 
 @router.get(
     "/metrics",
     response_class=Response,
-    responses=openapi.text("What this process has measured, for Prometheus.", _EXAMPLE),
+    responses=openapi.text("The metrics of this process, for Prometheus.", _EXAMPLE),
 )
-async def read_metrics(request: Request) -> Response:
-    """Tell what this process has measured, for Prometheus.
+async def read_metrics(request: Request, backend: BackendDep) -> Response:
+    """Export the metrics of this process for Prometheus.
 
-    With authentication this takes the capability `admin`, unless the service was told to tell everybody.
+    With authentication this requires the capability `admin`, unless `ABEYANCE_OPEN_METRICS` is set.
     """
-    behind: Backend = request.app.state.backend
+    if backend.tokens.are_required and not backend.settings.open_metrics:
+        require((await backend.tokens.authenticate(request)).principal, "admin")
     instruments: Instruments = request.app.state.instruments
-    if behind.tokens.are_required and not behind.settings.open_metrics:
-        demand((await behind.tokens.admitted(request)).principal, _ADMIN)
     return Response(instruments.exposed(), media_type=MEDIA_TYPE)
 
 
-def measure(app: FastAPI) -> None:
-    """Let an application measure its operations, and tell them."""
+def install(app: FastAPI) -> None:
+    """Record the operations of an application, and serve `GET /metrics`."""
     app.state.instruments = Instruments()
     app.add_middleware(MetricsMiddleware, instruments=app.state.instruments)
     app.include_router(router)

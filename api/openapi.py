@@ -1,4 +1,4 @@
-"""The OpenAPI document: what every call answers, with an example of each answer."""
+"""The OpenAPI document, with an example of every response."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from abeyance.api.problems import MEDIA_TYPE, PROBLEMS
 from abeyance.errors import Code
 
 _NOTES: Final = """\
-Runs of agent graphs that wait for people.
+Start agent graphs, answer their questions and control their runs.
 
-Errors are problems (RFC 9457) whose `code` says what was wrong. Times are RFC 3339 in UTC; durations
-ISO 8601, or text such as `30s`, or seconds. A field, or a parameter of a query, that is not described is
-refused.
+Errors are problem details (RFC 9457). `code` is stable and meant for programs. Times are RFC 3339 in
+UTC. Durations are ISO 8601, text such as `30s`, or seconds. Unknown fields and query parameters are
+rejected.
 
-With authentication send `Authorization: Bearer <token>`. Without it the service listens on loopback
-only, and a request may name its principal in `X-Abeyance-Principal` (subject) and
-`X-Abeyance-Capabilities` (separated by commas; absent is all, empty is none). Every call that changes
-something is sent as `Content-Type: application/json`; one without a body may have the header
-`X-Abeyance-Request` instead.
+If the service requires authentication, send `Authorization: Bearer <token>`. Otherwise it listens on
+loopback only, and a request can name its principal with the headers `X-Abeyance-Principal` (subject) and
+`X-Abeyance-Capabilities` (separated by commas; absent means all, empty means none). Send every request
+that changes something with `Content-Type: application/json`. A request without a body can send the
+header `X-Abeyance-Request` instead.
 """
 
-_OF_ALL: Final = (Code.FOREIGN_ORIGIN,)
-_OF_READS: Final = (
-    *_OF_ALL,
+_PUBLIC_CODES: Final = (Code.FOREIGN_ORIGIN,)
+_READ_CODES: Final = (
+    *_PUBLIC_CODES,
     Code.UNAUTHENTICATED,
     Code.CAPABILITY_REQUIRED,
     Code.INVALID_BODY,
     Code.UNAVAILABLE,
 )
-_OF_CHANGES: Final = (*_OF_READS, Code.MALFORMED_BODY, Code.PAYLOAD_TOO_LARGE)
+_CHANGE_CODES: Final = (*_READ_CODES, Code.MALFORMED_BODY, Code.PAYLOAD_TOO_LARGE)
 
 _PROBLEM: Final = {
     "type": "object",
     "title": "Problem",
-    "description": "Why a request was refused (RFC 9457). Further members depend on the code.",
+    "description": "The reason of a refusal (RFC 9457). Additional members depend on the code.",
     "required": ["type", "title", "status", "detail", "code"],
     "properties": {
         "type": {"type": "string", "format": "uri"},
@@ -46,16 +46,16 @@ _PROBLEM: Final = {
         "status": {"type": "integer"},
         "detail": {
             "type": "string",
-            "description": "What was wrong, with which value, and what to do.",
+            "description": "The problem, the value that caused it, and the fix.",
         },
-        "code": {"type": "string", "description": "The reason, for programs."},
+        "code": {"type": "string", "description": "The reason, as a stable code for programs."},
         "errors": {
             "type": "array",
             "items": {
                 "type": "object",
                 "required": ["pointer", "message"],
                 "properties": {
-                    "pointer": {"type": "string", "description": "A JSON pointer (RFC 6901)."},
+                    "pointer": {"type": "string", "description": "A JSON Pointer (RFC 6901)."},
                     "message": {"type": "string"},
                 },
             },
@@ -64,45 +64,45 @@ _PROBLEM: Final = {
     "additionalProperties": True,
 }
 
-_LATER: Final = frozenset({429, 503})
+_RETRYABLE: Final = frozenset({429, 503})
 _RETRY_AFTER: Final = {
-    "description": "After how many seconds it is worth trying again.",
+    "description": "The number of seconds to wait before a retry.",
     "schema": {"type": "integer", "minimum": 1},
 }
 
-Answers = dict[int | str, dict[str, Any]]
-"""What FastAPI takes as `responses`."""
+Responses = dict[int | str, dict[str, Any]]
+"""The `responses` of a FastAPI route."""
 
 
-def read(description: str, example: Any, *refusals: Code) -> Answers:
-    """The answers of a call that changes nothing."""
-    return {200: _good(description, example), **_problems(*_OF_READS, *refusals)}
+def read(description: str, example: Any, *refusals: Code) -> Responses:
+    """Return the responses of a route that changes nothing."""
+    return {200: _success(description, example), **_problems(*_READ_CODES, *refusals)}
 
 
-def text(description: str, example: str, *refusals: Code) -> Answers:
-    """The answers of a call that changes nothing and answers with plain text."""
+def text(description: str, example: str, *refusals: Code) -> Responses:
+    """Return the responses of a route that changes nothing and returns plain text."""
     content = {"text/plain": {"schema": {"type": "string"}, "example": example}}
-    good = {"description": description, "content": content}
-    return {200: good, **_problems(*_OF_READS, *refusals)}
+    success = {"description": description, "content": content}
+    return {200: success, **_problems(*_READ_CODES, *refusals)}
 
 
-def change(status: int, description: str, example: Any, *refusals: Code) -> Answers:
-    """The answers of a call that changes something."""
-    return {status: _good(description, example), **_problems(*_OF_CHANGES, *refusals)}
+def change(status: int, description: str, example: Any, *refusals: Code) -> Responses:
+    """Return the responses of a route that changes something."""
+    return {status: _success(description, example), **_problems(*_CHANGE_CODES, *refusals)}
 
 
-def check(description: str, example: Any, *refusals: Code) -> Answers:
-    """The answers of a call that everybody may make."""
-    return {200: _good(description, example), **_problems(*_OF_ALL, *refusals)}
+def check(description: str, example: Any, *refusals: Code) -> Responses:
+    """Return the responses of a public route."""
+    return {200: _success(description, example), **_problems(*_PUBLIC_CODES, *refusals)}
 
 
 def also(description: str, example: Any, model: Any) -> dict[str, Any]:
-    """Another good answer of a call, of a model."""
-    return {**_good(description, example), "model": model}
+    """Return a second successful response, of another model."""
+    return {**_success(description, example), "model": model}
 
 
 def install(app: FastAPI) -> None:
-    """Let the application describe itself."""
+    """Replace the OpenAPI document of the framework."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -113,39 +113,39 @@ def install(app: FastAPI) -> None:
                 description=_NOTES,
                 routes=app.routes,
             )
-            parts = document.setdefault("components", {})
-            parts.setdefault("schemas", {})["Problem"] = _PROBLEM
-            parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            components = document.setdefault("components", {})
+            components.setdefault("schemas", {})["Problem"] = _PROBLEM
+            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             document["security"] = [{"token": []}, {}]
             app.openapi_schema = document
         return app.openapi_schema
 
-    # The framework's own way to replace its document.
+    # FastAPI documents this assignment.
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _good(description: str, example: Any) -> dict[str, Any]:
+def _success(description: str, example: Any) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"example": example}}}
 
 
-def _problems(*codes: Code) -> Answers:
+def _problems(*codes: Code) -> Responses:
     by_status: dict[int, list[Code]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(PROBLEMS[code][0], []).append(code)
-    return {status: _refused(by_status[status]) for status in sorted(by_status)}
+    return {status: _refusal(by_status[status]) for status in sorted(by_status)}
 
 
-def _refused(codes: list[Code]) -> dict[str, Any]:
+def _refusal(codes: list[Code]) -> dict[str, Any]:
     examples: Mapping[str, Any] = {str(code): {"value": _example(code)} for code in codes}
-    refused: dict[str, Any] = {
+    response: dict[str, Any] = {
         "description": "; ".join(PROBLEMS[code][1] for code in codes),
         "content": {
             MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": examples}
         },
     }
-    if PROBLEMS[codes[0]][0] in _LATER:
-        refused["headers"] = {"Retry-After": _RETRY_AFTER}
-    return refused
+    if PROBLEMS[codes[0]][0] in _RETRYABLE:
+        response["headers"] = {"Retry-After": _RETRY_AFTER}
+    return response
 
 
 def _example(code: Code) -> dict[str, Any]:
@@ -154,6 +154,6 @@ def _example(code: Code) -> dict[str, Any]:
         "type": f"urn:abeyance:problem:{code}",
         "title": title,
         "status": status,
-        "detail": f"{title}: here stands which value was wrong, and what to do.",
+        "detail": f"{title}: the value that caused it, and the fix.",
         "code": str(code),
     }

@@ -1,4 +1,4 @@
-"""One run, told in examples: a refund that waits for somebody's approval."""
+"""The examples of the OpenAPI document: one refund that waits for an approval."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ RECEIPTS: Final[dict[str, Any]] = {
 GRAPH: Final[dict[str, Any]] = {
     "name": "refund",
     "version": "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
-    "description": "Pays an order back, if somebody may and wants to.",
+    "description": "Refunds an order after an approval.",
     "input_schema": {
         "type": "object",
         "properties": {"order_id": {"type": "string"}, "amount": {"type": "number"}},
@@ -254,7 +254,7 @@ VALUES: Final[dict[str, Any]] = {"patch": {"amount": 200.0}, "version": 2}
 
 DEADLINE: Final[dict[str, Any]] = {"timeout": "P2D", "on_timeout": "goto:escalate"}
 
-TO_ALL: Final[dict[str, Any]] = {"text": "The customer called: half of it is enough."}
+TO_ALL: Final[dict[str, Any]] = {"text": "The customer accepts half of the amount."}
 
 REACHED: Final[dict[str, Any]] = {"count": 1, "runs": ["refund-4711"]}
 
@@ -300,7 +300,7 @@ EVICTED: Final[dict[str, Any]] = {"evicted": 1, "runs": ["refund-4711"]}
 
 MESSAGE: Final[dict[str, Any]] = {
     "message_id": "note-1",
-    "text": "The customer called: half of it is enough.",
+    "text": "The customer accepts half of the amount.",
     "target": "pay",
     "priority": "high",
 }
@@ -315,7 +315,7 @@ MESSAGE_PAGE: Final[dict[str, Any]] = {
     "items": [
         {
             "message_id": "note-1",
-            "text": "The customer called: half of it is enough.",
+            "text": "The customer accepts half of the amount.",
             "sender": "ada",
             "metadata": {},
             "parts": [],
@@ -353,7 +353,7 @@ SAID: Final[dict[str, Any]] = {
     "role": "assistant",
     "turn": 1,
     "at": "2026-03-02T09:00:02Z",
-    "text": "I will pay half of it back.",
+    "text": "I will refund half of the amount.",
     "media": [],
     "sender": None,
     "message_id": None,
@@ -374,5 +374,5 @@ AGENT: Final = "graph:refund;node:review;agent:clerk"
 
 
 def listed(entry: dict[str, Any], next_cursor: str | None = None) -> dict[str, Any]:
-    """A list, or a page of one, with one entry."""
+    """Return a page with one entry."""
     return {"items": [entry], "next_cursor": next_cursor}

@@ -1,20 +1,25 @@
-"""What is asked of every request before anybody looks at what it wants.
+"""The checks that every request passes before its route: host, origin, content type, token and body.
 
-A service on loopback can be reached by every page that its user has open. Such a page cannot forge
-three things: the host it calls, the origin that the browser names, and a content type that makes the
-browser ask first. So they are held against what is ours, in every mode, and no answer allows another
-origin to read it; but where pages of Temporal's UI are configured, these may call the codec. Then it is
-asked who is calling: of somebody unknown no body is read. Bodies are read here, once: bounded in size,
-number of values and depth, and JSON.
+Any page that a user has open can send requests to a service on loopback. It cannot forge three things:
+the host, the origin that the browser sends, and a content type that makes the browser ask first. These
+are checked in every mode, and no response allows another origin to read it; except that configured pages
+of Temporal's UI may call the codec. Then the caller is authenticated, so that no body of an unknown
+caller is read.
+
+Bodies are read here, once. Their size, their number of values and their depth are limited, and they must
+be strict JSON: UTF-8, finite numbers, no lone surrogates, and unique keys. Values are counted before the
+body is parsed, because a parser creates an object for every two brackets and would block the service.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 from collections.abc import Collection
-from typing import Final
+from itertools import accumulate
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,39 +28,48 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from abeyance.api.auth import Tokens
-from abeyance.api.json_guard import check_body
 from abeyance.api.problems import refused, unavailable
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal, Unavailable
 from abeyance.util import is_loopback
 
 EMPTY_BODY_HEADER: Final = "X-Abeyance-Request"
-"""By this header, which no foreign page can send, a call without a body shows where it comes from."""
+"""The header for requests without a body. Pages of other origins cannot send it."""
+MAX_DEPTH: Final = 64
+"""The maximum nesting of a body."""
+MAX_VALUES: Final = 100_000
+"""The maximum number of values in a body, with lists and objects."""
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-# Orchestrators ask by whatever name they know, and learn nothing but that we are up.
+# Orchestrators call these under any host name. The responses have no data.
 _ANY_HOST: Final = frozenset({"/healthz", "/readyz"})
-# A link in a letter or a chat leads to these from another site; nothing of a run is in them.
+# Links from mails and chats lead to these pages, which have no data.
 _PAGES: Final = frozenset({"/", "/inbox"})
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_DRAINED: Final = 16
-"""How many times the largest body is read and thrown away, so that its sender sees our answer."""
+_DRAIN_FACTOR: Final = 16
+"""How much of a body that is too large is read and dropped, so that the caller reads the response."""
 _DRAIN_SECONDS: Final = 5.0
 _CODEC: Final = frozenset({"/codec/decode", "/codec/encode"})
-_LARGEST_CODEC_BODY: Final = 8_000_000
-"""In bytes. The UI sends several payloads at once, and Temporal takes 2 MB for each."""
+_MAX_CODEC_BODY: Final = 8_000_000
+"""In bytes. The UI sends several payloads at once, of up to 2 MB each."""
 _PREFLIGHT: Final = {
     "Access-Control-Allow-Methods": "POST",
     "Access-Control-Allow-Headers": "authorization, content-type, x-namespace",
     "Access-Control-Max-Age": "600",
 }
+_THREAD_BYTES: Final = 100_000
+"""The size from which a body is parsed in a thread."""
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_SHOWN_CHARS: Final = 100
 
 
 class OriginGuard:
-    """ASGI middleware. `hosts` are names, or `name:port`, that are ours beside the server's own.
+    """ASGI middleware. `hosts` are allowed hosts beside the server's own, as `name` or `name:port`.
 
-    `max_body_size` is in bytes; calls of the codec may be larger where it `has_codec`. `ui_origins` are
-    those whose pages may call it.
+    `max_body_size` is in bytes. If the application `has_codec`, requests to it may be larger, and pages
+    of `ui_origins` may call it.
     """
 
     def __init__(
@@ -76,67 +90,72 @@ class OriginGuard:
         self._max_body_size = max_body_size
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or refuse it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         ui = self._ui_of(scope, headers)
-        sending = _closed_to_others(send, ui)
+        send = _with_security_headers(send, ui)
         try:
             self.check_origin(scope, headers, ui)
             if ui is not None and scope["method"] == "OPTIONS":
-                # A browser asks first, and says nothing of who it asks for.
-                await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, sending)
+                # A preflight request has no credentials.
+                await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send)
                 return
             if scope["method"] not in _SAFE:
-                _check_kind(headers)
-                admitted = await self._tokens.admitted(Request(scope))
-                body = await _body(headers, receive, self._limit(scope, admitted.principal))
+                _check_content_type(headers)
+                credentials = await self._tokens.authenticate(Request(scope))
+                limit = self._max_size(scope, credentials.principal)
+                body = await _read_body(headers, receive, limit)
                 if body is None:
                     return
-                receive = _replayed(body, receive)
+                if body:
+                    _check_content_type(headers, body)
+                    await check_body(body)
+                receive = _replay(body, receive)
         except Refusal as refusal:
-            # Of a body that is too large there may be more to come, and who waits for our leave to send
-            # one may send it or not: the connection cannot go on.
+            # The rest of the body may still arrive, and with `Expect` it may arrive or not: the
+            # connection cannot be reused.
             is_cut = refusal.code is Code.PAYLOAD_TOO_LARGE or "expect" in headers
             response = refused(refusal, headers={"Connection": "close"} if is_cut else None)
-            await response(scope, receive, sending)
+            await response(scope, receive, send)
             return
         except Unavailable as error:
             response = unavailable(str(error), retry_after=error.retry_after)
-            await response(scope, receive, sending)
+            await response(scope, receive, send)
             return
-        await self._app(scope, receive, sending)
+        await self._app(scope, receive, send)
 
-    def _limit(self, scope: Scope, who: Principal) -> int:
-        """How many bytes the body of a call may have."""
-        if self._has_codec and scope["path"] in _CODEC and who.may("admin"):
-            return max(self._max_body_size, _LARGEST_CODEC_BODY)
+    def _max_size(self, scope: Scope, caller: Principal) -> int:
+        if self._has_codec and scope["path"] in _CODEC and caller.may("admin"):
+            return max(self._max_body_size, _MAX_CODEC_BODY)
         return self._max_body_size
 
     def _ui_of(self, scope: Scope, headers: Headers) -> str | None:
-        """The origin of Temporal's UI, if it is a page of that which calls, and it calls the codec."""
+        """Return the origin, if a page of Temporal's UI calls the codec."""
         origins = headers.getlist("origin")
         is_ui = scope["path"] in _CODEC and len(origins) == 1 and origins[0] in self._ui_origins
         return origins[0] if is_ui else None
 
     def check_origin(self, scope: Scope, headers: Headers, ui: str | None = None) -> None:
-        """Refuse a call under a host name, or from a page, that is not ours; `ui` is one that may."""
+        """Refuse a host or an origin that is not allowed. `ui` is the origin of a page that is."""
         hosts = headers.getlist("host")
         if scope["path"] not in _ANY_HOST and not (
-            len(hosts) == 1 and self._is_ours(f"{scope['scheme']}://{hosts[0]}", scope)
+            len(hosts) == 1 and self._is_allowed(f"{scope['scheme']}://{hosts[0]}", scope)
         ):
             raise _foreign(
-                f"This service is not called {', '.join(hosts)[:200]!r}. Call it by the name and port "
-                "that it listens on, or add the name to ABEYANCE_ALLOWED_HOSTS."
+                f"The host {', '.join(hosts)[:200]!r} is not allowed: use the name and port of the "
+                "service, or add the host to ABEYANCE_ALLOWED_HOSTS."
             )
         if ui is not None:
             return
         origins = headers.getlist("origin")
         for origin in origins:
-            if not self._is_ours(origin, scope):
-                raise _foreign(f"Pages of {origin[:200]!r} may not call this service.")
+            if not self._is_allowed(origin, scope):
+                raise _foreign(
+                    f"The origin {origin[:200]!r} is not allowed: only pages of this service may call it."
+                )
         site = headers.get("sec-fetch-site", "none").lower()
         if site == "same-site" and origins:
             return
@@ -145,11 +164,11 @@ class OriginGuard:
             return
         if site not in ("none", "same-origin"):
             raise _foreign(
-                f"A browser says that this request comes from another site (Sec-Fetch-Site: "
-                f"{site[:50]}); only pages of this service may call it."
+                f"The request comes from another site (Sec-Fetch-Site: {site[:50]}): only pages of this "
+                "service may call it."
             )
 
-    def _is_ours(self, origin: str, scope: Scope) -> bool:
+    def _is_allowed(self, origin: str, scope: Scope) -> bool:
         try:
             parts = urlsplit(origin)
             name, port = parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
@@ -163,7 +182,7 @@ class OriginGuard:
             or parts.fragment
         ):
             return False
-        if self._hosts & {name, _joined(name, port)}:
+        if self._hosts & {name, _host_port(name, port)}:
             return True
         server = scope.get("server")
         if server is None or port != server[1]:
@@ -171,33 +190,23 @@ class OriginGuard:
         return name == server[0] or is_loopback(name)
 
 
-def _check_kind(headers: Headers, body: bytes = b"") -> None:
-    """Raise `foreign_origin` unless the call shows that no foreign page has sent it."""
+def _check_content_type(headers: Headers, body: bytes = b"") -> None:
+    """Raise `foreign_origin` for a request that a page of another origin could send."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and (body or EMPTY_BODY_HEADER not in headers):
         raise _foreign(
-            f"A call that changes something is sent as Content-Type: application/json, not as "
-            f"{kind[:100] or 'nothing'!r}; one without a body may have the header "
-            f"{EMPTY_BODY_HEADER} instead. A page of another site could send neither."
+            f"The content type {kind[:100]!r} is not accepted: send Content-Type: application/json or, "
+            f"without a body, the header {EMPTY_BODY_HEADER}. This protects against pages of other sites."
         )
 
 
-async def _body(headers: Headers, receive: Receive, limit: int) -> bytes | None:
-    """The checked body; None if the caller has gone."""
-    body = await _read(headers, receive, limit)
-    if body:
-        _check_kind(headers, body)
-        await check_body(body)
-    return body
-
-
-async def _read(headers: Headers, receive: Receive, limit: int) -> bytes | None:
-    """The whole body; None if the caller has gone."""
+async def _read_body(headers: Headers, receive: Receive, limit: int) -> bytes | None:
+    """Return the body, or None if the caller disconnects."""
     declared = headers.get("content-length", "")
     if re.fullmatch("[0-9]{1,20}", declared) and int(declared) > limit:
-        # Who asks first gets the answer first; others would not read it before they have sent all.
+        # With `Expect` the caller waits for the response. Others read it after they sent the body.
         if "expect" not in headers:
-            await _drain(receive, limit * _DRAINED)
+            await _drain(receive, limit * _DRAIN_FACTOR)
         raise _too_large(int(declared), limit)
     chunks: list[bytes] = []
     size = 0
@@ -210,7 +219,7 @@ async def _read(headers: Headers, receive: Receive, limit: int) -> bytes | None:
         if size > limit:
             chunks.clear()
             if message.get("more_body"):
-                await _drain(receive, limit * _DRAINED)
+                await _drain(receive, limit * _DRAIN_FACTOR)
             raise _too_large(None, limit)
         chunks.append(chunk)
         if not message.get("more_body"):
@@ -218,19 +227,18 @@ async def _read(headers: Headers, receive: Receive, limit: int) -> bytes | None:
 
 
 def _too_large(actual: int | None, limit: int) -> Refusal:
-    told = "is larger" if actual is None else f"has {actual}"
+    size = "is larger" if actual is None else f"has {actual} bytes"
     members = {} if actual is None else {"actual": actual}
     return Refusal(
         Code.PAYLOAD_TOO_LARGE,
-        f"A body may have {limit} bytes, and this one {told}. Pass a reference to large data instead.",
+        f"The body {size}; the limit is {limit} bytes. Send a reference to large data.",
         limit=limit,
         **members,
     )
 
 
-async def _drain(receive: Receive, most: int) -> None:
-    left = most
-    # Who sends no more waits for us.
+async def _drain(receive: Receive, left: int) -> None:
+    # A caller who has sent everything waits for the response.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_DRAIN_SECONDS):
             while left > 0:
@@ -240,7 +248,7 @@ async def _drain(receive: Receive, most: int) -> None:
                     return
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay(body: bytes, receive: Receive) -> Receive:
     is_pending = True
 
     async def replay() -> Message:
@@ -253,7 +261,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _closed_to_others(send: Send, ui: str | None) -> Send:
+def _with_security_headers(send: Send, ui: str | None) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
@@ -268,9 +276,101 @@ def _closed_to_others(send: Send, ui: str | None) -> Send:
     return with_headers
 
 
-def _joined(name: str, port: int) -> str:
+def _host_port(name: str, port: int) -> str:
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
 def _foreign(message: str) -> Refusal:
     return Refusal(Code.FOREIGN_ORIGIN, message)
+
+
+async def check_body(body: bytes) -> None:
+    """Raise `malformed_body` or `payload_too_large` unless the body is strict JSON within the limits."""
+    if len(body) <= _THREAD_BYTES:
+        check_json(body)
+    else:
+        await asyncio.to_thread(check_json, body)
+
+
+def check_json(body: bytes) -> None:
+    """Do the same, in the calling thread."""
+    _check_structure(body)
+    try:
+        value = json.loads(
+            body.decode(),
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            object_pairs_hook=_unique_keys,
+        )
+        if _SURROGATE.search(body):
+            # A lone surrogate can be neither stored nor displayed.
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise _too_deep() from None
+    except UnicodeEncodeError:
+        raise _malformed("it has an unpaired surrogate") from None
+    except UnicodeDecodeError as error:
+        raise _malformed(f"it is not UTF-8 ({error.reason} at byte {error.start})") from None
+    except ValueError as error:
+        raise _malformed(str(error)) from None
+
+
+def _check_structure(body: bytes) -> None:
+    opened = body.count(b"[") + body.count(b"{")
+    if opened <= MAX_DEPTH and opened + body.count(b",") < MAX_VALUES:
+        return
+    # Strings can have brackets and commas too. The parser refuses a string without an end.
+    bare = b"".join(body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
+    # Each value but the outermost is the first in a list or object, or follows a comma.
+    values = 1 + bare.count(b"[") + bare.count(b"{") + bare.count(b",")
+    if values > MAX_VALUES:
+        raise Refusal(
+            Code.PAYLOAD_TOO_LARGE,
+            f"The body has {values} values; the limit is {MAX_VALUES}. Send a reference to large data.",
+            limit=MAX_VALUES,
+            actual=values,
+        )
+    brackets = bare.translate(None, _NOT_BRACKETS)
+    if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH:
+        raise _too_deep()
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                shown = key[:_SHOWN_CHARS]
+                raise Refusal(
+                    Code.MALFORMED_BODY,
+                    f"The body has the key {shown!r} twice in one object: send each key once.",
+                    key=shown,
+                )
+            seen.add(key)
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    message = f"{name} is not a JSON value"
+    raise ValueError(message)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        message = f"the number {text[:50]} is too large"
+        raise ValueError(message)
+    return value
+
+
+def _malformed(problem: str) -> Refusal:
+    return Refusal(Code.MALFORMED_BODY, f"The body is not JSON: {problem}.")
+
+
+def _too_deep() -> Refusal:
+    return Refusal(
+        Code.MALFORMED_BODY,
+        f"The body is nested more than {MAX_DEPTH} levels deep: flatten it.",
+        limit=MAX_DEPTH,
+    )

@@ -1,8 +1,7 @@
-"""What callers send, and the lists that they get; the rest of what crosses the wire is in `wire`."""
+"""Request and response bodies that only the API has; the others are in `wire`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
@@ -14,6 +13,8 @@ from pydantic import (
     Field,
     JsonValue,
     StringConstraints,
+    TypeAdapter,
+    WithJsonSchema,
 )
 
 from abeyance import wire
@@ -25,13 +26,14 @@ from abeyance.duration import OptionalSeconds, Seconds
 
 T = TypeVar("T")
 
-_MOST_LABELS: Final = 20
+MAX_FILTERS: Final = 20
+_MAX_LABELS: Final = 20
 _STATUSES: Final = frozenset(str(status) for status in Status)
 
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        message = f"{text[:100]!r} has characters that cannot be printed"
+        message = f"{text[:100]!r} has unprintable characters: remove them"
         raise ValueError(message)
     return text
 
@@ -45,50 +47,65 @@ LabelValue: TypeAlias = Annotated[
 ]
 
 
-def given_in(body: BaseModel | None) -> dict[str, Any]:
-    """The fields of a body that its sender gave, by their names; none where there is no body.
-
-    Null may mean something, so it is not the same as absence.
-    """
+def fields_set(body: BaseModel | None) -> dict[str, Any]:
+    """Return the fields that a body sets. null can have a meaning, and differs from an absent field."""
     return {} if body is None else {name: getattr(body, name) for name in body.model_fields_set}
 
 
-def statuses_asked(named: list[str]) -> list[str]:
-    """The statuses that are named. Raises ValueError for what is none."""
-    # `status=a,b` and `status=a&status=b` are one.
-    asked = [name.strip() for part in named for name in part.split(",")]
-    if unknown := [name for name in asked if name not in _STATUSES]:
-        known = ", ".join(map(str, Status))
-        message = f"{unknown[0][:100]!r} is not a status of a run; they are {known}"
+def parse_statuses(values: list[str]) -> list[str]:
+    """Return the statuses of `status=a,b` or `status=a&status=b`. Raises ValueError for others."""
+    statuses = [name.strip() for value in values for name in value.split(",")]
+    if unknown := [name for name in statuses if name not in _STATUSES]:
+        names = ", ".join(map(str, Status))
+        message = f"{unknown[0][:100]!r} is not a status of a run: use one of {names}"
         raise ValueError(message)
-    return asked
+    return statuses
 
 
-def _listed(given: object) -> object:
-    return (given,) if isinstance(given, str) else given
+def _to_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
 
 
+ONE_OR_SEVERAL: Final = BeforeValidator(_to_list)
 Names: TypeAlias = Annotated[
     tuple[Name, ...],
-    BeforeValidator(_listed, json_schema_input_type=list[Name] | Name),
+    BeforeValidator(_to_list, json_schema_input_type=list[Name] | Name),
     Field(max_length=1_000),
 ]
-"""Names of nodes, or one."""
+_LABEL_NAME: Final = TypeAdapter(LabelName)
+_LABEL_VALUE: Final = TypeAdapter(LabelValue)
+
+
+def _label(text: str) -> str:
+    name, equals, value = text.partition("=")
+    if not equals:
+        message = f"{text[:100]!r} is not a label: write name=value"
+        raise ValueError(message)
+    return f"{_LABEL_NAME.validate_python(name)}={_LABEL_VALUE.validate_python(value)}"
+
+
+Label: TypeAlias = Annotated[
+    str,
+    AfterValidator(_label),
+    WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9_.:/-]{1,64}="}),
+]
 
 
 class LimitsBody(wire.Request):
-    """Limits of one run. Each may only be lower than that of the service."""
+    """The limits of one run. Each can only be lower than the limit of the service."""
 
     max_queue_size: int = Field(default=100, ge=1, strict=True)
     max_message_length: int = Field(default=10_000, ge=1, strict=True)
     max_metadata_size: int = Field(default=100_000, ge=2, strict=True)
     allowed_actions: tuple[Name, ...] = Field(
-        default=(), max_length=100, description="Actions that messages may have; none means all."
+        default=(),
+        max_length=100,
+        description="The actions that messages may have. Empty allows all.",
     )
     allowed_media_hosts: tuple[Name, ...] = Field(
         default=(),
         max_length=100,
-        description="Hosts whose media a message, or the input of an agent, may name by a url.",
+        description="The hosts from which messages and agent inputs may load media.",
     )
     max_visits: int = Field(default=1000, ge=1, strict=True)
     max_guard_turns: int = Field(default=10, ge=0, strict=True)
@@ -98,78 +115,85 @@ class LimitsBody(wire.Request):
     continue_as_new_after: int = Field(default=1500, ge=3, strict=True)
 
     def below(self, bounds: Limits) -> Limits:
-        """The bounds, lowered by what is given here. Raises `invalid_body` for what is higher."""
-        wanted = given_in(self)
+        """Return the bounds, lowered by these limits. Raises `invalid_body` for a higher limit."""
+        lowered = fields_set(self)
         errors = [
             {"pointer": f"/limits/{name}", "message": fault}
-            for name, value in sorted(wanted.items())
+            for name, value in sorted(lowered.items())
             if (fault := _widening(name, value, getattr(bounds, name))) is not None
         ]
         if errors:
             raise invalid(errors)
-        return replace(bounds, **wanted)
+        return replace(bounds, **lowered)
 
 
 def _widening(name: str, value: Any, bound: Any) -> str | None:
-    """Why a limit would be wider than that of the service; None if it is not."""
+    """Return the error of a limit that is wider than that of the service."""
     if isinstance(bound, tuple):
         if name == "allowed_actions" and not bound:
             return None
         further = sorted({*value} - {*bound})
         if further:
-            return f"{further[0]!r} is not one of the {', '.join(bound) or 'none'} of this service"
-        # No actions at all would mean all of them.
-        is_all = name == "allowed_actions" and not value
-        return "none would mean all, and this service allows fewer" if is_all else None
+            return (
+                f"{further[0]!r} is not allowed by this service: use {', '.join(bound) or 'none'}"
+            )
+        if name == "allowed_actions" and not value:
+            return "an empty list allows all actions: name those that you need"
+        return None
     if bound is None or (value is not None and value <= bound):
         return None
-    over = f"{_told(value)} is more than the {_told(bound)} of this service"
-    return f"{over}, and a run can only ask for less"
+    return f"{_shown(value)} is more than the {_shown(bound)} of this service: lower it"
 
 
 class StartBody(wire.Request):
-    """A run to start. Of the optional fields `run_id` is the caller's own id for it."""
+    """A run to start."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.START]})
 
-    graph: str = Field(min_length=1, max_length=256, description="The name of a served graph.")
-    input: JsonValue = Field(description="The values that the graph's input_schema describes.")
+    graph: str = Field(min_length=1, max_length=256, description="The name of the graph.")
+    input: JsonValue = Field(description="The input of the graph, as its `input_schema` describes.")
     run_id: str | None = Field(
-        default=None, description=f"Its own id, of the form {wire.RUN_ID_RULE}; else one is made."
+        default=None,
+        description=f"The id of the run, of the form {wire.RUN_ID_RULE}. Generated if absent.",
     )
-    conversation_id: Name | None = Field(default=None, description="Groups runs.")
-    session_type: Name = Field(default="agent", description="What sort of run of a conversation.")
-    labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=_MOST_LABELS)
+    conversation_id: Name | None = Field(
+        default=None, description="The conversation that the run belongs to."
+    )
+    session_type: Name = Field(
+        default="agent", description="The type of the run within its conversation."
+    )
+    labels: dict[LabelName, LabelValue] = Field(default_factory=dict, max_length=_MAX_LABELS)
     limits: LimitsBody = Field(default_factory=LimitsBody)
     interrupt_before: Names = Field(
         default=(),
-        description="Nodes before which a person looks at the values; `*` is every node.",
+        description="Nodes to review before they run; `*` is every node.",
     )
     interrupt_after: Names = Field(
-        default=(), description="Nodes after which a person looks at the values."
+        default=(), description="Nodes to review after they ran; `*` is every node."
     )
     on_error: str | None = Field(
         default=None,
         pattern=r"^(fail|interrupt)$",
-        description="What happens where a node fails that says nothing itself; where to go then is its "
-        "author's to say.",
+        description="The action if a node without its own `on_error` fails: end the run, or ask.",
     )
     reuse: bool = Field(
-        default=False, strict=True, description="Start anew under the id of a run that has ended."
+        default=False,
+        strict=True,
+        description="Start a new run under the id of a run that has ended.",
     )
     allow_concurrent: bool = Field(
         default=False,
         strict=True,
-        description="Start beside the active run of an agent that the conversation has.",
+        description="Start even if the conversation has an active run of the type `agent`.",
     )
 
     def sha256(self) -> str:
-        """The hash of all that is asked for, by which a repeat of the call is recognised."""
+        """Return the hash of the request, which identifies a retry."""
         return sha256(self.model_dump(mode="json"))
 
 
 class AnswerBody(wire.Request):
-    """The answer to the interrupt that the path names. null is an answer."""
+    """The answer to one interrupt. null is a valid answer."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.ANSWER_TO_ONE]})
 
@@ -179,34 +203,51 @@ class AnswerBody(wire.Request):
 
 
 class Answered(wire.Receipts):
-    """What became of the answers, and of the run."""
+    """The receipts of the answers, and the run."""
 
     run: wire.RunView
 
 
 class Listed(BaseModel, Generic[T]):
-    """A list. `next_cursor` is where it goes on; null at its end."""
+    """A page of a list. `next_cursor` is the cursor of the next page, or null on the last one."""
 
     items: list[T]
     next_cursor: str | None = None
 
 
+class ListQuery(BaseModel):
+    """The query parameters that all lists have."""
+
+    model_config = ConfigDict(frozen=True)
+
+    graph: Name | None = Field(default=None, description="Only runs of this graph.")
+    conversation_id: Name | None = Field(
+        default=None, description="Only runs of this conversation."
+    )
+    limit: int = Field(
+        default=50, ge=1, le=1000, description="The maximum number of entries in a page."
+    )
+    cursor: str | None = Field(
+        default=None, max_length=4000, description="The `next_cursor` of the previous page."
+    )
+
+
 class Accepted(BaseModel):
-    """That Temporal has the signal. What comes of it is in the run's view and in its events."""
+    """Temporal has accepted the signal. Its effect shows in the run and in its events."""
 
     run_id: str
     message_id: str | None = Field(default=None, exclude_if=lambda id_: id_ is None)
 
 
 class RunStatus(BaseModel):
-    """A run, for somebody who may not read it."""
+    """A run, for a caller without `runs:read`."""
 
     run_id: str
     status: str
 
 
 class InterruptStatus(BaseModel):
-    """An interrupt, for somebody who may not read it."""
+    """An interrupt, for a caller without `runs:read`."""
 
     id: str
     run_id: str
@@ -214,7 +255,7 @@ class InterruptStatus(BaseModel):
 
 
 class RunResult(wire.ClosingRecord):
-    """What an ended run left behind."""
+    """The result of a run that has ended."""
 
     run_id: str
     status: str
@@ -223,15 +264,13 @@ class RunResult(wire.ClosingRecord):
 
     @classmethod
     def of(cls, run_id: str, record: wire.ClosingRecord) -> RunResult:
-        """The result of a run, from its closing record."""
-        kept: Mapping[str, Any] = {
-            name: getattr(record, name) for name in type(record).model_fields
-        }
-        return cls(run_id=run_id, status=record.view.status, error=record.view.error, **kept)
+        """Return the result of a run from its closing record."""
+        fields = {name: getattr(record, name) for name in type(record).model_fields}
+        return cls(run_id=run_id, status=record.view.status, error=record.view.error, **fields)
 
 
 class GraphSummary(BaseModel):
-    """A graph that is served. `version` changes with its nodes and edges, not with their code."""
+    """A graph that can be started. `version` changes with its nodes and edges, not with their code."""
 
     name: str
     version: str
@@ -239,5 +278,5 @@ class GraphSummary(BaseModel):
     input_schema: Any
 
 
-def _told(bound: float | None) -> str:
+def _shown(bound: float | None) -> str:
     return "no limit" if bound is None else f"{bound:.15g}"

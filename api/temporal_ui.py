@@ -1,9 +1,8 @@
-"""Temporal's own UI, behind the rule of the API about who may call.
+"""A proxy for Temporal's UI that checks host and origin as the API does.
 
-The UI's server takes the calls of every page that reaches it under a name of its own choice, so no
-browser gets to it: it is asked by us, and we ask of each call what the API asks (`guard`). A body is
-passed on as it is, since pages of the UI do not send theirs as JSON; so a call that changes something
-has to say that it comes from a page of ours.
+The UI's server accepts requests of any page under any host name, so browsers must not reach it directly.
+Its pages do not send JSON, so bodies are passed on unchecked; instead, a request that changes something
+must have an allowed origin.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from abeyance.api.app import bound
+from abeyance.api.app import listen
 from abeyance.api.auth import Tokens
 from abeyance.api.connections import Server
 from abeyance.api.origin_guard import OriginGuard
@@ -26,10 +25,10 @@ from abeyance.api.problems import refused
 from abeyance.errors import Code, Refusal
 from abeyance.settings import Settings
 
-_SECONDS: Final = {"connect": 5.0, "pool": 5.0, "write": 30.0, "read": 90.0}
-"""Pages of the UI wait for news of a workflow, for about a minute at once."""
-_READING: Final = frozenset({"GET", "HEAD"})
-_OF_A_CONNECTION: Final = frozenset(
+_TIMEOUT: Final = {"connect": 5.0, "pool": 5.0, "write": 30.0, "read": 90.0}
+"""In seconds. Pages of the UI long-poll a workflow for about a minute."""
+_SAFE: Final = frozenset({"GET", "HEAD"})
+_HOP_BY_HOP: Final = frozenset(
     {
         b"connection",
         b"keep-alive",
@@ -41,11 +40,11 @@ _OF_A_CONNECTION: Final = frozenset(
         b"upgrade",
     }
 )
-"""Headers that say something of one connection, and are not passed on."""
+"""Headers that apply to one connection and are not forwarded."""
 
 
 class _Proxy:
-    """ASGI application. `upstream` is the UI's server; `hosts` are names of ours, as in `Guard`."""
+    """ASGI application. `upstream` is the UI's server; `hosts` are those of `OriginGuard`."""
 
     def __init__(
         self, upstream: str, transport: httpx.AsyncBaseTransport, hosts: Collection[str]
@@ -55,21 +54,25 @@ class _Proxy:
         self._guard = OriginGuard(self, hosts=hosts, tokens=Tokens(None), max_body_size=0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a call on, or refuse it."""
+        """Forward a request, or refuse it."""
         try:
             self._check(scope)
-            response = await self._transport.handle_async_request(self._passed_on(scope, receive))
+            response = await self._transport.handle_async_request(
+                self._upstream_request(scope, receive)
+            )
         except Refusal as refusal:
             await refused(refusal)(scope, receive, send)
             return
         except ClientDisconnect:
             return
         except httpx.TransportError as error:
-            why = f"Temporal's UI does not answer ({error or type(error).__name__})."
-            await refused(Refusal(Code.UNAVAILABLE, why))(scope, receive, send)
+            message = (
+                f"Temporal's UI does not respond ({error or type(error).__name__}): retry later."
+            )
+            await refused(Refusal(Code.UNAVAILABLE, message))(scope, receive, send)
             return
         try:
-            headers = _without(_OF_A_CONNECTION, response.headers.raw)
+            headers = _without(_HOP_BY_HOP, response.headers.raw)
             await send(
                 {"type": "http.response.start", "status": response.status_code, "headers": headers}
             )
@@ -82,23 +85,25 @@ class _Proxy:
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         self._guard.check_origin(scope, headers)
-        if scope["method"] not in _READING and "origin" not in headers:
-            why = "Only pages of this UI may change something through it."
-            raise Refusal(Code.FOREIGN_ORIGIN, why)
+        if scope["method"] not in _SAFE and "origin" not in headers:
+            message = (
+                "The request has no origin: only pages of this UI may change something through it."
+            )
+            raise Refusal(Code.FOREIGN_ORIGIN, message)
 
-    def _passed_on(self, scope: Scope, receive: Receive) -> httpx.Request:
+    def _upstream_request(self, scope: Scope, receive: Receive) -> httpx.Request:
         query: bytes = scope["query_string"]
-        # A caller may put a whole address where the path belongs.
+        # A caller can send an absolute url as the path.
         path: bytes = b"/" + scope["raw_path"].lstrip(b"/")
         target = path + (b"?" + query if query else b"")
-        given: list[tuple[bytes, bytes]] = scope["headers"]
-        has_body = not {b"content-length", b"transfer-encoding"}.isdisjoint(dict(given))
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        has_body = not {b"content-length", b"transfer-encoding"}.isdisjoint(dict(headers))
         return httpx.Request(
             scope["method"],
             self._upstream.copy_with(raw_path=target),
-            headers=_without({*_OF_A_CONNECTION, b"host"}, given),
+            headers=_without({*_HOP_BY_HOP, b"host"}, headers),
             content=Request(scope, receive).stream() if has_body else None,
-            extensions={"timeout": _SECONDS},
+            extensions={"timeout": _TIMEOUT},
         )
 
 
@@ -106,19 +111,19 @@ class _Proxy:
 async def serve_ui(
     upstream: str, *, host: str, port: int, hosts: Collection[str]
 ) -> AsyncIterator[None]:
-    """Serve the UI that listens at `upstream`, until the context ends.
+    """Serve the UI of `upstream` until the context ends.
 
-    `hosts` are names, or `name:port`, by which it may be called beside those of loopback. Raises
-    SettingsError if the port cannot be used.
+    `hosts` are allowed hosts beside loopback, as `name` or `name:port`. Raises SettingsError if the port
+    cannot be used.
     """
     async with httpx.AsyncHTTPTransport() as transport:
-        with contextlib.closing(bound(host, port)) as listener:
+        with contextlib.closing(listen(host, port)) as listener:
             server = Server(
                 _Proxy(upstream, transport, hosts),
                 Settings(),
                 grace=1,
                 lifespan="off",
-                # A page that is loaded while Temporal is started again is no news.
+                # Errors while Temporal restarts are expected.
                 log_level="critical",
             )
             serving = asyncio.create_task(server.serve(sockets=[listener]))

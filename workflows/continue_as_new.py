@@ -76,8 +76,7 @@ class History:
 
 with workflow.unsafe.imports_passed_through():
     from abeyance import wire
-    from abeyance.core import snapshot
-    from abeyance.core.state import RunState
+    from abeyance.core.state import RunState, parted
 
 
 def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> None:
@@ -87,7 +86,7 @@ def hand_over(state: RunState, start: wire.StartRun, used: tuple[str, ...]) -> N
     Temporal takes what a visit may be given, and no more: otherwise the task would fail again and again,
     and nobody could reach the run.
     """
-    carry, graph, by_scope = snapshot.parted(state)
+    carry, graph, by_scope = parted(state)
     # The moment, not a count: after a reset, too, it is larger than any before.
     moment = int(workflow.now().timestamp() * 1_000_000)
     generation = max(moment, start.generation + 1)

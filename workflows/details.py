@@ -75,7 +75,9 @@ def _standing(state: RunState) -> str:
             shown += f": {code(ending.reason)}"
         if ending.outcome == "cancelled" and ending.actor is not None:
             shown += f", by {code(ending.actor)}"
-        beside = [f"Beside that: {code(each.message)}" for each in ending.beside[:_BESIDE]]
+        beside = [
+            f"Beside that: {code(each.message)}" for each in ending.secondary_errors[:_BESIDE]
+        ]
         return "\n\n".join([shown, *beside])
     if pause is None:
         return f"**{state.status}**"

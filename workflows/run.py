@@ -21,18 +21,17 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from abeyance import commands, projections, wire
     from abeyance.core import (
-        agent_memory,
         effects,
         events,
         idempotency,
+        items,
         ledger,
         lifecycle,
         machine,
         messages,
-        snapshot,
     )
     from abeyance.core.spec import GraphSpec
-    from abeyance.core.state import RunState
+    from abeyance.core.state import RunState, joined
     from abeyance.errors import Refusal
     from abeyance.workflows import (
         activity_calls,
@@ -94,7 +93,7 @@ class AgentRun:
             self._notice = VisibilityWriter(None, now)
             event = events.Started(now=now)
         else:
-            self._state = snapshot.joined(carried, spec, values)
+            self._state = joined(carried, spec, values)
             self._notice = VisibilityWriter(self._state, now)
             event = events.Restored(now=now)
         self._advance(event)
@@ -181,7 +180,7 @@ class AgentRun:
     def _responded(self, order: wire.Respond, *, is_checked: bool = False) -> events.Responded:
         state = self._state
         return commands.responded(
-            order, state.ledger, workflow.now(), known=state.keys, is_checked=is_checked
+            order, state.ledger, workflow.now(), keys=state.keys, is_checked=is_checked
         )
 
     @workflow.update(
@@ -193,7 +192,7 @@ class AgentRun:
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
-                self._feed(commands.paused(message.pause, event.now))
+                self._feed(commands.control(message.pause, event.now))
         self._feed_update(event, message.stamp)
         return self._message_receipt(event.message.message_id, duplicate=is_known)
 
@@ -206,7 +205,7 @@ class AgentRun:
             machine.check(self._state, event)
             is_known = self._state.mailbox.knows(event.message)
             if message.pause is not None:
-                pause = commands.paused(message.pause, event.now)
+                pause = commands.control(message.pause, event.now)
                 machine.check(self._state, pause)
                 pauses = idempotency.earlier(self._state.keys, pause) is None
         if is_known and not pauses:
@@ -238,16 +237,17 @@ class AgentRun:
 
     @workflow.update(description="Not for people: a visit takes the messages that are for it.")
     async def take_messages(self, order: wire.TakeMessages) -> list[events.Message]:
-        self._feed_update(commands.messages_taken(order, workflow.now()), order.stamp)
+        event = events.MessagesTaken(now=workflow.now(), visit=order.visit, upto=order.upto)
+        self._feed_update(event, order.stamp)
         visit = self._state.visits.get(order.visit)
-        return [] if visit is None else list(visit.taken[order.start : order.upto])
+        return [] if visit is None else list(visit.messages_taken[order.start : order.upto])
 
     @take_messages.validator
     def _check_take_messages(self, order: wire.TakeMessages) -> None:
         self._check_sealed("take_messages", order)
         visit = self._state.visits.get(order.visit)
         if visit is not None and (
-            len(visit.taken) > order.start or any(messages.for_visit(self._state, visit))
+            len(visit.messages_taken) > order.start or any(messages.for_visit(self._state, visit))
         ):
             return
         raise ApplicationError(
@@ -312,7 +312,7 @@ class AgentRun:
 
     @workflow.query(description="Where the transcripts of agents are kept, by their addresses.")
     def transcripts(self) -> dict[str, str]:
-        return agent_memory.transcripts(self._state)
+        return items.transcripts(self._state)
 
     def _feed(self, event: events.Event, *, is_local: bool = False) -> None:
         self._is_local &= is_local

@@ -20,7 +20,7 @@ from abeyance.core.json import Json, size
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import OnTimeout
 from abeyance.core.state import Failure, RunState
-from abeyance.projections import on_timeout_text
+from abeyance.projections import on_timeout_text, public
 from abeyance.schemas.json_schema import resolved
 
 _ANY: Final = "any JSON"
@@ -189,16 +189,14 @@ def _short(policy: OnTimeout) -> str:
 
 
 def _row(entry: Interrupt) -> dict[str, Any]:
+    shown = public(entry)
     return {
-        "id": entry.id,
+        **{name: shown[name] for name in wire.MEMO_ROW},
         "name": cut(entry.name, _FIELD_CHARS),
-        "kind": entry.kind,
         "address": cut(entry.address, _FIELD_CHARS),
-        "capability": entry.requested_capability,
         "prompt": cut(entry.prompt, _PROMPT_CHARS),
         "created_at": entry.created_at.isoformat(),
         "deadline": entry.deadline and entry.deadline.isoformat(),
-        "digest": entry.digest,
     }
 
 

@@ -1,8 +1,7 @@
-"""Declaring an agent: a model with instructions and tools, that works until it has an output.
+"""`Agent`: a model with instructions and tools that runs until it has an output.
 
-An agent is lowered to a nested graph: a node for the turns of its model, and one for each tool. So it has
-the addresses, interrupts, messages and pause boundaries of every other graph (Eino's agents are built on
-its graphs in the same way).
+An agent compiles to a nested graph: one node for the turns of its model and one for each tool. It
+therefore has the addresses, interrupts, messages and pause boundaries of every other graph.
 """
 
 from __future__ import annotations
@@ -30,38 +29,38 @@ if TYPE_CHECKING:
     from abeyance.agents.model_request import ModelLike
 
 MODEL_NODE: Final = "model"
-"""The node of a model's turns. No tool may be named so."""
+"""The node that runs the turns of the model; reserved as a tool name."""
 ENTRY_NODE: Final = "agents.entry"
-"""The node of what is asked before an agent is called."""
+"""The node that asks hooks and approvers before a sub-agent is entered."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
-_LONGEST_NODE: Final = 100
+_ILLEGAL_IN_NODE: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_MAX_NODE_CHARS: Final = 100
 
 ToolLike: TypeAlias = "Tool | AgentTool | McpServer | Callable[..., Any]"
 
 
 class Agent:
-    """A model that works with tools until it has an output.
+    """A model that calls tools until it has an output.
 
     Args:
-        name: Its name in addresses, events and Temporal's UI.
-        model: `"openai:gpt-5"` or any other name that pydantic-ai knows, one of its `Model` instances, or
-            a function `(messages, info) -> ModelResponse` in its place.
-        instructions: What the model is told above everything else.
-        tools: Functions, tools that `@tool` made, agents `as_tool(...)`, and MCP servers.
-        hooks: Objects that are asked before and after calls; see `hooks`.
-        output: What the result is: text unless given, a pydantic model, or any type it can validate.
-        description: What the agent is for, in one sentence.
-        max_turns: How many times the model may be asked in one visit; more fail it with `max_turns`.
-        max_corrections: How often in a row the model may correct an output that does not fit.
-        tool_execution: `concurrent` runs the calls of a turn together, `sequential` one after the other.
-        memory: `run`: another visit of the same node goes on with the conversation of the last.
-        asks: The capabilities that its hooks ask for, by name or by a pattern such as `tenant:*:approve`.
-        model_settings: Handed to the model as they are, such as `{"temperature": 0}`.
-        model_timeout: How long one turn of the model may take.
-        model_retries: How often a turn that failed is tried again. A model that cannot be reached is
-            tried for as long as it takes, and does not count.
+        name: The agent's name in addresses, events and Temporal's UI.
+        model: `"openai:gpt-5"` or any other model name of pydantic-ai, one of its `Model` instances, or a
+            function `(messages, info) -> ModelResponse`.
+        instructions: The system instructions of the model.
+        tools: Functions, `@tool` objects, agents wrapped by `as_tool(...)`, and MCP servers.
+        hooks: Objects with methods that run before and after calls; see `abeyance.agents.hooks`.
+        output: The type of the result: text by default, a pydantic model, or any type pydantic validates.
+        description: The purpose of the agent, in one sentence.
+        max_turns: Maximum model turns in one visit; the next one fails it with `max_turns`.
+        max_corrections: Maximum consecutive attempts of the model to correct an invalid output.
+        tool_execution: `concurrent` runs the calls of a turn in parallel, `sequential` one at a time.
+        memory: With `run`, the next visit of the node continues the conversation of the previous one.
+        asks: Capabilities that the hooks request, as names or patterns such as `tenant:*:approve`.
+        model_settings: Settings passed to the model unchanged, such as `{"temperature": 0}`.
+        model_timeout: Time limit of one model turn.
+        model_retries: Maximum retries of a failed turn. Retries of an unreachable model are unlimited and
+            do not count.
     """
 
     def __init__(
@@ -96,63 +95,64 @@ class Agent:
         self.model_settings = dict(model_settings or {})
         self.model_timeout = seconds(model_timeout)
         self.model_retries = model_retries
-        found = [
-            each if isinstance(each, Tool | AgentTool | McpServer) else tool(each) for each in tools
+        entries = [
+            entry if isinstance(entry, Tool | AgentTool | McpServer) else tool(entry)
+            for entry in tools
         ]
-        self.tools = {each.name: each for each in found if isinstance(each, Tool)}
-        self.agents = {each.name: each for each in found if isinstance(each, AgentTool)}
+        self.tools = {entry.name: entry for entry in entries if isinstance(entry, Tool)}
+        self.agents = {entry.name: entry for entry in entries if isinstance(entry, AgentTool)}
         self.servers = {
-            _node_of(each): McpToolset(each) for each in found if isinstance(each, McpServer)
+            _node_of(entry): McpToolset(entry) for entry in entries if isinstance(entry, McpServer)
         }
         self._names = [
-            _node_of(each) if isinstance(each, McpServer) else each.name for each in found
+            _node_of(entry) if isinstance(entry, McpServer) else entry.name for entry in entries
         ]
-        self._given = (tool_execution, memory)
-        self._intake = DeclarationErrors(StateModel(None))
-        self.asks = self._intake.capabilities(asks, f"the agent {name!r}")
+        self._options = (tool_execution, memory)
+        self._declaration_errors = DeclarationErrors(StateModel(None))
+        self.asks = self._declaration_errors.capabilities(asks, f"the agent {name!r}")
 
     @property
     def faults(self) -> list[str]:
-        """What is wrong with the declaration, a sentence for each thing."""
+        """Every error of the declaration, one sentence each."""
         return list(self._faults())
 
     def _faults(self) -> Iterator[str]:
-        execution, memory = self._given
+        tool_execution, memory = self._options
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            yield f"an agent is named {self.name!r}; letters, digits, '_' and '-' make a name, up to 64"
-        for name in sorted({each for each in self._names if self._names.count(each) > 1}):
-            more = "; give its McpServer a name=" if name in self.servers else ""
-            yield f"two tools are named {name!r}{more}"
+            yield f"the agent name {self.name!r} is invalid: use 1 to 64 letters, digits, '_' and '-'"
+        for name in sorted({name for name in self._names if self._names.count(name) > 1}):
+            hint = ", or give its McpServer a name=" if name in self.servers else ""
+            yield f"two tools are named {name!r}: rename one{hint}"
         for name in sorted({MODEL_NODE, ENTRY_NODE, FINAL_RESULT} & {*self._names}):
-            yield f"a tool is named {name!r}, which is taken: give it another name"
-        for what, value, least in (
+            yield f"the tool name {name!r} is reserved: rename the tool"
+        for option, value, minimum in (
             ("max_turns", self.max_turns, 1),
             ("max_corrections", self.max_corrections, 0),
             ("model_retries", self.model_retries, 0),
         ):
-            if not isinstance(value, int) or value < least:
-                yield f"{what} is {value!r}, and is a whole number of at least {least}"
+            if not isinstance(value, int) or value < minimum:
+                yield f"{option}={value!r} is invalid: use an integer of at least {minimum}"
         if (fault := _model_fault(self.model)) is not None:
             yield fault
         if not isinstance(self.instructions, str | None):
-            yield f"instructions={self.instructions!r} is no text"
-        if execution not in {"concurrent", "sequential"}:
-            yield f"tool_execution is {execution!r}, and is 'concurrent' or 'sequential'"
+            yield f"instructions={self.instructions!r} is not text: pass a string or None"
+        if tool_execution not in {"concurrent", "sequential"}:
+            yield f"tool_execution={tool_execution!r} is invalid: use 'concurrent' or 'sequential'"
         if memory not in {None, "run"}:
-            yield f"memory is {memory!r}, and is 'run' or None"
-        yield from self._intake.faults
+            yield f"memory={memory!r} is invalid: use 'run' or None"
+        yield from self._declaration_errors.faults
         for hook in self.hooks:
             yield from hook_faults(hook)
 
-    async def offered(self) -> dict[str, Offer]:
-        """The tools that the model may call now, by name. Raises Blocked while a server is not there."""
-        found = {each.name: Offer(tool=each, node=each.name) for each in self.tools.values()}
-        found |= {name: Offer(tool=each.tool, node=name) for name, each in self.agents.items()}
+    async def available_tools(self) -> dict[str, Offer]:
+        """Return the tools that the model may call now. Raises Blocked if an MCP server is down."""
+        offers = {each.name: Offer(tool=each, node=each.name) for each in self.tools.values()}
+        offers |= {name: Offer(tool=each.tool, node=name) for name, each in self.agents.items()}
         for title, server in self.servers.items():
-            for name, each in (await server.offered()).items():
-                # What the author declares goes before what a server calls the same.
-                found.setdefault(name, Offer(tool=each, node=title))
-        return found
+            for name, each in (await server.available_tools()).items():
+                # A declared tool wins over a server's tool of the same name.
+                offers.setdefault(name, Offer(tool=each, node=title))
+        return offers
 
     def as_tool(
         self,
@@ -164,12 +164,12 @@ class Agent:
         approval_timeout: Duration | None = None,
         on_timeout: OnApprovalTimeout = "halt",
     ) -> AgentTool:
-        """This agent as a tool of another, which calls it with one argument: `task`, a text.
+        """Return this agent as a tool of another agent, with one argument: `task`, a text.
 
-        What is asked inside it is asked of people like everything else, at its own address. `description`
-        is what the other model is told. `approve` and what follows are as for `@tool`.
+        Interrupts inside the agent open at its own address. `description` is shown to the calling model.
+        `approve` and the parameters after it work as in `@tool`.
         """
-        called = tool(
+        task_tool = tool(
             name=self.name if name is None else name,
             schema=_TASK,
             description=description,
@@ -178,14 +178,14 @@ class Agent:
             approval_timeout=approval_timeout,
             on_timeout=on_timeout,
         )(_never_called)
-        return AgentTool(agent=self, tool=called)
+        return AgentTool(agent=self, tool=task_tool)
 
 
 def _node_of(server: McpServer) -> str:
-    # A host with its port, such as localhost:8000, is no name of a node.
-    name = _NO_NAME.sub("_", server.title)
-    begins_well = name[:1].isalpha() or name.startswith("_")
-    return (name if begins_well else f"mcp_{name}")[:_LONGEST_NODE]
+    # A host with a port, such as localhost:8000, is not a valid node name.
+    name = _ILLEGAL_IN_NODE.sub("_", server.title)
+    starts_with_letter = name[:1].isalpha() or name.startswith("_")
+    return (name if starts_with_letter else f"mcp_{name}")[:_MAX_NODE_CHARS]
 
 
 def _model_fault(model: Any) -> str | None:
@@ -193,44 +193,44 @@ def _model_fault(model: Any) -> str | None:
         case str() if ":" in model or model == "test":
             return None
         case str():
-            return f"model={model!r} names no provider: write it as in 'openai:gpt-5'"
+            return (
+                f"model={model!r} names no provider: write 'provider:model', such as 'openai:gpt-5'"
+            )
         case _ if hasattr(model, "request"):
             return None
         case _ if callable(model):
             if not refuses(model, 2):
                 return None
-            return f"model={model!r} has to take (messages, info), and return a ModelResponse"
+            return f"model={model!r} must take (messages, info) and return a ModelResponse"
         case _:
             return (
-                f"model={model!r} is neither a name such as 'openai:gpt-5', nor a Model, nor a function "
-                "of (messages, info)"
+                f"model={model!r} is not a model: pass a name such as 'openai:gpt-5', a Model, or a "
+                "function of (messages, info)"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Offer:
-    """A tool, and the node of the agent's graph that makes its calls."""
+    """A tool and the node of the agent's graph that runs its calls."""
 
     tool: Tool
     node: str
 
     @property
     def spec(self) -> ToolSpec:
-        """What the model is told of it."""
-        told = self.tool
-        return ToolSpec(name=told.name, description=told.description, parameters=told.schema)
+        tool = self.tool
+        return ToolSpec(name=tool.name, description=tool.description, parameters=tool.schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AgentTool:
-    """An agent that another one may call."""
+    """An agent that another agent may call."""
 
     agent: Agent
     tool: Tool
 
     @property
     def name(self) -> str:
-        """What the model calls it."""
         return self.tool.name
 
 

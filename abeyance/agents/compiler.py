@@ -1,8 +1,8 @@
-"""The call of an agent about which somebody is asked: what stands before it, and then the agent.
+"""Compiling an `Agent` to a graph: nodes for the model and each tool, a subgraph for each sub-agent.
 
-A tool's own code can ask, an agent has none before its first turn. So such a call is first a visit of
-this node, which goes on as a visit of the agent's, at the same address. What is not let through is never
-entered.
+The call of a sub-agent that needs an answer first is a visit of `ENTRY_NODE`: unlike a tool, an agent has
+no code of its own before its first turn. If the call is allowed, the visit continues as a visit of the
+sub-agent at the same address; otherwise the sub-agent is never entered.
 """
 
 from __future__ import annotations
@@ -30,51 +30,52 @@ from abeyance.schemas.state_model import StateModel
 
 
 class SubagentGate:
-    """The visits of this node."""
+    """The code of `ENTRY_NODE`."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
     async def run(self, state: AgentValues, ctx: Context) -> Finished:
-        """Ask what is asked before the call that a visit is about, and let it through or not."""
+        """Enter the sub-agent that the visit calls, or return the result of its denial."""
         name = str(ctx.item["tool"])
-        called = self._agent.agents.get(name)
-        if called is None:
+        agent_tool = self._agent.agents.get(name)
+        if agent_tool is None:
             gone = tool_results.error(f"There is no tool {name!r} any more.")
-            return Finished(result=gone, ended="failed")
-        admission = ToolGate(self._agent, called.tool, ctx, AgentState(state.agent_state))
-        refused = await admission.refused()
-        changes = admission.memory.changes()
+            return Finished(result=gone, tool_status="failed")
+        gate = ToolGate(self._agent, agent_tool.tool, ctx, AgentState(state.agent_state))
+        denial = await gate.refused()
+        changes = gate.memory.changes()
         patch = {"agent_state": changes} if changes else {}
-        is_edited = admission.arguments != ctx.item["args"]
-        known = {"args": admission.arguments} if is_edited else None
-        if refused is None:
-            return Finished(patch=patch, goto=name, result=known)
-        kept = await tool_results.kept(blobs_of(ctx), ctx.run_id, refused)
-        ended = tool_results.to_model_text(refused)[0]
-        return Finished(patch=patch, result={**(known or {}), **kept}, ended=ended)
+        edited = gate.arguments != ctx.item["args"]
+        arguments = {"args": gate.arguments} if edited else None
+        if denial is None:
+            return Finished(patch=patch, goto=name, result=arguments)
+        stored = await tool_results.store(blobs_of(ctx), ctx.run_id, denial)
+        status = tool_results.to_model_text(denial)[0]
+        return Finished(patch=patch, result={**(arguments or {}), **stored}, tool_status=status)
 
 
-_LEAST_ATTEMPTS: Final = 3
-"""A call that nobody had to approve is made again where its worker was lost."""
-_SLACK: Final = 10.0
-"""In seconds: a tool's own timeout is kept inside its activity, where the model can be told."""
+_MIN_RETRIES: Final = 3
+"""An unapproved call runs again after its worker was lost."""
+_TIMEOUT_MARGIN: Final = 10.0
+"""Seconds by which the activity outlasts the tool's own timeout, so that the model gets the timeout."""
 
 
 def prompt_of(states: StateModel, source: str | Callable[..., Any]) -> Prompt:
-    """What an agent is told first, as its node says: what a field has, or what a function of the state,
-    or of the state and the item of a fan-out, returns. It is a text, or a list of parts.
+    """Return the function that makes an agent's first prompt: a text or a list of parts.
+
+    `source` is a field of the state, or a function of the state, or of the state and the fan-out item.
     """
     takes_item = callable(source) and not can_take(source, 1) and can_take(source, 2)
 
-    async def prompt(given: Mapping[str, Any]) -> Input:
-        values = given["values"]
+    async def prompt(visit: Mapping[str, Any]) -> Input:
+        values = visit["values"]
         if isinstance(source, str):
-            found = values.get(source)
+            value = values.get(source)
         else:
-            about = [given["item"]] if takes_item else []
-            found = await call(source, states.read(values), *about)
-        return read_input(found, given.get("media_hosts") or ())
+            items = [visit["item"]] if takes_item else []
+            value = await call(source, states.read(values), *items)
+        return read_input(value, visit.get("media_hosts") or ())
 
     return prompt
 
@@ -86,33 +87,33 @@ def faults_of(
     source: str | Callable[..., Any],
     output: str | None,
 ) -> Iterator[str]:
-    """What is wrong with what leads into an agent and out of it, where its node stands."""
-    told = f"the agent {name!r}"
+    """Yield the errors of the `input=` and `output=` of an agent's node."""
+    label = f"the agent {name!r}"
     if isinstance(source, str):
         if source not in states.fields and not states.is_open:
-            yield f"{told}, input=: {source!r} is no field of the state"
+            yield f"{label}, input=: the state has no field {source!r}: name a field, or pass a function"
     elif not callable(source) or refuses(source, 1, 2):
         yield (
-            f"{told}, input=: {source!r} is neither a field of the state nor a function of (state) or of "
-            "(state, item)"
+            f"{label}, input=: {source!r} is invalid: name a field of the state, or pass a function of "
+            "(state) or (state, item)"
         )
     if output is not None:
-        why = misfit(agent.output.schema, states.field_schema(output))
-        if why is not None:
-            yield f"{told}, output=: its result cannot become {output!r}: {why}"
+        mismatch = misfit(agent.output.schema, states.field_schema(output))
+        if mismatch is not None:
+            yield f"{label}, output=: its result cannot become {output!r}: {mismatch}"
 
 
-async def _task(given: Mapping[str, Any]) -> str:
-    # Who was asked about the call may have put another task in the place of the model's.
-    answer = given["answers"].get(key_of("approval", APPROVE), {})
-    admitted = (given.get("result") or {}).get("args", given["item"]["args"])
-    return str(answer.get("arguments", admitted)["task"])
+async def _task(visit: Mapping[str, Any]) -> str:
+    # An approver may have edited the task.
+    answer = visit["answers"].get(key_of("approval", APPROVE), {})
+    arguments = (visit.get("result") or {}).get("args", visit["item"]["args"])
+    return str(answer.get("arguments", arguments)["task"])
 
 
-def lowered(agent: Agent, prompt: Prompt) -> Graph:
-    """The graph of an agent that begins with this prompt. Raises TypeError for what is no agent."""
+def compile_agent(agent: Agent, prompt: Prompt) -> Graph:
+    """Compile an agent whose first prompt is `prompt`. Raises TypeError if it is not an Agent."""
     if not isinstance(agent, Agent):
-        message = f"{agent!r} is no Agent: write Agent('name', model=...)"
+        message = f"{agent!r} is not an Agent: write Agent('name', model=...)"
         raise TypeError(message)
     graph = Graph(agent.name, state=AgentValues, description=agent.description)
     nodes = [*agent.tools, *agent.agents, *agent.servers]
@@ -138,16 +139,16 @@ def lowered(agent: Agent, prompt: Prompt) -> Graph:
         _declare_server(graph, agent, title)
     if agent.agents:
         _declare_entry(graph, agent)
-    for each in agent.agents.values():
-        graph.declare(_nested(agent, each), inner=lowered(each.agent, _task))
+    for agent_tool in agent.agents.values():
+        graph.declare(_nested(agent, agent_tool), inner=compile_agent(agent_tool.agent, _task))
     graph.edge(START, MODEL_NODE)
     if nodes:
         graph.edge(nodes, MODEL_NODE)
     return graph
 
 
-def node_of(name: str, agent: Agent, output: str | None) -> SubgraphNode:
-    """The node of a graph that an agent is; it writes its result to the field `output`."""
+def agent_node(name: str, agent: Agent, output: str | None) -> SubgraphNode:
+    """Return the subgraph node of an agent. It writes the result to the field `output`."""
     return SubgraphNode(
         id=name,
         graph=placeholder_spec(agent.name),
@@ -164,8 +165,8 @@ def _declare_tool(graph: Graph, agent: Agent, tool: Tool) -> None:
         FunctionNode(
             id=tool.name,
             description=summary(tool.description),
-            timeout=None if tool.timeout is None else tool.timeout + _SLACK,
-            retries=max(tool.retries, _LEAST_ATTEMPTS),
+            timeout=None if tool.timeout is None else tool.timeout + _TIMEOUT_MARGIN,
+            retries=max(tool.retries, _MIN_RETRIES),
             heartbeat=tool.heartbeat,
             on_error=ReturnErrorToCaller(),
             asks=_asks(agent, tool),
@@ -178,11 +179,11 @@ def _declare_entry(graph: Graph, agent: Agent) -> None:
     graph.declare(
         FunctionNode(
             id=ENTRY_NODE,
-            description="What is asked before an agent is called.",
+            description="Hooks and approvals before an agent is called.",
             to=tuple(agent.agents),
-            retries=_LEAST_ATTEMPTS,
+            retries=_MIN_RETRIES,
             on_error=ReturnErrorToCaller(),
-            asks=_asks(agent, *(each.tool for each in agent.agents.values())),
+            asks=_asks(agent, *(agent_tool.tool for agent_tool in agent.agents.values())),
         ),
         NodeCode(function=SubagentGate(agent).run, takes=2),
     )
@@ -195,7 +196,7 @@ def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
         FunctionNode(
             id=title,
             description="Tools of an MCP server.",
-            retries=max(server.retries, _LEAST_ATTEMPTS),
+            retries=max(server.retries, _MIN_RETRIES),
             on_error=ReturnErrorToCaller(),
             asks=tuple(dict.fromkeys([*own, *agent.asks])),
         ),
@@ -204,21 +205,21 @@ def _declare_server(graph: Graph, agent: Agent, title: str) -> None:
 
 
 def _asks(agent: Agent, *tools: Tool) -> tuple[str, ...]:
-    """What a call may ask for: in its tool's name, or in that of a hook of the agent."""
+    """The capabilities that the tools and the agent's hooks may request."""
     own = [capability for tool in tools for capability in tool.capabilities]
     return tuple(dict.fromkeys([*own, *agent.asks]))
 
 
-def _nested(agent: Agent, each: AgentTool) -> SubgraphNode:
+def _nested(agent: Agent, agent_tool: AgentTool) -> SubgraphNode:
     return SubgraphNode(
-        id=each.name,
-        graph=placeholder_spec(each.agent.name),
-        description=summary(each.tool.description),
+        id=agent_tool.name,
+        graph=placeholder_spec(agent_tool.agent.name),
+        description=summary(agent_tool.tool.description),
         input={},
         output={},
         agent=True,
         result="output",
         on_error=ReturnErrorToCaller(),
-        remembers=MEMORY_FIELDS if each.agent.remembers else (),
-        asks=_asks(agent, each.tool),
+        remembers=MEMORY_FIELDS if agent_tool.agent.remembers else (),
+        asks=_asks(agent, agent_tool.tool),
     )

@@ -1,8 +1,8 @@
 """Running the hooks of an agent at one event.
 
-All of them run, one after the other, each on what those before it made of the event; what they ask is
-collected, to be asked together. Nothing fails open: a hook that raises, that leaves something behind
-which cannot be used, or whose question goes astray denies what the event is about.
+Hooks run in order, each on the event as the previous ones changed it; their questions are collected and
+opened together. Nothing fails open: a hook that raises, makes an invalid change, or loses its question
+denies the call, node or turn of the event.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from abeyance.agents.hooks import (
-    PLACES,
+    KEY_SUFFIXES,
     AfterModelCall,
     AfterToolCall,
     BeforeModelCall,
@@ -36,7 +36,7 @@ from abeyance.core.outcome import Asked
 E = TypeVar("E", bound=HookEvent)
 
 Check: TypeAlias = Callable[[Any], Any]
-"""Takes edited arguments, or a replaced result, and returns what is to be used. Raises CallError."""
+"""Validates edited arguments or a replaced result, and returns the value to use. Raises CallError."""
 
 _NO_ANSWERS: Final[Mapping[str, Json]] = {}
 _logger = logging.getLogger("abeyance.hooks")
@@ -44,11 +44,11 @@ _logger = logging.getLogger("abeyance.hooks")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HooksOutcome(Generic[E]):
-    """What the hooks made of an event.
+    """The outcome of an event's hooks.
 
-    `denied` is why it may not go on, for the model; nothing is asked then. `asked` has to be answered
-    first, and the hooks run again with the answers. In both cases `event` is as it was before: what the
-    hooks changed is dropped, in the agent's state too.
+    `denied` is the reason of a denial, for the model; nothing is asked then. If hooks ask, `asked` holds
+    their questions, and they run again with the answers. In both cases `event` is unchanged: the hooks'
+    changes are dropped, also those of the agent's state.
     """
 
     event: E
@@ -57,7 +57,7 @@ class HooksOutcome(Generic[E]):
 
     @property
     def cancelled(self) -> str | None:
-        """The text with which a hook cancelled the call or the node, or None."""
+        """The text of the hook that cancelled the call or the node, or None."""
         match self.event:
             case BeforeToolCall(cancel_tool=str() as text) | BeforeNode(cancel_node=str() as text):
                 return text
@@ -66,21 +66,20 @@ class HooksOutcome(Generic[E]):
 
 
 def processes(hooks: Sequence[object]) -> list[tuple[str, object]]:
-    """The hooks with the names under which they ask: their `name`, or that of their class.
+    """Return the hooks with the process names of their questions: their `name`, or that of their class.
 
-    Of two that have one name the second gets `.2`. So an open question finds its hook again as long as
-    the order of such hooks stays.
+    The second hook of one name gets `.2`, so an open question finds its hook while their order stays.
     """
-    found: list[tuple[str, object]] = []
+    named: list[tuple[str, object]] = []
     for hook in hooks:
-        name = getattr(hook, "name", None)
-        base = name if isinstance(name, str) and name else type(hook).__name__
+        declared = getattr(hook, "name", None)
+        base = declared if isinstance(declared, str) and declared else type(hook).__name__
         process, number = base, 1
-        while any(process == taken for taken, _ in found):
+        while any(process == used for used, _ in named):
             number += 1
             process = f"{base}.{number}"
-        found.append((process, hook))
-    return found
+        named.append((process, hook))
+    return named
 
 
 async def run_hooks(
@@ -90,11 +89,11 @@ async def run_hooks(
     *,
     check: Check | None = None,
 ) -> HooksOutcome[E]:
-    """Run the hooks that listen to an event, which itself stays as it is.
+    """Run the hooks that listen to an event. The event itself is not changed.
 
-    `answers` are what people said so far, by `process/name`. An answer is found by that alone: a hook
-    that asks about arguments stands behind the hooks that edit them. `check` is held against edited
-    arguments before a tool call (`Tool.read`), and against a replaced result after one (`Tool.told`).
+    `answers` are the answers so far, by `process/name`. Nothing else identifies an answer, so a hook that
+    asks about arguments must come after the hooks that edit them. `check` validates edited arguments
+    before a tool call (`Tool.read`) and a replaced result after one (`Tool.told`).
     """
     current = _fork(event)
     asked: list[Asked] = []
@@ -102,16 +101,16 @@ async def run_hooks(
     for process, hook in processes(hooks):
         if not listens(hook, type(event)):
             continue
-        mine = _fork(current)
-        # One hook may ask the same before and after a call: these are two questions.
-        mine.desk = HookInterrupts(f"{process}{PLACES.get(event.method, '')}", answers)
-        fault = await _fault_of(hook, mine)
-        if fault is None and mine.desk.asked is not None:
-            asked.append(mine.desk.asked)
+        own = _fork(current)
+        # A hook may use one question name before and after a call: these are two questions.
+        own.interrupts = HookInterrupts(f"{process}{KEY_SUFFIXES.get(event.method, '')}", answers)
+        fault = await _run_hook(hook, own)
+        if fault is None and own.interrupts.asked is not None:
+            asked.append(own.interrupts.asked)
             continue
         if fault is None:
             try:
-                current = _taken(current, mine, check)
+                current = _with_changes(current, own, check)
                 continue
             except CallError as error:
                 fault = error.text
@@ -124,70 +123,70 @@ async def run_hooks(
     return HooksOutcome(event=current)
 
 
-async def _fault_of(hook: object, mine: HookEvent) -> str | None:
-    """Run one hook. Why it denies, or None if it does not, or asks."""
-    method = getattr(hook, mine.method)
+async def _run_hook(hook: object, own: HookEvent) -> str | None:
+    """Run one hook. Return the reason if it denies, else None, also if it asks."""
+    method = getattr(hook, own.method)
     if not inspect.iscoroutinefunction(method):
-        # It would not wait for an answer.
-        return f"its {mine.method} is not async"
+        # It could not await an answer.
+        return f"its {own.method} is not async"
     fault: str | None = None
     try:
-        await call(method, mine)
+        await call(method, own)
     except (Interrupt, CompositeInterrupt) as error:
         fault = (
             f"it raised {type(error).__name__}; a hook asks by `await event.interrupt(...)`, which "
             "returns the answer"
         )
     except Exception as error:
-        _logger.warning("hook=%s | it raised", mine.desk.process, exc_info=True)
+        _logger.warning("hook=%s | it raised", own.interrupts.process, exc_info=True)
         fault = described(error)
     except (Suspended, BaseExceptionGroup) as error:
-        # A task group of the hook's own ends with a group of what ended in it.
+        # A task group inside the hook raises a group of what its tasks raised.
         if suspended_by(error) is None:
             raise
-        if mine.desk.asked is None:
+        if own.interrupts.asked is None:
             fault = "it waits for the answer to a question that it did not ask by its event"
-    return mine.desk.close() or fault
+    return own.interrupts.close() or fault
 
 
-def _taken(current: E, mine: E, check: Check | None) -> E:
-    """The event with what a hook may change of it. Raises CallError for what cannot be used."""
-    after = _fork(current)
-    match after, mine:
+def _with_changes(current: E, own: E, check: Check | None) -> E:
+    """Return the event with the valid changes of a hook. Raises CallError for an invalid one."""
+    changed = _fork(current)
+    match changed, own:
         case BeforeToolCall(), BeforeToolCall():
-            after.args = _arguments(current, mine.args, check)
-            after.cancel_tool = _cancel(after.cancel_tool, mine.cancel_tool, mine)
-            after.agent_state = _state(mine.agent_state)
+            changed.args = _arguments(current, own.args, check)
+            changed.cancel_tool = _cancel(changed.cancel_tool, own.cancel_tool, own)
+            changed.agent_state = _state(own.agent_state)
         case AfterToolCall(), AfterToolCall():
-            after.result = _result(after.result, mine.result, check)
-            if not isinstance(mine.error, bool):
-                message = f"it set error to {mine.error!r}, which is neither True nor False"
+            changed.result = _result(changed.result, own.result, check)
+            if not isinstance(own.error, bool):
+                message = f"it set error to {own.error!r}, which is neither True nor False"
                 raise CallError(message)
-            after.error = mine.error
-            after.agent_state = _state(mine.agent_state)
+            changed.error = own.error
+            changed.agent_state = _state(own.agent_state)
         case BeforeModelCall(), BeforeModelCall():
-            after.messages = _messages(mine.messages)
-            after.agent_state = _state(mine.agent_state)
+            changed.messages = _messages(own.messages)
+            changed.agent_state = _state(own.agent_state)
         case AfterModelCall(), AfterModelCall():
-            after.agent_state = _state(mine.agent_state)
+            changed.agent_state = _state(own.agent_state)
         case BeforeNode(), BeforeNode():
-            after.cancel_node = _cancel(after.cancel_node, mine.cancel_node, mine)
+            changed.cancel_node = _cancel(changed.cancel_node, own.cancel_node, own)
         case _:
-            message = f"{type(mine).__name__} is no event that hooks are run at"
+            message = f"{type(own).__name__} is not a hook event"
             raise TypeError(message)
-    return after
+    return changed
 
 
 def _messages(messages: object) -> list[Any]:
     from pydantic_ai.messages import ModelRequest, ModelResponse
 
     if not isinstance(messages, list):
-        message = f"it set messages to a {type(messages).__name__}, which is no list"
+        message = f"it set messages to a {type(messages).__name__}, which is not a list"
         raise CallError(message)
-    for each in messages:
-        if not isinstance(each, ModelRequest | ModelResponse):
+    for entry in messages:
+        if not isinstance(entry, ModelRequest | ModelResponse):
             message = (
-                f"it put a {type(each).__name__} among the messages, each of which is a ModelRequest "
+                f"it put a {type(entry).__name__} among the messages, each of which is a ModelRequest "
                 "or a ModelResponse of pydantic_ai.messages"
             )
             raise CallError(message)
@@ -197,22 +196,24 @@ def _messages(messages: object) -> list[Any]:
     return list(messages)
 
 
-def _arguments(current: HookEvent, edited: Any, check: Check | None) -> dict[str, Json]:
+def _arguments(current: HookEvent, arguments: Any, check: Check | None) -> dict[str, Json]:
     assert isinstance(current, BeforeToolCall)  # noqa: S101 the caller has matched it
-    if not isinstance(edited, Mapping):
-        message = f"it set args to a {type(edited).__name__}, which is no mapping of arguments"
+    if not isinstance(arguments, Mapping):
+        message = (
+            f"it set args to a {type(arguments).__name__}, which is not a mapping of arguments"
+        )
         raise CallError(message)
-    if (fault := why_not_json(edited)) is not None:
-        message = f"it edited the arguments, and they are no JSON any more: {fault}"
+    if (fault := why_not_json(arguments)) is not None:
+        message = f"it edited the arguments, and they are not JSON any more: {fault}"
         raise CallError(message)
-    if canonical(edited) == canonical(current.args):
+    if canonical(arguments) == canonical(current.args):
         return current.args
-    # A copy, because the hook may still hold what it edited.
-    kept: dict[str, Json] = copy.deepcopy(dict(edited))
+    # A copy: the hook may still hold the original.
+    copied: dict[str, Json] = copy.deepcopy(dict(arguments))
     if check is None:
-        return kept
+        return copied
     try:
-        checked: dict[str, Json] = check(kept)
+        checked: dict[str, Json] = check(copied)
     except CallError as error:
         message = f"it edited the arguments, and they do not fit any more. {error.text}"
         raise CallError(message) from error
@@ -221,27 +222,27 @@ def _arguments(current: HookEvent, edited: Any, check: Check | None) -> dict[str
 
 def _result(before: Json, result: Any, check: Check | None) -> Json:
     if (fault := why_not_json(result)) is not None:
-        message = f"it replaced the result by what is no JSON: {fault}"
+        message = f"it replaced the result by a value that is not JSON: {fault}"
         raise CallError(message)
     if canonical(before) == canonical(result):
         return before
-    kept = copy.deepcopy(result)
-    return kept if check is None else check(kept)
+    copied = copy.deepcopy(result)
+    return copied if check is None else check(copied)
 
 
-def _cancel(before: Cancel, said: object, mine: HookEvent) -> Cancel:
-    """What the first hook says holds, so a later one cannot let through what that one stopped."""
+def _cancel(before: Cancel, value: object, own: HookEvent) -> Cancel:
+    """The first cancellation wins: a later hook cannot allow what an earlier one cancelled."""
     if before is not False:
         return before
-    match said:
+    match value:
         case False:
             return False
         case True | "":
-            return f"cancelled by hook {mine.desk.process}"
+            return f"cancelled by hook {own.interrupts.process}"
         case str():
-            return cut(said)
+            return cut(value)
         case _:
-            message = f"it cancels with {said!r}; that is True, or a text"
+            message = f"it cancels with {value!r}: use True or a text"
             raise CallError(message)
 
 
@@ -260,23 +261,23 @@ def _state(state: object) -> AgentState:
 
 
 def _fork(event: E) -> E:
-    """A copy that a hook may do with as it likes. Messages are not copied: they may be many."""
-    other = copy.copy(event)
-    match other:
+    """Return a copy that a hook may change. Single messages are shared: they may be many."""
+    copied = copy.copy(event)
+    match copied:
         case BeforeToolCall():
-            other.args = copy.deepcopy(other.args)
-            other.agent_state = other.agent_state.fork()
+            copied.args = copy.deepcopy(copied.args)
+            copied.agent_state = copied.agent_state.fork()
         case AfterToolCall():
-            other.args = copy.deepcopy(other.args)
-            other.result = copy.deepcopy(other.result)
-            other.agent_state = other.agent_state.fork()
+            copied.args = copy.deepcopy(copied.args)
+            copied.result = copy.deepcopy(copied.result)
+            copied.agent_state = copied.agent_state.fork()
         case BeforeModelCall():
-            other.messages = list(other.messages)
-            other.agent_state = other.agent_state.fork()
+            copied.messages = list(copied.messages)
+            copied.agent_state = copied.agent_state.fork()
         case AfterModelCall():
-            other.agent_state = other.agent_state.fork()
+            copied.agent_state = copied.agent_state.fork()
         case BeforeNode():
-            other.values = copy.deepcopy(dict(other.values))
+            copied.values = copy.deepcopy(dict(copied.values))
         case _:
             pass
-    return other
+    return copied

@@ -1,12 +1,12 @@
-"""Why a request to a model failed, by what has to happen next.
+"""Failures of a model request, classified by what has to happen next.
 
 ModelFailure (one of)
-├── ModelDown       the model cannot be reached now: the same request is worth trying again
-├── ModelUnusable   this worker cannot use the model: mend the worker, and the same request will do
-└── ModelRefused    the model will never answer this request: trying it again changes nothing
+├── ModelDown       the model is unreachable now: retry the same request
+├── ModelUnusable   this worker cannot use the model: fix the worker, then retry the same request
+└── ModelRefused    the model will never answer this request: do not retry it
 
-The first two keep the run alive for as long as it takes: nothing in it is wrong. Whatever else is raised
-in a request is nobody's but the author's (a scripted model's own bug, say), and passes through as it is.
+The first two keep the run alive without a limit. Any other exception (a bug of a scripted model, say)
+is the author's and passes through unchanged.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from abeyance.errors import AbeyanceError
 if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError
 
-_MOST_CHARS: Final = 800
-_UNAUTHORISED: Final = frozenset({401, 402, 403, 404})
-_PASSING: Final = frozenset({408, 409, 425, 429})
+_MAX_CHARS: Final = 800
+_UNUSABLE_STATUSES: Final = frozenset({401, 402, 403, 404})
+_TRANSIENT_STATUSES: Final = frozenset({408, 409, 425, 429})
 _TOO_LARGE: Final = 413
-_SERVER_ERRORS: Final = 500
+_FIRST_SERVER_ERROR: Final = 500
 
 _VARIABLE: Final = re.compile(r"[Ss]et the `([A-Z][A-Z0-9_]+)`[^.]* environment variable")
 
@@ -41,7 +41,7 @@ _KEYS: Final = {
     "openrouter": "OPENROUTER_API_KEY",
     "xai": "XAI_API_KEY",
 }
-"""The environment variable that holds the key of each provider that people use most."""
+"""The environment variable of the API key, by provider."""
 
 
 class _Failure(AbeyanceError):
@@ -53,7 +53,7 @@ class _Failure(AbeyanceError):
 class ModelDown(_Failure):
     """The model cannot be reached now, or is too busy.
 
-    `retry_after` is in how many seconds it is worth trying again, if the provider said so.
+    `retry_after` is the delay in seconds that the provider asks for, if any.
     """
 
     def __init__(self, model: str, message: str, *, retry_after: float | None = None) -> None:
@@ -62,21 +62,18 @@ class ModelDown(_Failure):
 
 
 class ModelUnusable(_Failure):
-    """This worker cannot use the model: a key, a package or the model's name is wrong or missing."""
+    """This worker cannot use the model: a key, a package or the model name is wrong or missing."""
 
 
 class ModelRefused(_Failure):
-    """The model will never answer this request: it is too long, forbidden or not understood."""
+    """The model will never answer this request: it is too long, forbidden or invalid."""
 
 
 ModelFailure: TypeAlias = ModelDown | ModelUnusable | ModelRefused
 
 
-def unprepared(model: str, error: Exception) -> ModelUnusable | None:
-    """What an error says that was raised before anything was sent, when the model was looked up by name.
-
-    None: it says nothing about the model.
-    """
+def setup_failure(model: str, error: Exception) -> ModelUnusable | None:
+    """Classify an error raised while a model was looked up by name; None if it has another cause."""
     from pydantic_ai.exceptions import UserError
 
     match error:
@@ -91,13 +88,8 @@ def unprepared(model: str, error: Exception) -> ModelUnusable | None:
             return None
 
 
-def failure_of(model: str, error: Exception) -> ModelFailure | None:
-    """What an error says that was raised while a request was under way; None: nothing about the model.
-
-    Args:
-        model: The name of the model, for the text.
-        error: What was raised.
-    """
+def request_failure(model: str, error: Exception) -> ModelFailure | None:
+    """Classify an error raised during a request to a model; None if it has another cause."""
     import httpx
     import httpx2
     from pydantic_ai import exceptions as library
@@ -106,13 +98,13 @@ def failure_of(model: str, error: Exception) -> ModelFailure | None:
         case ModelDown() | ModelUnusable() | ModelRefused():
             return error
         case library.FallbackExceptionGroup():
-            return _of_all(model, error)
+            return _fallback_failure(model, error)
         case library.ModelAPIError():
-            return _of_provider(model, error)
+            return _provider_failure(model, error)
         case library.ContentFilterError():
             return _refused(model, f"its content filter stopped it: {_cut(error)}")
         case library.UnexpectedModelBehavior():
-            return _down(model, f"what it sent cannot be understood: {_cut(error)}")
+            return _down(model, f"its response cannot be read: {_cut(error)}")
         case library.ConcurrencyLimitExceeded():
             return _down(model, _cut(error))
         case library.UserError() | NotImplementedError():
@@ -123,7 +115,7 @@ def failure_of(model: str, error: Exception) -> ModelFailure | None:
             return None
 
 
-def _of_provider(model: str, error: ModelAPIError) -> ModelFailure:
+def _provider_failure(model: str, error: ModelAPIError) -> ModelFailure:
     from pydantic_ai import exceptions as library
 
     status = getattr(error, "status_code", None)
@@ -139,12 +131,12 @@ def _of_provider(model: str, error: ModelAPIError) -> ModelFailure:
         case library.ModelAuthenticationError():
             return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
         case library.ModelNotFoundError():
-            return _unusable(model, f"its provider does not know it: {_cut(error)}")
+            return _unusable(model, f"its provider has no such model: {_cut(error)}")
         case library.ModelRequestRejectedError():
             return _refused(model, _cut(error))
-        case _ if status is None or status in _PASSING or status >= _SERVER_ERRORS:
+        case _ if status is None or status in _TRANSIENT_STATUSES or status >= _FIRST_SERVER_ERROR:
             return _down(model, _cut(error), retry_after=error.retry_after)
-        case _ if status in _UNAUTHORISED:
+        case _ if status in _UNUSABLE_STATUSES:
             return _unusable(model, f"its provider rejected {_key(model)}{_reply(error)}")
         case _ if status == _TOO_LARGE:
             return _refused(model, f"the conversation is too large for it: {_cut(error)}")
@@ -152,45 +144,45 @@ def _of_provider(model: str, error: ModelAPIError) -> ModelFailure:
             return _refused(model, _cut(error))
 
 
-def _of_all(model: str, group: ExceptionGroup[Exception]) -> ModelFailure | None:
-    # What one of several models may still answer is worth trying again.
-    each = [failure_of(model, error) for error in group.exceptions]
-    down = [failure for failure in each if isinstance(failure, ModelDown)]
-    if down:
-        waits = [failure.retry_after for failure in down if failure.retry_after is not None]
-        return ModelDown(model, str(down[0]), retry_after=min(waits, default=None))
+def _fallback_failure(model: str, group: ExceptionGroup[Exception]) -> ModelFailure | None:
+    # As long as one of the models may answer later, the request can be retried.
+    failures = [request_failure(model, error) for error in group.exceptions]
+    unreachable = [failure for failure in failures if isinstance(failure, ModelDown)]
+    if unreachable:
+        delays = [failure.retry_after for failure in unreachable if failure.retry_after is not None]
+        return ModelDown(model, str(unreachable[0]), retry_after=min(delays, default=None))
     return next(
         (
             failure
             for kind in (ModelUnusable, ModelRefused)
-            for failure in each
+            for failure in failures
             if type(failure) is kind
         ),
         None,
     )
 
 
-def _down(model: str, said: str, *, retry_after: float | None = None) -> ModelDown:
+def _down(model: str, reason: str, *, retry_after: float | None = None) -> ModelDown:
     return ModelDown(
         model,
-        f"the model {model!r} cannot be reached now: {said}. The run waits and tries again by itself.",
+        f"the model {model!r} cannot be reached now: {reason}. The run waits and tries again by itself.",
         retry_after=retry_after,
     )
 
 
-def _unusable(model: str, said: str) -> ModelUnusable:
+def _unusable(model: str, reason: str) -> ModelUnusable:
     return ModelUnusable(
         model,
-        f"this worker cannot use the model {model!r}: {said.rstrip('.')}"
-        f"{'' if said.endswith('?') else '.'} Fix this and restart the worker; the run then continues by"
-        " itself.",
+        f"this worker cannot use the model {model!r}: {reason.rstrip('.')}"
+        f"{'' if reason.endswith('?') else '.'} Fix this and restart the worker; the run then continues"
+        " by itself.",
     )
 
 
-def _refused(model: str, said: str) -> ModelRefused:
+def _refused(model: str, reason: str) -> ModelRefused:
     return ModelRefused(
         model,
-        f"the model {model!r} refused the request, and would refuse it again: {said}",
+        f"the model {model!r} refused the request, and would refuse it again: {reason}",
     )
 
 
@@ -201,14 +193,14 @@ def _key(model: str) -> str:
 
 
 def _reply(error: ModelAPIError) -> str:
-    """What the provider answered, in parentheses: its own sentence, where its answer has one."""
+    """Return the provider's own message, in parentheses."""
     match getattr(error, "body", None):
         case {"message": str(text)} | {"error": {"message": str(text)} | str(text)}:
-            return f" (it says: {text[:_MOST_CHARS].strip()})"
+            return f" (it says: {text[:_MAX_CHARS].strip()})"
         case _:
             return f" (it says: {_cut(error)})"
 
 
 def _cut(error: Exception) -> str:
     text = str(error).strip().rstrip(".") or type(error).__name__
-    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}..."
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."

@@ -1,9 +1,10 @@
-"""Media that a message names by a url: passed on to a provider that takes urls, never fetched by us.
+"""One request to a model, and the names, media and call ids in it.
 
-The model library fetches what a provider does not take by url, and has no switch against it: its
-`force_download` False means "where it is needed". What it does have is one place where every download
-begins, by asking whether a url asks for local addresses too. `_Never` sits in that field: as a flag it is
-false, so that a url is passed on wherever that is possible, and asked that question, it refuses.
+A url of media is passed on to a provider that accepts urls, and never downloaded here. The model library
+downloads what a provider does not accept by url, and cannot be told not to: `force_download=False` means
+"if needed". But each of its downloads begins by comparing that field with `"allow-local"`.
+`_RefuseDownload` is the value of the field: it is false, so a url is passed on where possible, and it
+raises at that comparison.
 """
 
 from __future__ import annotations
@@ -17,29 +18,32 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from abeyance.agents.model_errors import ModelRefused, ModelUnusable, failure_of, unprepared
+from abeyance.agents.model_errors import ModelRefused, ModelUnusable, request_failure, setup_failure
 from abeyance.authoring.callables import call
 from abeyance.core.json import Json
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import FileUrl, ModelMessage, ModelRequestPart
-if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart
+    from pydantic_ai.messages import (
+        ModelMessage,
+        ModelRequestPart,
+        ModelResponse,
+        ModelResponsePart,
+    )
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.models.function import AgentInfo
     from pydantic_ai.tools import ToolDefinition
 
 
-_QUESTION: Final = "allow-local"
+_ALLOW_LOCAL: Final = "allow-local"
 
 
-class _Never(int):
-    """False, and an error where a download begins."""
+class _RefuseDownload(int):
+    """False as a flag; raises where the model library begins a download."""
 
     refusal: ModelRefused
 
     def __eq__(self, other: object) -> bool:
-        if other == _QUESTION:
+        if other == _ALLOW_LOCAL:
             raise self.refusal
         return int(self) == other
 
@@ -48,25 +52,21 @@ class _Never(int):
 
 
 def without_downloads(model: str, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages, with every url in them such that using it other than by passing it on is refused.
+    """Return copies of the messages in which downloading any url raises ModelRefused.
 
-    The given messages stay as they are.
-
-    Args:
-        model: The name of the model, for the text of the refusal.
-        messages: The conversation.
+    `model` is the name of the model, for the error text.
     """
     from pydantic_ai.messages import ModelRequest
 
     return [
-        replace(message, parts=[_part(model, part) for part in message.parts])
+        replace(message, parts=[_guarded_part(model, part) for part in message.parts])
         if isinstance(message, ModelRequest)
         else message
         for message in messages
     ]
 
 
-def _part(model: str, part: ModelRequestPart) -> ModelRequestPart:
+def _guarded_part(model: str, part: ModelRequestPart) -> ModelRequestPart:
     from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 
     if not isinstance(part, UserPromptPart | ToolReturnPart):
@@ -81,9 +81,14 @@ def _guarded(model: str, content: Any) -> Any:
     match content:
         case FileUrl():
             guarded = copy.copy(content)
-            never = _Never(0)
-            never.refusal = _refusal(model, content)
-            guarded.force_download = never  # type: ignore[assignment]
+            guard = _RefuseDownload(0)
+            kind = type(content).__name__.removesuffix("Url").lower()
+            guard.refusal = ModelRefused(
+                model,
+                f"the model {model!r} does not accept this {kind} by url, and Abeyance never downloads "
+                f"it ({content.url.partition('?')[0]}): send the data itself",
+            )
+            guarded.force_download = guard  # type: ignore[assignment]
             return guarded
         case list() | tuple():
             return [_guarded(model, item) for item in content]
@@ -93,31 +98,21 @@ def _guarded(model: str, content: Any) -> Any:
             return content
 
 
-def _refusal(model: str, media: FileUrl) -> ModelRefused:
-    kind = type(media).__name__.removesuffix("Url").lower()
-    where, _, _ = media.url.partition("?")
-    return ModelRefused(
-        model,
-        f"the model {model!r} does not take this {kind} by url, and a url is never fetched on its behalf"
-        f" ({where}): send the data itself",
-    )
-
-
 ModelLike: TypeAlias = "str | Model | Callable[..., Any]"
 """A name such as `openai:gpt-5` or `test`; an instance of the model library's `Model`; or a function
 `(messages, info) -> ModelResponse`, sync or async, or one that yields pieces of text."""
 
 Part = TypeVar("Part", bound="ModelResponsePart")
 
-_LONGEST_ID: Final = 128
+_MAX_ID_CHARS: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """What a model is told about a tool.
+    """The description of a tool for a model.
 
-    `parameters` is the JSON Schema of its arguments, an object. `strict` asks a provider that can to hold
-    the model to the schema; None leaves it to the provider.
+    `parameters` is the JSON Schema of its arguments, an object. `strict` asks the provider to enforce the
+    schema; None leaves it to the provider.
     """
 
     name: str
@@ -127,7 +122,7 @@ class ToolSpec:
 
 
 def name_of(model: ModelLike) -> str:
-    """How a model is named in texts, events and traces."""
+    """Return the name of a model for texts, events and traces."""
     if isinstance(model, str):
         return model
     system, name = getattr(model, "system", None), getattr(model, "model_name", None)
@@ -147,55 +142,54 @@ async def request(
     settings: Mapping[str, Any] | None = None,
     on_partial: Callable[[ModelResponse], None] | None = None,
 ) -> ModelResponse:
-    """Ask a model once.
+    """Send one request to a model.
 
-    Cancelling the task stops the request at once. What text had come by then is given to `on_partial`,
-    marked as interrupted, before the cancellation goes on. Calls and thoughts are left out of it: nobody
-    would answer the ones, and providers refuse the others without what was to follow.
+    Cancelling the task stops the request at once. The text received so far is passed to `on_partial`,
+    marked as interrupted, before the cancellation propagates. It holds no calls, which would stay without
+    a result, and no thoughts, which providers reject without the rest of the response.
 
     Args:
-        model: Which model.
-        messages: The conversation so far; the last one is what the model answers.
-        before: What belongs to the conversation too, and need not be sent.
-        tools: What the model may call.
-        output: The tool by which it has to give its result; None means that its text is the result.
-        instructions: What it is told above everything else.
-        settings: Of the model library, such as `max_tokens` or `temperature`.
+        model: The model.
+        messages: The messages to send; the model answers the last one.
+        before: Messages of the conversation that are not sent, but whose call ids are in use.
+        tools: The tools that the model may call.
+        output: The tool whose arguments are the result; None makes the text of the response the result.
+        instructions: The system instructions.
+        settings: Settings of the model library, such as `max_tokens` or `temperature`.
         on_partial: Called at most once, when the task is cancelled.
 
     Returns:
-        What the model answered. Each call in it has an id that no other call of the conversation has, of
-        1 to 128 characters.
+        The response. Each call in it has an id of 1 to 128 characters, unique in the conversation.
 
     Raises:
-        ModelDown, ModelUnusable, ModelRefused: See `modelfailure`.
+        ModelDown, ModelUnusable, ModelRefused: See `model_errors`.
     """
     name = name_of(model)
-    ready = _prepared(name, model)
+    resolved = _resolve_model(name, model)
     try:
-        async with ready:
+        async with resolved:
             response = await _answer(
-                ready,
+                resolved,
                 without_downloads(name, messages),
                 _parameters(tools, output, instructions),
                 dict(settings or {}),
                 on_partial,
             )
     except Exception as error:
-        failure = failure_of(name, error)
+        failure = request_failure(name, error)
         if failure is None or failure is error:
             raise
         raise failure from error
     if response.state == "suspended":
         raise ModelRefused(
             name,
-            f"the model {name!r} put its answer off, to be asked for it later, which agents do not do:"
-            " remove the setting that lets it answer in the background",
+            f"the model {name!r} deferred its answer, which agents do not support: remove the setting "
+            "that lets it answer in the background",
         )
-    return _with_distinct_calls([*before, *messages], response)
+    return _with_unique_call_ids([*before, *messages], response)
 
 
-def _prepared(name: str, model: ModelLike) -> Model:
+def _resolve_model(name: str, model: ModelLike) -> Model:
     try:
         from pydantic_ai.models import Model, infer_model
         from pydantic_ai.models.function import FunctionModel
@@ -203,25 +197,25 @@ def _prepared(name: str, model: ModelLike) -> Model:
         raise ModelUnusable(
             name,
             f"this worker cannot use the model {name!r}: agents need a package that is not installed"
-            f" ({error}). Run `pip install 'abeyance[agents]'` where the worker runs and start it again:"
-            " the run goes on by itself.",
+            f" ({error}). Run `pip install 'abeyance[agents]'` where the worker runs and restart it; the"
+            " run then continues by itself.",
         ) from error
     if isinstance(model, Model):
         return model
     if not isinstance(model, str):
         if inspect.isasyncgenfunction(model):
             return FunctionModel(stream_function=model, model_name=name)
-        return FunctionModel(_demanding_a_response(name, model), model_name=name)
+        return FunctionModel(_checked_function(name, model), model_name=name)
     try:
         return infer_model(model)
     except Exception as error:
-        failure = unprepared(name, error)
+        failure = setup_failure(name, error)
         if failure is None:
             raise
         raise failure from error
 
 
-def _demanding_a_response(
+def _checked_function(
     name: str, function: Callable[..., Any]
 ) -> Callable[..., Awaitable[ModelResponse]]:
     from pydantic_ai.messages import ModelResponse
@@ -231,11 +225,11 @@ def _demanding_a_response(
         if not isinstance(returned, ModelResponse):
             raise ModelRefused(
                 name,
-                f"the function {name!r}, which is the model, returned {str(returned)[:200]!r}, a "
-                f"{type(returned).__name__}; it has to return a ModelResponse of pydantic_ai.messages",
+                f"the model function {name!r} returned {str(returned)[:200]!r}, a "
+                f"{type(returned).__name__}: return a ModelResponse of pydantic_ai.messages",
             )
-        # Already here: the library counts what is in it.
-        return replace(returned, parts=[*map(_sendable, returned.parts)])
+        # Before the library counts the tokens of the parts.
+        return replace(returned, parts=[*map(_without_surrogates, returned.parts)])
 
     return model
 
@@ -250,19 +244,19 @@ async def _answer(
     from pydantic_ai import direct
     from pydantic_ai.settings import ModelSettings
 
-    given = ModelSettings(**settings)  # type: ignore[typeddict-item]
+    model_settings = ModelSettings(**settings)  # type: ignore[typeddict-item]
     if not _can_stream(model):
         return await direct.model_request(
-            model, messages, model_settings=given, model_request_parameters=parameters
+            model, messages, model_settings=model_settings, model_request_parameters=parameters
         )
     async with direct.model_request_stream(
-        model, messages, model_settings=given, model_request_parameters=parameters
+        model, messages, model_settings=model_settings, model_request_parameters=parameters
     ) as stream:
         try:
             async for _ in stream:
                 pass
         except asyncio.CancelledError:
-            partial = _text_of(stream.get())
+            partial = _partial_text(stream.get())
             if on_partial is not None and partial.parts:
                 on_partial(partial)
             raise
@@ -308,79 +302,81 @@ def _can_stream(model: Model) -> bool:
         case WrapperModel():
             return _can_stream(model.wrapped)
         case FallbackModel():
-            return all(_can_stream(each) for each in model.models)
+            return all(_can_stream(member) for member in model.models)
         case _:
             return type(model).request_stream is not Model.request_stream
 
 
-def _text_of(response: ModelResponse) -> ModelResponse:
+def _partial_text(response: ModelResponse) -> ModelResponse:
     from pydantic_ai.messages import TextPart
 
     parts = [
-        _sendable(part) for part in response.parts if isinstance(part, TextPart) and part.content
+        _without_surrogates(part)
+        for part in response.parts
+        if isinstance(part, TextPart) and part.content
     ]
     return replace(
         response,
-        # A provider's own ids name what it kept itself, and it keeps nothing of what was cut short.
+        # Provider ids refer to stored responses, and providers do not store an interrupted one.
         parts=[TextPart(part.content) for part in parts],
         provider_response_id=None,
         state="interrupted",
     )
 
 
-def _with_distinct_calls(
+def _with_unique_call_ids(
     messages: Sequence[ModelMessage], response: ModelResponse
 ) -> ModelResponse:
     from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-    # Some servers count the calls of each response from nought. Here the id is what tells a call from all
-    # others: in its address, its approval and its idempotency key.
-    taken = {
+    # Some servers number the calls of each response from zero. Here an id must be unique: it is part of
+    # the call's address, approval and idempotency key.
+    used_ids = {
         call.tool_call_id
         for message in messages
         if isinstance(message, ModelResponse)
         for call in message.tool_calls
     }
     parts: list[ModelResponsePart] = []
-    for part in map(_sendable, response.parts):
+    for part in map(_without_surrogates, response.parts):
         if isinstance(part, ToolCallPart):
-            call_id = _free(_short(part.tool_call_id), taken)
-            taken.add(call_id)
+            call_id = _unique_id(_valid_id(part.tool_call_id), used_ids)
+            used_ids.add(call_id)
             parts.append(replace(part, tool_call_id=call_id))
         else:
             parts.append(part)
     return replace(response, parts=parts)
 
 
-def _sendable(part: Part) -> Part:
-    """A part without the halves of characters, which JSON can hold and nobody can send on."""
+def _without_surrogates(part: Part) -> Part:
+    """Return the part with lone surrogates replaced: JSON can hold them, UTF-8 cannot."""
     changes = {
         name: cleaned
         for name in ("content", "args", "tool_name")
-        if (value := getattr(part, name, None)) is not None and (cleaned := _whole(value)) != value
+        if (value := getattr(part, name, None)) is not None and (cleaned := _clean(value)) != value
     }
     return replace(part, **changes) if changes else part
 
 
-def _whole(value: Any) -> Any:
+def _clean(value: Any) -> Any:
     match value:
         case str():
             return value.encode(errors="replace").decode()
         case dict():
-            return {_whole(key): _whole(each) for key, each in value.items()}
+            return {_clean(key): _clean(item) for key, item in value.items()}
         case list():
-            return [_whole(each) for each in value]
+            return [_clean(item) for item in value]
         case _:
             return value
 
 
-def _short(call_id: str) -> str:
-    """An id as it is, if it can stand in an address, in a query and in a key."""
-    if 0 < len(call_id) <= _LONGEST_ID and call_id.isprintable():
+def _valid_id(call_id: str) -> str:
+    """Return the id if it is valid in an address, a query and a key, else a hash of it."""
+    if 0 < len(call_id) <= _MAX_ID_CHARS and call_id.isprintable():
         return call_id
     return hashlib.sha256(call_id.encode(errors="replace")).hexdigest()[:16]
 
 
-def _free(call_id: str, taken: Container[str]) -> str:
+def _unique_id(call_id: str, used: Container[str]) -> str:
     numbered = (f"{call_id}-{number}" for number in count(2))
-    return next(name for name in chain([call_id], numbered) if name not in taken)
+    return next(name for name in chain([call_id], numbered) if name not in used)

@@ -1,13 +1,12 @@
-"""What an agent has to come up with, and how a model's response is read into it.
+"""The output type of an agent, and reading a model's response as one.
 
-An output of type `str` is the model's text. Any other is given by calling one more tool, `final_result`,
-whose arguments are the output: every provider knows tools, few know more. Three things can be read:
+An output of type `str` is the text of the response. Any other output is the arguments of one more tool,
+`final_result`: every provider supports tools. A response is read as one of:
 
-- `Calls`: the model called tools. Their results come first: what it says beside them is not the output,
-  and a `final_result` beside them is answered with the wish to be called again, for it was written
-  without knowing the results.
-- `Output`: the result, validated.
-- `Correction`: neither. It says what was wrong, and is what the model reads next.
+- `Calls`: the model called tools. Text beside the calls is not the output, and a `final_result` beside
+  them is rejected, because the model wrote it without their results.
+- `Output`: the validated result.
+- `Correction`: neither. Its message tells the model what to correct.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
 FINAL_RESULT: Final = "final_result"
-"""The tool by which a model gives an output that is not text. No other tool may be named so."""
+"""The tool whose arguments are an output that is not text; reserved as a tool name."""
 
-_WRAPPED: Final = "result"
-_MOST_FAULTS: Final = 20
+_RESULT_FIELD: Final = "result"
+_MAX_FAULTS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """The response is no output. `message` is what the model reads next, `faults` tells people why."""
+    """The response is not an output. `message` is for the model, `faults` are for people."""
 
     message: ModelRequest
     faults: tuple[str, ...]
@@ -51,30 +50,26 @@ class Correction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """The model called tools. `known` are results that are known without running anything."""
+    """The model called tools. `rejected` are the results of `final_result` calls beside them."""
 
     calls: tuple[ToolCallPart, ...]
-    known: tuple[ToolReturnPart, ...] = ()
+    rejected: tuple[ToolReturnPart, ...] = ()
 
 
 Reading: TypeAlias = Output | Correction | Calls
 
 
 class OutputType:
-    """What an agent declared as its `output`.
+    """The declared `output` of an agent: None or `str` for text, or any type that pydantic can validate.
 
-    Args:
-        declared: None or `str` for text, a pydantic model, or any type that pydantic can validate.
-
-    Raises:
-        TypeError: Pydantic can make no JSON Schema of it.
+    Raises TypeError if pydantic cannot make a JSON Schema of it.
     """
 
     def __init__(self, declared: Any = None) -> None:
         self._adapter: TypeAdapter[Any] | None = None
         self._is_wrapped = False
         self.tool: ToolSpec | None = None
-        """The tool that the model is offered for it; None where the output is text."""
+        """The `final_result` tool; None if the output is text."""
         self.schema: Json = {"type": "string"}
         if declared is None or declared is str:
             return
@@ -83,8 +78,8 @@ class OutputType:
             schema = self._adapter.json_schema()
         except PydanticUserError as error:
             message = (
-                f"output={declared!r} cannot be an agent's output, because pydantic makes no JSON Schema"
-                f" of it: {error.message}"
+                f"output={declared!r} is not a valid output: pydantic cannot make a JSON Schema of it: "
+                f"{error.message}"
             )
             raise TypeError(message) from error
         self.schema = schema
@@ -92,25 +87,21 @@ class OutputType:
         self.tool = ToolSpec(
             name=FINAL_RESULT,
             description=_description(schema),
-            parameters=_wrapped(schema) if self._is_wrapped else schema,
+            parameters=_in_object(schema) if self._is_wrapped else schema,
         )
 
     def read(self, response: ModelResponse) -> Reading:
-        """Read a complete response.
-
-        Raises:
-            ModelRefused: It was cut short, because it grew too long or a content filter stopped it.
-        """
+        """Read a response. Raises ModelRefused if a length limit or a content filter cut it short."""
         _refuse_if_cut(response)
         calls = tuple(response.tool_calls)
         final = tuple(call for call in calls if call.tool_name == FINAL_RESULT and self.tool)
         others = tuple(call for call in calls if call not in final)
         if others:
-            return Calls(calls=others, known=tuple(_too_early(call) for call in final))
+            return Calls(calls=others, rejected=tuple(_too_early(call) for call in final))
         if self._adapter is None:
             return Output(value=text) if (text := response.text or "").strip() else _empty()
         if not final:
-            return _not_final(response)
+            return _missing_result(response)
         return self._result(self._adapter, final)
 
     def _result(self, adapter: TypeAdapter[Any], calls: tuple[ToolCallPart, ...]) -> Reading:
@@ -119,19 +110,19 @@ class OutputType:
             try:
                 value = self._value(adapter, call)
             except ValidationError as error:
-                faults[call.tool_call_id] = tuple(_told(error))
+                faults[call.tool_call_id] = tuple(_validation_faults(error))
                 continue
-            # Pydantic takes NaN and infinities, which nobody else who reads JSON does.
+            # Pydantic accepts NaN and infinities, which are not JSON.
             if (fault := why_not_json(value)) is None:
                 return Output(value=value)
             faults[call.tool_call_id] = (fault,)
-        return _wrong(calls, faults)
+        return _invalid_result(calls, faults)
 
     def _value(self, adapter: TypeAdapter[Any], call: ToolCallPart) -> Json:
         text = call.args if isinstance(call.args, str) else to_json(call.args or {})
         if self._is_wrapped:
-            given = _ARGUMENTS.validate_json(text or "{}")
-            value = adapter.validate_json(to_json(given.get(_WRAPPED)))
+            arguments = _ARGUMENTS.validate_json(text or "{}")
+            value = adapter.validate_json(to_json(arguments.get(_RESULT_FIELD)))
         else:
             value = adapter.validate_json(text or "{}")
         return adapter.dump_python(value, mode="json")
@@ -141,19 +132,19 @@ _ARGUMENTS: Final = TypeAdapter(dict[str, Any])
 
 
 def _description(schema: dict[str, Any]) -> str:
-    told = (
+    text = (
         "Give the final result. Call this, alone, when the work is done: it ends the conversation."
     )
-    described = schema.get("description")
-    return f"{told}\n\n{described}" if described else told
+    own = schema.get("description")
+    return f"{text}\n\n{own}" if own else text
 
 
-def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:
+def _in_object(schema: dict[str, Any]) -> dict[str, Any]:
     inner = {key: value for key, value in schema.items() if key != "$defs"}
     outer: dict[str, Any] = {
         "type": "object",
-        "properties": {_WRAPPED: inner},
-        "required": [_WRAPPED],
+        "properties": {_RESULT_FIELD: inner},
+        "required": [_RESULT_FIELD],
         "additionalProperties": False,
     }
     return {**outer, "$defs": schema["$defs"]} if "$defs" in schema else outer
@@ -166,7 +157,7 @@ def _refuse_if_cut(response: ModelResponse) -> None:
             model,
             f"the content filter of the model {model!r} stopped its response: ask it for something else",
         )
-    if response.finish_reason == "length" and not _is_whole(response):
+    if response.finish_reason == "length" and not _has_complete_calls(response):
         raise ModelRefused(
             model,
             f"the response of the model {model!r} was cut off after"
@@ -174,8 +165,8 @@ def _refuse_if_cut(response: ModelResponse) -> None:
         )
 
 
-def _is_whole(response: ModelResponse) -> bool:
-    # What was written before the cut can be used if it is calls, and the last of them is complete.
+def _has_complete_calls(response: ModelResponse) -> bool:
+    # A response that was cut off is usable if it holds calls and the last one is complete.
     try:
         arguments = [call.args_as_dict(raise_if_invalid=True) for call in response.tool_calls]
     except (ValueError, AssertionError):
@@ -183,16 +174,16 @@ def _is_whole(response: ModelResponse) -> bool:
     return bool(arguments)
 
 
-def _told(error: ValidationError) -> Iterator[str]:
+def _validation_faults(error: ValidationError) -> Iterator[str]:
     errors = error.errors(include_url=False, include_context=False, include_input=False)
-    for fault in errors[:_MOST_FAULTS]:
+    for fault in errors[:_MAX_FAULTS]:
         place = "/".join(str(step) for step in fault["loc"])
         yield f"{place}: {fault['msg']}" if place else fault["msg"]
-    if len(errors) > _MOST_FAULTS:
-        yield f"and {len(errors) - _MOST_FAULTS} more"
+    if len(errors) > _MAX_FAULTS:
+        yield f"and {len(errors) - _MAX_FAULTS} more"
 
 
-def _answered(call: ToolCallPart, content: str, cause: Any) -> ToolReturnPart:
+def _retry_part(call: ToolCallPart, content: str, cause: Any) -> ToolReturnPart:
     from pydantic_ai.messages import RetryInfo, ToolReturnPart
 
     return ToolReturnPart(
@@ -205,7 +196,7 @@ def _answered(call: ToolCallPart, content: str, cause: Any) -> ToolReturnPart:
 
 
 def _too_early(call: ToolCallPart) -> ToolReturnPart:
-    return _answered(
+    return _retry_part(
         call,
         f"Not taken: other tools were called beside {FINAL_RESULT}. Read their results, then call"
         f" {FINAL_RESULT} alone.",
@@ -213,13 +204,15 @@ def _too_early(call: ToolCallPart) -> ToolReturnPart:
     )
 
 
-def _wrong(calls: tuple[ToolCallPart, ...], faults: dict[str, tuple[str, ...]]) -> Correction:
+def _invalid_result(
+    calls: tuple[ToolCallPart, ...], faults: dict[str, tuple[str, ...]]
+) -> Correction:
     from pydantic_ai.messages import ModelRequest
 
     return Correction(
         message=ModelRequest(
             parts=[
-                _answered(
+                _retry_part(
                     call,
                     f"The arguments of {FINAL_RESULT} do not fit:\n"
                     + "\n".join(f"- {fault}" for fault in faults[call.tool_call_id])
@@ -234,19 +227,19 @@ def _wrong(calls: tuple[ToolCallPart, ...], faults: dict[str, tuple[str, ...]]) 
 
 
 def _empty() -> Correction:
-    return _said("Your response was empty. Answer in text, or call a tool.", "it was empty")
+    return _correction("Your response was empty. Answer in text, or call a tool.", "it was empty")
 
 
-def _not_final(response: ModelResponse) -> Correction:
+def _missing_result(response: ModelResponse) -> Correction:
     fault = "it was text" if response.text else "it was empty"
-    return _said(
+    return _correction(
         f"Your response called no tool. Give the result by calling {FINAL_RESULT}.",
         f"{fault}, and {FINAL_RESULT} was not called",
     )
 
 
-def _said(text: str, fault: str) -> Correction:
+def _correction(text: str, fault: str) -> Correction:
     from pydantic_ai.messages import ModelRequest, RetryFeedbackPart, RetryInfo
 
-    said = RetryFeedbackPart(text, retry=RetryInfo("no_output"))
-    return Correction(message=ModelRequest(parts=[said]), faults=(fault,))
+    part = RetryFeedbackPart(text, retry=RetryInfo("no_output"))
+    return Correction(message=ModelRequest(parts=[part]), faults=(fault,))

@@ -1,7 +1,7 @@
-"""What an agent remembers between its calls, beside the conversation: such as whom a person trusts.
+"""The state of an agent: what hooks and tools remember beside the conversation, such as trusted folders.
 
-Hooks and tools read and write it as a mapping. Calls of one turn each see it as it was at the turn; what
-each changed is merged in the order of the calls, key by key, so a key is the unit of a change.
+Hooks and tools use it as a mapping. Each call of a turn sees the state as of that turn; the changes of
+the calls are merged key by key, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -17,37 +17,36 @@ from abeyance.core.json import Json, canonical, size, why_not_json
 from abeyance.schemas.state_model import merge
 from abeyance.wire import refuse_too_deep
 
-_LARGEST: Final = 50_000
-"""In bytes: it travels with every call."""
+_MAX_BYTES: Final = 50_000
+"""The state is copied with every call."""
 
 
 class AgentState(MutableMapping[str, Json]):
-    """A mapping of texts to JSON values that knows what was changed in it, at any depth.
+    """A mapping of texts to JSON values that tracks its changes at any depth.
 
-    None is the same as absence: a key that is set to None is deleted, and a key that was deleted is
-    None among the `changes`. Setting what is no JSON raises TypeError; more than 50,000 bytes in all
-    raise ValueError.
+    None means absent: setting a key to None deletes it, and a deleted key is None in `changes`. Setting a
+    value that is not JSON raises TypeError; more than 50,000 bytes in all raise ValueError.
     """
 
     def __init__(self, values: Mapping[str, Json] | None = None) -> None:
-        known = {key: value for key, value in (values or {}).items() if value is not None}
-        self._before = copy.deepcopy(known)
-        self._now: dict[str, Json] = copy.deepcopy(known)
+        present = {key: value for key, value in (values or {}).items() if value is not None}
+        self._before = copy.deepcopy(present)
+        self._now: dict[str, Json] = copy.deepcopy(present)
 
     def __getitem__(self, key: str) -> Json:
         return self._now[key]
 
     def __setitem__(self, key: str, value: Json) -> None:
         if not isinstance(key, str):
-            message = f"the agent's state has texts as keys; {key!r} is a {type(key).__name__}"
+            message = f"the key {key!r} of the agent's state is a {type(key).__name__}: use a text"
             raise TypeError(message)
         if value is None:
             self._now.pop(key, None)
             return
-        _demand_json(key, value)
-        kept = copy.deepcopy(value)
-        _demand_small({**self._now, key: kept})
-        self._now[key] = kept
+        _require_json(key, value)
+        copied = copy.deepcopy(value)
+        _require_small({**self._now, key: copied})
+        self._now[key] = copied
 
     def __delitem__(self, key: str) -> None:
         del self._now[key]
@@ -62,60 +61,60 @@ class AgentState(MutableMapping[str, Json]):
         return f"AgentState({self._now!r})"
 
     def changes(self) -> dict[str, Json]:
-        """What differs from the state as it was given, as a patch; None where a key was deleted.
+        """Return the changes since the start as a patch, with None for each deleted key.
 
-        Raises TypeError or ValueError if something that was put deep into it is no JSON, or is large.
+        Raises TypeError or ValueError if a nested change made a value too large or not JSON.
         """
         for key, value in self._now.items():
-            _demand_json(key, value)
-        _demand_small(self._now)
-        changed = {
+            _require_json(key, value)
+        _require_small(self._now)
+        updated = {
             key: value
             for key, value in self._now.items()
             if key not in self._before or canonical(self._before[key]) != canonical(value)
         }
         deleted = dict.fromkeys(key for key in self._before if key not in self._now)
-        return copy.deepcopy(changed) | deleted
+        return copy.deepcopy(updated) | deleted
 
     def fork(self) -> AgentState:
-        """A copy with the same changes, which goes its own way."""
-        other = AgentState(self._before)
-        other._now = copy.deepcopy(self._now)
-        return other
+        """Return an independent copy with the same changes."""
+        copied = AgentState(self._before)
+        copied._now = copy.deepcopy(self._now)
+        return copied
 
 
-def _demand_json(key: str, value: Any) -> None:
+def _require_json(key: str, value: Any) -> None:
     try:
         refuse_too_deep(value)
         fault = why_not_json(value)
     except (ValueError, RecursionError) as error:
         fault = str(error)
     if fault is not None:
-        message = f"the agent's state holds JSON, and what is set as {key!r} is none: {fault}"
+        message = f"the value of {key!r} in the agent's state is not JSON: {fault}"
         raise TypeError(message)
 
 
-def _demand_small(values: Mapping[str, Json]) -> None:
-    if (actual := size(values)) > _LARGEST:
+def _require_small(values: Mapping[str, Json]) -> None:
+    if (actual := size(values)) > _MAX_BYTES:
         message = (
-            f"the agent's state takes {actual} bytes, and may take {_LARGEST}, because it travels with "
-            "every call: keep large data elsewhere, and a reference to it in the state"
+            f"the agent's state takes {actual} bytes of at most {_MAX_BYTES}, because it is copied with "
+            "every call: store large data elsewhere, and a reference to it in the state"
         )
         raise ValueError(message)
 
 
 MEMORY_FIELDS = ("transcript", "agent_state")
-"""What the next visit of an agent with a memory begins with."""
+"""The fields that the next visit of an agent with memory starts with."""
 
 
 class AgentValues(BaseModel):
-    """`input` is what the visit was entered with, until the first turn has read it.
+    """The state of an agent's graph.
 
-    `transcript` refers to the conversation so far. `turns` counts the turns of the model, `corrections`
-    those in a row that were to mend an output. `usage` is the sum of what the model reported.
-    `agent_state` is what hooks and tools remember. `known` are results of the last turn's calls that
-    needed nothing to be run, `waiting` the calls that follow one by one, and `heard` messages that came
-    while these were made. `output` is the result.
+    `input` is what the visit was entered with, until the first turn has read it. `transcript` refers to
+    the conversation so far. `turns` counts the turns of the model, `corrections` the consecutive ones
+    that corrected an output. `usage` is the sum of the reported usage. `agent_state` is the `AgentState`.
+    `known` are results of the last turn's calls that ran nothing, `waiting` the calls that follow one by
+    one, and `heard` the messages that arrived while these ran. `output` is the result.
     """
 
     input: Any = None

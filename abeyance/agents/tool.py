@@ -1,7 +1,7 @@
-"""A tool, and a call of it: who calls, how the function is run, and what the model is told.
+"""`Tool` and `ToolContext`: running the function of a tool and encoding its result for the model.
 
-A call that gives no result raises a `CallError`, whose text is for the model; asking a person, `Fatal`
-and being stopped pass through, because they are not the model's to deal with.
+A call without a result raises a `CallError`, whose text is for the model. Interrupts, `Fatal` and
+cancellation pass through: the model cannot handle them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PASSED_ON: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext(Context):
-    """What the code of a tool may know and do: all that the code of a node may, and who calls it.
+    """The context of a tool call: that of a node, and the calling agent.
 
-    `call_id` tells the call from the others of its agent. `agent_state` is what the agent remembers
-    between calls: as it was when the model asked for this call, and this call's to change.
+    `call_id` identifies the call in its agent. `agent_state` is a copy of the agent's state as of the
+    model's turn; the changes of this call are merged into the agent's state.
     """
 
     tool: str
@@ -47,18 +47,17 @@ class ToolContext(Context):
     def of(
         cls, context: Context, *, tool: str, call_id: str, agent: str, agent_state: AgentState
     ) -> ToolContext:
-        """The context of a visit, as that of a call."""
-        known = {each.name: getattr(context, each.name) for each in fields(Context)}
-        return cls(**known, tool=tool, call_id=call_id, agent=agent, agent_state=agent_state)
+        inherited = {field.name: getattr(context, field.name) for field in fields(Context)}
+        return cls(**inherited, tool=tool, call_id=call_id, agent=agent, agent_state=agent_state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tool:
-    """A function that a model may call. It may also be called as the function that it is.
+    """A function that a model may call. Calling the tool calls the function.
 
     Times are in seconds, `max_result` is in bytes; `retries` counts the attempts after the first.
-    `question` is what the approvals of all its calls have in common, `asks` are further capabilities
-    that its code asks for.
+    `question` is the part of the approval question that all its calls share, `asks` are further
+    capabilities that its code requests.
     """
 
     name: str
@@ -80,7 +79,7 @@ class Tool:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Every capability that a call of it may ask for; first the one of what names none."""
+        """The capabilities that its calls may request; the first is the default."""
         own = self.question.requested_capability
         return self.asks if own is None else tuple(dict.fromkeys([own, *self.asks]))
 
@@ -90,43 +89,43 @@ class Tool:
         return self.arguments.schema
 
     def read(self, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
-        """What a model sent for a call, as JSON: with defaults, and in the form of the types.
+        """Validate the arguments of a call, and return them as JSON, with defaults filled in.
 
-        Raises ArgumentsError, which says for each argument what is wrong with it.
+        Raises ArgumentsError with one sentence for each invalid argument.
         """
         return self.arguments.read(self.name, arguments)
 
     async def run(self, context: ToolContext, arguments: Mapping[str, Json]) -> Json:
         """Run a call: a coroutine function on the event loop, a plain one in a thread.
 
-        Raises ArgumentsError, ResultError, and ToolFailed for what the function raises; but Fatal,
-        what asks people and a cancellation come as they are.
+        Raises ArgumentsError, ResultError, and ToolFailed for an exception of the function. Fatal,
+        interrupts and cancellation pass through.
         """
-        work = self.arguments.bound(self.function, self.name, arguments, context)
+        bound = self.arguments.bound(self.function, self.name, arguments, context)
         try:
-            returned = await call(self.function, *work.args, **work.keywords)
-            # Something may have been put deep into it that could not be written back.
+            returned = await call(self.function, *bound.args, **bound.keywords)
+            # Raises if a nested change made the state too large or not JSON.
             context.agent_state.changes()
         except (Fatal, ValuesError, CallError, *_PASSED_ON):
             raise
         except BaseException as error:
-            # Also what is no Exception, or the attempt would count as lost and the call be made again.
+            # Any BaseException: otherwise the attempt would count as lost and the call run again.
             if suspended_by(error) is not None:
                 raise
             raise ToolFailed(described(error)) from error
         return self.told(returned)
 
     def told(self, result: Any) -> Json:
-        """A result as the model is told it. Raises ResultError if it is no JSON, or too large."""
+        """Return a result as JSON for the model. Raises ResultError if it is not JSON or too large."""
         try:
-            found = refuse_too_deep(to_json(result))
+            value = refuse_too_deep(to_json(result))
         except (ValueError, RecursionError) as error:
             raise ResultError(
-                f"{self.name!r} has run, but its result, a {type(result).__name__}, is no JSON: {error}"
+                f"{self.name!r} has run, but its result, a {type(result).__name__}, is not JSON: {error}"
             ) from error
-        if (actual := size(found)) > self.max_result:
+        if (bytes_ := size(value)) > self.max_result:
             raise ResultError(
-                f"{self.name!r} has run, but its result takes {actual} bytes, and may take "
+                f"{self.name!r} has run, but its result takes {bytes_} bytes of at most "
                 f"{self.max_result}: ask for less, or for a part of it"
             )
-        return found
+        return value

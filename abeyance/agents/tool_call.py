@@ -21,9 +21,9 @@ from abeyance.agents import tool_results
 from abeyance.agents.agent import Agent
 from abeyance.agents.approvals import (
     OUTCOME,
-    DoAgain,
     Done,
-    GiveUp,
+    FailCall,
+    RetryCall,
     outcome_of,
     outcome_question,
 )
@@ -84,10 +84,10 @@ class ToolVisit:
         """Make the call that a visit is about."""
         name = str(ctx.item["tool"])
         server = self._agent.servers.get(self._node)
-        tools = self._agent.tools if server is None else await server.offered()
+        tools = self._agent.tools if server is None else await server.available_tools()
         if name not in tools:
             gone = tool_results.error(f"There is no tool {name!r} any more.")
-            return Finished(result=gone, ended="failed")
+            return Finished(result=gone, tool_status="failed")
         return await _Call(self._agent, tools[name], state, ctx).make()
 
 
@@ -112,7 +112,7 @@ class _Call:
             if isinstance(saved, Mapping) and _RESULT in saved:
                 # The tool has run, and a hook asked about what it gave.
                 self._recall(saved)
-                result = await tool_results.opened(blobs_of(ctx), saved[_RESULT])
+                result = await tool_results.load(blobs_of(ctx), saved[_RESULT])
             elif made is not None:
                 self._recall(made)
                 result = made["result"]
@@ -167,9 +167,9 @@ class _Call:
                 match outcome_of(tool, told[-1]):
                     case Done(result=result):
                         return tool_results.content(result)
-                    case GiveUp(text=text):
+                    case FailCall(text=text):
                         return tool_results.error(text)
-                    case DoAgain():
+                    case RetryCall():
                         pass
             except CallError as wrong:
                 return tool_results.error(wrong.text)
@@ -234,7 +234,7 @@ class _Call:
         outcome = await run_hooks(self._agent.hooks, event, ctx.targets, check=tool.told)
         blobs = blobs_of(ctx)
         if outcome.asked:
-            kept = await tool_results.kept(blobs, ctx.run_id, result)
+            kept = await tool_results.store(blobs, ctx.run_id, result)
             ctx.runtime.journal.set_marker(_MADE, None)
             raise Suspended(outcome.asked, {_RESULT: kept, **self._known()})
         if outcome.denied is not None:
@@ -242,9 +242,9 @@ class _Call:
         else:
             after = outcome.event
             self._memory = after.agent_state
-            result = tool_results.after(after)
+            result = tool_results.of_event(after)
         return Finished(
             patch={"agent_state": self._memory.changes()} if self._memory.changes() else {},
-            result=await tool_results.kept(blobs, ctx.run_id, result),
-            ended=tool_results.to_model_text(result)[0],
+            result=await tool_results.store(blobs, ctx.run_id, result),
+            tool_status=tool_results.to_model_text(result)[0],
         )

@@ -1,7 +1,4 @@
-"""Declaring a function that a model may call: what it is told of it, who is asked first, and its limits.
-
-What is wrong with a declaration is told at once, all of it.
-"""
+"""`@tool`: declaring a function that a model may call, with all errors of a declaration at once."""
 
 from __future__ import annotations
 
@@ -41,8 +38,8 @@ __all__ = [
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_STATE: Final = StateModel(None)
-_MOST_RESULT: Final = 1_000_000
-"""In bytes: a result is sent back with the outcome of its call."""
+_MAX_RESULT_BYTES: Final = 1_000_000
+"""A result is reported with the outcome of its activity."""
 
 
 @overload
@@ -92,78 +89,81 @@ def tool(
 ) -> Any:
     """Declare a function to be a tool: a coroutine function, or a plain one, which runs in a thread.
 
-    Its parameters, each with a type, are what the model may send; `Annotated[str, Field(description=)]`
-    tells it more. A parameter of the type ToolContext, or a first one called `ctx` without a type, gets
-    the context. What the function returns is JSON (or pydantic models and the like, which become JSON).
+    Its typed parameters are the arguments that the model may send; `Annotated[str, Field(description=)]`
+    describes one. A parameter of the type ToolContext, or an untyped first one named `ctx`, gets the
+    context. The function returns JSON, or pydantic models and the like, which are encoded as JSON.
 
-    `name` and `description` are the function's name and docstring unless given. With a `schema`, a JSON
-    Schema of an object, the function takes the context and one mapping of all arguments in place of
-    parameters. `timeout` bounds one attempt. `retries` counts the attempts after the first; an approved
-    call has one attempt. `heartbeat` is how long a worker may be silent before the call is given to
-    another. `max_result` is in bytes.
+    `name` and `description` default to the function's name and docstring. With a `schema`, a JSON Schema
+    of an object, the function takes the context and one mapping of all arguments. `timeout` bounds one
+    attempt. `retries` counts the attempts after the first; an approved call has one attempt. `heartbeat`
+    is how long a worker may be silent before another worker retries the call. `max_result` is in bytes.
 
-    `approve` True: a person has to approve each call before it is run; a predicate of the arguments (a
-    mapping, as JSON) says for which. Who approves needs `requested_capability`; `prompt` is what they
-    are asked, with `{argument}` filled in. Without an answer within `approval_timeout`, the run halts
-    (`on_timeout="halt"`), the call is rejected (`"reject"`), or a default answer holds
-    (`{"default": {"approved": False}}`). `on_unknown` says what happens when the worker is lost in the
-    middle of an approved call: a person is asked what became of it, it is run again (`"retry"`), or it
-    counts as failed (`"fail"`).
+    `approve=True` requires an approval of each call before it runs; a predicate of the arguments (a
+    mapping, as JSON) selects the calls. The approver needs `requested_capability`; `prompt` is the text
+    of the question, with `{argument}` filled in. Without an answer within `approval_timeout`, the run
+    halts (`on_timeout="halt"`), the call is rejected (`"reject"`), or a default answer applies
+    (`{"default": {"approved": False}}`). `on_unknown` applies when the worker is lost during an approved
+    call: an operator is asked about its outcome (`"ask"`), it runs again (`"retry"`), or it fails
+    (`"fail"`).
 
-    `asks` names further capabilities that its code asks for (`ctx.interrupt(...)`), by name or by a
-    pattern. A question that names none asks for `requested_capability`, else for the first of these.
+    `asks` names further capabilities that its code requests (`ctx.interrupt(...)`), by name or pattern. A
+    question without a capability requests `requested_capability`, else the first of these.
 
-    Raises ToolDeclarationError with everything that is wrong.
+    Raises ToolDeclarationError with all errors.
     """
 
     def declare(function: Callable[..., Any]) -> Tool:
         if not callable(function):
-            message = f"{function!r} is no function: write @tool(name={function!r})"
+            message = f"{function!r} is not a function: write @tool(name={function!r})"
             raise TypeError(message)
-        intake = DeclarationErrors(_NO_STATE)
-        faults = intake.faults
-        id_ = getattr(function, "__name__", "") if name is None else name
-        if not isinstance(id_, str) or not _NAME.fullmatch(id_):
+        errors = DeclarationErrors(_NO_STATE)
+        faults = errors.faults
+        tool_name = getattr(function, "__name__", "") if name is None else name
+        if not isinstance(tool_name, str) or not _NAME.fullmatch(tool_name):
             faults.append(
-                f"its name is {id_!r}; models take names of 1 to 64 letters, digits, '_' and '-': write "
-                "@tool(name=...)"
+                f"its name {tool_name!r} is invalid: write @tool(name=...) with 1 to 64 letters, digits, "
+                "'_' and '-'"
             )
-        said = inspect.getdoc(function) if description is None else description
+        doc = inspect.getdoc(function) if description is None else description
         arguments = _arguments(function, schema, faults)
         faults.extend(_policy_faults(approve, on_unknown, retries, max_result))
         if approve is False:
-            idle = {
+            approval_options = {
                 "requested_capability": requested_capability,
                 "approval_timeout": approval_timeout,
                 "prompt": prompt,
             }
-            faults.extend(_idle_faults(idle))
+            faults.extend(_unused_option_faults(approval_options))
         question = declared_question(
             "its approval",
-            intake,
+            errors,
             {"type": "object"} if arguments is None else arguments.editable,
             requested_capability=requested_capability,
             timeout=approval_timeout,
             on_timeout=on_timeout,
         )
-        bound = intake.seconds(timeout, "timeout=")
-        pulse = intake.seconds(heartbeat, "heartbeat=")
-        lengths = {"timeout": bound, "heartbeat": pulse, "approval_timeout": question.timeout}
-        faults.extend(_length_faults(lengths))
+        timeout_seconds = errors.seconds(timeout, "timeout=")
+        heartbeat_seconds = errors.seconds(heartbeat, "heartbeat=")
+        durations = {
+            "timeout": timeout_seconds,
+            "heartbeat": heartbeat_seconds,
+            "approval_timeout": question.timeout,
+        }
+        faults.extend(_duration_faults(durations))
         if faults or arguments is None:
-            raise ToolDeclarationError(str(id_), faults)
+            raise ToolDeclarationError(str(tool_name), faults)
         return Tool(
-            name=id_,
-            description=said or "",
+            name=tool_name,
+            description=doc or "",
             function=function,
             arguments=arguments,
             approve=approve,
             prompt=prompt,
             question=question,
-            asks=intake.capabilities(asks, f"the tool {id_!r}"),
-            timeout=bound,
+            asks=errors.capabilities(asks, f"the tool {tool_name!r}"),
+            timeout=timeout_seconds,
             retries=retries,
-            heartbeat=pulse or 0.0,
+            heartbeat=heartbeat_seconds or 0.0,
             on_unknown=on_unknown,
             max_result=max_result,
         )
@@ -178,43 +178,41 @@ def _arguments(
         return arguments_of(function, faults)
     before = len(faults)
     if not can_take(function, 2):
-        faults.append("it has a schema=, so it has to take (context, arguments)")
+        faults.append("it has a schema=, so it must take (context, arguments)")
     try:
-        found = schema_of(schema)
+        checked = schema_of(schema)
     except ValueError as error:
         faults.append(f"schema=: {error}")
         return None
-    if found.get("type") != "object":
-        faults.append(f"schema= is of {found.get('type')!r}; arguments are an object")
-    return None if len(faults) > before else SchemaArguments(schema=found)
+    if checked.get("type") != "object":
+        faults.append(f"schema= has the type {checked.get('type')!r}: use 'object'")
+    return None if len(faults) > before else SchemaArguments(schema=checked)
 
 
 def _policy_faults(
     approve: object, on_unknown: object, retries: object, max_result: object
 ) -> Iterator[str]:
     if not isinstance(approve, bool) and not (callable(approve) and can_take(approve, 1)):
-        yield f"approve={approve!r} is neither True nor False nor a function of (arguments)"
+        yield f"approve={approve!r} is invalid: use True, False or a function of (arguments)"
     if on_unknown not in get_args(OnUnknown):
-        yield f"on_unknown={on_unknown!r} is neither 'ask' nor 'retry' nor 'fail'"
+        yield f"on_unknown={on_unknown!r} is invalid: use 'ask', 'retry' or 'fail'"
     if not _is_count(retries, 0):
-        yield f"retries={retries!r} is no number of attempts after the first, such as 0 or 3"
-    if not _is_count(max_result, 1, _MOST_RESULT):
-        yield f"max_result={max_result!r} is no number of bytes from 1 to {_MOST_RESULT}"
+        yield f"retries={retries!r} is invalid: use the number of retries, such as 0 or 3"
+    if not _is_count(max_result, 1, _MAX_RESULT_BYTES):
+        yield f"max_result={max_result!r} is invalid: use 1 to {_MAX_RESULT_BYTES} bytes"
 
 
-def _idle_faults(idle: Mapping[str, object]) -> Iterator[str]:
-    for option, given in idle.items():
-        if given is not None:
-            yield (
-                f"{option}= is of the approval, and nobody is asked: say approve=True, or a predicate"
-            )
+def _unused_option_faults(options: Mapping[str, object]) -> Iterator[str]:
+    for option, value in options.items():
+        if value is not None:
+            yield f"{option}= has no effect without an approval: set approve=True, or a predicate"
 
 
-def _length_faults(lengths: Mapping[str, float | None]) -> Iterator[str]:
-    for option, length in lengths.items():
-        if length is not None and not 0 < length < math.inf:
-            yield f"{option}= is {length:g} s; it has to be above zero"
+def _duration_faults(durations: Mapping[str, float | None]) -> Iterator[str]:
+    for option, duration in durations.items():
+        if duration is not None and not 0 < duration < math.inf:
+            yield f"{option}={duration:g} s is invalid: use a duration above zero"
 
 
-def _is_count(value: object, least: int, most: float = math.inf) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _is_count(value: object, minimum: int, maximum: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum

@@ -13,7 +13,7 @@ from typing import Final
 
 from abeyance.agents import tool_results
 from abeyance.agents.agent import ENTRY_NODE, Agent, Offer
-from abeyance.agents.approvals import approval, call_digest, needs_approval
+from abeyance.agents.approvals import approval_question, call_digest, needs_approval
 from abeyance.agents.hook_runner import run_hooks
 from abeyance.agents.hooks import AfterToolCall, BeforeToolCall, listens
 from abeyance.agents.state import AgentState
@@ -79,7 +79,7 @@ class ToolDispatch:
 
     async def admit(self, calls: Sequence[DispatchedCall]) -> AdmittedCall:
         """Look at calls, one after the other. Raises Blocked while a server of tools is not there."""
-        self._offered = await self._agent.offered()
+        self._offered = await self._agent.available_tools()
         admitted = AdmittedCall()
         for each in calls:
             found = await self._admit(each)
@@ -113,7 +113,7 @@ class ToolDispatch:
         if not await needs_approval(tool, arguments):
             return self._send(tool, called, arguments)
         try:
-            asked = approval(tool, arguments)
+            asked = approval_question(tool, arguments)
         except CallError as wrong:
             return await self._unmade(tool, called, arguments, wrong.text, is_denied=False)
         digest = call_digest(tool.name, arguments)
@@ -148,7 +148,7 @@ class ToolDispatch:
         if outcome.denied is not None:
             return tool_results.error(outcome.denied, is_denied=True)
         self.memory = outcome.event.agent_state
-        return tool_results.after(outcome.event)
+        return tool_results.of_event(outcome.event)
 
     def _send(
         self,
@@ -174,7 +174,7 @@ class ToolDispatch:
             item["known"] = known
         # What a person was asked about first, be it by a hook, is for one attempt.
         once = digest is not None or is_hooked
-        call = Call(tool=tool.name, id=called.call_id, asked=asked, once=once)
+        call = Call(tool=tool.name, id=called.call_id, interrupts=asked, once=once)
         node = self._offered[tool.name].node
         if tool.name in self._agent.agents and self._enters(is_hooked=is_hooked, asked=asked):
             node = ENTRY_NODE

@@ -1,7 +1,7 @@
-"""A tool call that gave no result: what the model is told about it, so that it can do better.
+"""Errors of tool calls, with a text for the model.
 
-Nothing here carries a traceback: a model can do nothing with one, and whoever reads the conversation
-should not learn how the worker is built. The log has it.
+No text holds a traceback: it is of no use to a model, and readers of the conversation must not learn the
+internals of the worker. The log has it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 
 from abeyance.errors import AbeyanceError
 
-_LONGEST: Final = 2_000
-"""In characters: what is told stays in the conversation, and is sent with every turn that follows."""
+_MAX_CHARS: Final = 2_000
+"""The text stays in the conversation, and is sent with every later turn."""
 
 
 class CallError(Exception):
-    """A call of a tool gave no result. `text` is for the model."""
+    """A tool call without a result. `text` is for the model."""
 
     def __init__(self, text: str) -> None:
         self.text = cut(text)
@@ -24,19 +24,19 @@ class CallError(Exception):
 
 
 class ArgumentsError(CallError):
-    """The arguments of a call do not fit the tool, which was not run."""
+    """The arguments of a call are invalid. The tool did not run."""
 
 
 class ToolFailed(CallError):
-    """The tool raised: `__cause__` says what. A tool that raises this itself says what is told."""
+    """The tool raised `__cause__`. A tool may raise this itself, to choose the text."""
 
 
 class ResultError(CallError):
-    """The tool has run, but what it returned cannot be told: it is no JSON, or too large."""
+    """The tool has run, but its result is not JSON, or too large."""
 
 
 class ToolDeclarationError(AbeyanceError):
-    """A function cannot be a tool as it is declared. `faults` holds a sentence for each reason."""
+    """The declaration of a tool is invalid. `faults` holds one sentence for each error."""
 
     def __init__(self, name: str, faults: Sequence[str]) -> None:
         self.name = name
@@ -47,18 +47,18 @@ class ToolDeclarationError(AbeyanceError):
 
 
 def described(error: BaseException) -> str:
-    """What an exception says, with its type, for a person or a model."""
+    """Return the type and the text of an exception, for a person or a model."""
     try:
         text = cut(str(error))
-    except Exception as unsayable:  # noqa: BLE001 the author's own `__str__` may raise anything
-        text = f"(its text cannot be told: {type(unsayable).__name__})"
+    except Exception as broken:  # noqa: BLE001 the author's own `__str__` may raise anything
+        text = f"(its text is not available: {type(broken).__name__})"
     if isinstance(error, BaseExceptionGroup):
-        # Its own text says only how many there are.
+        # Its own text holds only the number of exceptions.
         text = cut(f"{text}: {'; '.join(map(described, error.exceptions))}")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def cut(text: str, longest: int = _LONGEST) -> str:
-    """A text that can be sent, and is not too long to be told."""
+def cut(text: str, longest: int = _MAX_CHARS) -> str:
+    """Truncate a text, and replace lone surrogates in it."""
     text = text.encode(errors="replace").decode()
     return text if len(text) <= longest else f"{text[:longest]}..."

@@ -16,7 +16,7 @@ from abeyance.agents.agent import Agent, Offer
 from abeyance.agents.approvals import (
     APPROVE,
     Rejected,
-    approval,
+    approval_question,
     approved_arguments,
     call_digest,
     needs_approval,
@@ -85,7 +85,7 @@ class ToolGate:
         digest = call_digest(tool.name, self.arguments)
         if _APPROVAL not in ctx.targets:
             try:
-                asked = approval(tool, self.arguments)
+                asked = approval_question(tool, self.arguments)
             except CallError as wrong:
                 return tool_results.error(wrong.text)
             ctx.runtime.journal.set_marker(_SHOWN, digest)
@@ -121,7 +121,7 @@ class AfterHooks:
         book = self._ctx.runtime.journal
         marked = book.get_marker(_SEEN) or {"results": {}, "state": {}}
         self.memory.update(marked["state"])
-        gathered = tool_results.gathered(self._ctx.results, self._agent.agents)
+        gathered = tool_results.collect(self._ctx.results, self._agent.agents)
         results = {**state.known, **gathered}
         seen, asked = await self._seen(results, marked["results"])
         heard = {call_id: each for call_id, each in seen.items() if UNSEEN in results[call_id]}
@@ -144,7 +144,7 @@ class AfterHooks:
         found: dict[str, dict[str, Json]] = {}
         asked: list[Asked] = []
         is_unseen = any(UNSEEN in each and id_ not in known for id_, each in results.items())
-        offered = await self._agent.offered() if is_unseen and self._is_heard else {}
+        offered = await self._agent.available_tools() if is_unseen and self._is_heard else {}
         for call_id, result in results.items():
             if call_id in known:
                 found[call_id] = known[call_id]
@@ -162,7 +162,7 @@ class AfterHooks:
         self, call_id: str, result: Mapping[str, Json], offered: Mapping[str, Offer]
     ) -> dict[str, Json] | Sequence[Asked]:
         """What the hooks make of one call, or what they ask about it."""
-        opened = await tool_results.opened(self._blobs, result)
+        opened = await tool_results.load(self._blobs, result)
         outcome, told = tool_results.to_model_text(opened)
         name = str(opened[UNSEEN]["tool"])
         event = AfterToolCall(
@@ -187,10 +187,10 @@ class AfterHooks:
             after = tool_results.error(heard.denied, is_denied=True)
         else:
             self.memory = heard.event.agent_state
-            left = tool_results.after(heard.event)
-            is_same = canonical(left) == canonical(tool_results.after(event))
+            left = tool_results.of_event(heard.event)
+            is_same = canonical(left) == canonical(tool_results.of_event(event))
             after = _without_mark(result) if is_same else left
-        return await tool_results.kept(self._blobs, self._ctx.run_id, after)
+        return await tool_results.store(self._blobs, self._ctx.run_id, after)
 
     def _answers(self, call_id: str) -> dict[str, Json]:
         """What people said so far to the questions about one call."""

@@ -1,8 +1,8 @@
-"""The arguments of a tool: what a model is told that it may send, and how what it sent is read.
+"""The arguments of a tool: their JSON Schema, and validating what a model sent.
 
-They are JSON on the way: people see them, predicates judge them, and a digest binds an approval to them.
-So a call is read once, with its defaults filled in and each value in the form that its type gives it;
-the function gets them as its own types, when it runs.
+Arguments travel as JSON: people see them, predicates check them, and a digest binds an approval to them.
+A call is validated once, with defaults filled in and values in the form of their types; the function gets
+the typed values when it runs.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from abeyance.errors import Fatal
 from abeyance.schemas.json_schema import faults_of, schema_of
 from abeyance.wire import refuse_too_deep
 
-_LARGEST: Final = 500_000
-"""In bytes: the arguments of a call travel with it, more than once."""
-_MOST_FAULTS: Final = 20
-_MOST_SHOWN: Final = 100
-_MOST_EXPECTED: Final = 300
+_MAX_BYTES: Final = 500_000
+"""The arguments are copied several times with their call."""
+_MAX_FAULTS: Final = 20
+_MAX_VALUE_CHARS: Final = 100
+_MAX_SCHEMA_CHARS: Final = 300
 _VERBATIM: Final = frozenset({"default", "const", "enum", "examples"})
+"""Keywords of a schema whose values are not schemas."""
 _DATE: Final = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _TIME: Final = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?"
-_WRITTEN: Final = {
+_FORMAT_PATTERNS: Final = {
     "date-time": f"^{_DATE}T{_TIME}$",
     "time": f"^{_TIME}$",
     "duration": (
@@ -46,36 +47,35 @@ _WRITTEN: Final = {
         r"(T([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,6})?S)?)?$"
     ),
 }
-"""Times without a zone, and lengths of time with a sign or a fraction, by their formats."""
+"""By format: times without a zone, and durations with a sign or a fraction, which JSON Schema rejects."""
 
 
 class Arguments(Protocol):
-    """What a tool takes."""
+    """The declared arguments of a tool."""
 
     @property
     def schema(self) -> Json:
-        """The JSON Schema of the arguments: that of an object."""
+        """The JSON Schema of the arguments, an object."""
 
     @property
     def editable(self) -> Json:
-        """The same for a person who edits arguments that were read: what they are shown fits."""
+        """The schema for an approver's edits: every validated value fits it."""
 
-    def read(self, tool: str, given: str | Mapping[str, Json]) -> dict[str, Json]:
-        """What was sent for a call, as JSON in the form of its types. Raises ArgumentsError."""
+    def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
+        """Validate the arguments of a call, and return them as JSON. Raises ArgumentsError."""
 
     def bound(
         self, function: Callable[..., Any], tool: str, arguments: Mapping[str, Json], context: Any
     ) -> partial[Any]:
-        """The function with the context and the arguments that it is to be called with, as its types.
-
-        Raises ArgumentsError.
-        """
+        """Bind the context and the typed arguments to the function. Raises ArgumentsError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedArguments:
-    """Arguments that a function's signature declares. `adapter` is of a dataclass that has a field for
-    each of the `parameters`; `context` is the one that gets the context, or None.
+    """Arguments declared by a function's signature.
+
+    `adapter` validates a dataclass with a field for each of the `parameters`; `context` is the parameter
+    that gets the context, or None.
     """
 
     schema: Json
@@ -85,21 +85,21 @@ class TypedArguments:
 
     @property
     def editable(self) -> Json:
-        return _as_written(self.schema)
+        return _with_format_patterns(self.schema)
 
-    def read(self, tool: str, given: str | Mapping[str, Json]) -> dict[str, Json]:
-        typed = self._typed(tool, _text(tool, given))
+    def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
+        typed = self._typed(tool, _text(tool, arguments))
         try:
-            found = self.adapter.dump_python(typed, mode="json", by_alias=True, round_trip=True)
-            kept = _checked(tool, found)
-            self.adapter.validate_json(json.dumps(kept))
+            dumped = self.adapter.dump_python(typed, mode="json", by_alias=True, round_trip=True)
+            checked = _require_json(tool, dumped)
+            self.adapter.validate_json(json.dumps(checked))
         except (PydanticSerializationError, ValidationError) as error:
             message = (
-                f"the arguments of {tool!r} cannot be written as JSON and read again, as a call that "
-                f"waits for people has to be: {error}. Give the parameter a type that can"
+                f"the arguments of {tool!r} do not survive a round trip through JSON, which a waiting "
+                f"call needs: {error}. Give the parameter a type that does"
             )
             raise Fatal(message) from error
-        return kept
+        return checked
 
     def bound(
         self, function: Callable[..., Any], tool: str, arguments: Mapping[str, Json], context: Any
@@ -114,15 +114,13 @@ class TypedArguments:
         try:
             return self.adapter.validate_json(text)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False)
-            raise _refused(tool, list(_sentences(found, self.schema))) from error
+            errors = error.errors(include_url=False, include_context=False)
+            raise _refused(tool, list(_sentences(errors, self.schema))) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaArguments:
-    """Arguments that a JSON Schema declares: the function takes the context, and all of them as one
-    mapping.
-    """
+    """Arguments declared by a JSON Schema: the function takes the context and one mapping."""
 
     schema: Json
 
@@ -130,21 +128,21 @@ class SchemaArguments:
     def editable(self) -> Json:
         return self.schema
 
-    def read(self, tool: str, given: str | Mapping[str, Json]) -> dict[str, Json]:
+    def read(self, tool: str, arguments: str | Mapping[str, Json]) -> dict[str, Json]:
         try:
-            found = json.loads(_text(tool, given))
+            parsed = json.loads(_text(tool, arguments))
         except (ValueError, RecursionError) as error:
-            raise _refused(tool, [f"they are no JSON: {error}"]) from error
-        if not isinstance(found, dict):
-            raise _refused(tool, [f"they have to be one JSON object; this is {_shown(found)}"])
-        kept = _checked(tool, found)
+            raise _refused(tool, [f"they are not JSON: {error}"]) from error
+        if not isinstance(parsed, dict):
+            raise _refused(tool, [f"they must be one JSON object; this is {_value_text(parsed)}"])
+        checked = _require_json(tool, parsed)
         faults = [
             f"{fault.pointer.removeprefix('/') or 'the arguments'}: {fault.message}"
-            for fault in faults_of(self.schema, kept)
+            for fault in faults_of(self.schema, checked)
         ]
         if faults:
             raise _refused(tool, faults)
-        return kept
+        return checked
 
     def bound(
         self, function: Callable[..., Any], tool: str, arguments: Mapping[str, Json], context: Any
@@ -152,85 +150,89 @@ class SchemaArguments:
         return partial(function, context, self.read(tool, arguments))
 
 
-def _as_written(schema: Json) -> Json:
-    """A schema with the forms of times that types read and write, and JSON Schema does not know."""
+def _with_format_patterns(schema: Json) -> Json:
+    """Return the schema with the time and duration forms that pydantic writes."""
     match schema:
-        case {"type": "string", "format": str() as name, **rest} if name in _WRITTEN:
+        case {"type": "string", "format": str() as name, **rest} if name in _FORMAT_PATTERNS:
             return {
                 "type": "string",
                 **rest,
-                "anyOf": [{"format": name}, {"pattern": _WRITTEN[name]}],
+                "anyOf": [{"format": name}, {"pattern": _FORMAT_PATTERNS[name]}],
             }
         case dict():
             return {
-                key: value if key in _VERBATIM else _as_written(value)
+                key: value if key in _VERBATIM else _with_format_patterns(value)
                 for key, value in schema.items()
             }
         case list():
-            return [_as_written(each) for each in schema]
+            return [_with_format_patterns(entry) for entry in schema]
         case _:
             return schema
 
 
-def _text(tool: str, given: str | Mapping[str, Json]) -> str:
-    """What was sent, as JSON text. A model that has nothing to say may send no text at all."""
-    if isinstance(given, str):
-        return given if given.strip() else "{}"
+def _text(tool: str, arguments: str | Mapping[str, Json]) -> str:
+    """Return the arguments as JSON text. A model may send an empty text for no arguments."""
+    if isinstance(arguments, str):
+        return arguments if arguments.strip() else "{}"
     try:
-        return json.dumps(given)
+        return json.dumps(arguments)
     except (TypeError, ValueError, RecursionError) as error:
-        raise _refused(tool, [f"they are no JSON: {error}"]) from error
+        raise _refused(tool, [f"they are not JSON: {error}"]) from error
 
 
-def _checked(tool: str, found: dict[str, Json]) -> dict[str, Json]:
+def _require_json(tool: str, arguments: dict[str, Json]) -> dict[str, Json]:
     try:
-        refuse_too_deep(found)
-        fault = why_not_json(found)
+        refuse_too_deep(arguments)
+        fault = why_not_json(arguments)
     except ValueError as error:
         fault = str(error)
     if fault is not None:
-        raise _refused(tool, [f"they are no JSON: {fault}"])
-    if (actual := size(found)) > _LARGEST:
-        message = f"they take {actual} bytes, and may take {_LARGEST}: send less in one call"
+        raise _refused(tool, [f"they are not JSON: {fault}"])
+    if (bytes_ := size(arguments)) > _MAX_BYTES:
+        message = f"they take {bytes_} bytes of at most {_MAX_BYTES}: send less in one call"
         raise _refused(tool, [message])
-    return found
+    return arguments
 
 
 def _refused(tool: str, faults: Sequence[str]) -> ArgumentsError:
-    listed = "\n".join(f"- {fault}" for fault in faults[:_MOST_FAULTS])
+    listed = "\n".join(f"- {fault}" for fault in faults[:_MAX_FAULTS])
     return ArgumentsError(
         f"{tool!r} was not run, because its arguments do not fit:\n{listed}\n"
         "Call it again with arguments that fit."
     )
 
 
-def _sentences(found: Sequence[ErrorDetails], schema: Json) -> Iterator[str]:
-    known: Mapping[str, Json] = schema.get("properties", {})
-    for error in found:
+def _sentences(errors: Sequence[ErrorDetails], schema: Json) -> Iterator[str]:
+    properties: Mapping[str, Json] = schema.get("properties", {})
+    for error in errors:
         name = str(error["loc"][0]) if error["loc"] else ""
         place = ".".join(map(str, error["loc"]))
         match error["type"]:
             case "json_invalid":
-                yield f"they are no JSON object: {error['msg']}"
+                yield f"they are not a JSON object: {error['msg']}"
             case "dataclass_type" if not error["loc"]:
-                yield f"they have to be one JSON object; this is {_shown(error['input'])}"
+                yield f"they must be one JSON object; this is {_value_text(error['input'])}"
             case "unexpected_keyword_argument" if place == name:
-                listed = ", ".join(map(repr, known)) or "none"
+                listed = ", ".join(map(repr, properties)) or "none"
                 yield f"{place}: there is no such argument; there are {listed}"
             case "missing":
-                yield f"{place}: it is missing{_expected(name, known)}"
+                yield f"{place}: it is missing{_expected(name, properties)}"
             case _:
-                given = f"{error['msg']}, but it is {_shown(error['input'])}"
-                yield f"{place}: {given}{_expected(name, known)}"
+                text = f"{error['msg']}, but it is {_value_text(error['input'])}"
+                yield f"{place}: {text}{_expected(name, properties)}"
 
 
-def _expected(name: str, known: Mapping[str, Json]) -> str:
-    return f"; expected: {cut(canonical(known[name]), _MOST_EXPECTED)}" if name in known else ""
+def _expected(name: str, properties: Mapping[str, Json]) -> str:
+    return (
+        f"; expected: {cut(canonical(properties[name]), _MAX_SCHEMA_CHARS)}"
+        if name in properties
+        else ""
+    )
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     text = canonical(value) if why_not_json(value) is None else repr(value)
-    return cut(text, _MOST_SHOWN)
+    return cut(text, _MAX_VALUE_CHARS)
 
 
 _CONTEXT_NAMES: Final = frozenset({"context", "ctx"})
@@ -238,12 +240,10 @@ _CONTEXT_TYPES: Final = frozenset({"Context", "ToolContext"})
 _CONFIG: Final = ConfigDict(
     extra="forbid", validate_default=True, allow_inf_nan=False, ser_json_inf_nan="constants"
 )
-_VERBATIM_KEYS: Final = frozenset({"const", "default", "enum", "examples"})
-"""The keywords of a schema whose values are no schemas."""
 
 
 def arguments_of(function: Callable[..., Any], faults: list[str]) -> TypedArguments | None:
-    """What a function takes. What is wrong is added to `faults`, and the result is then None."""
+    """Read the arguments from a signature. On errors, add them to `faults` and return None."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError, NameError) as error:
@@ -253,29 +253,29 @@ def arguments_of(function: Callable[..., Any], faults: list[str]) -> TypedArgume
     contexts: list[str] = []
     fields: dict[str, _Field] = {}
     for number, parameter in enumerate(parameters):
-        told = f"the parameter {parameter.name!r}"
+        label = f"the parameter {parameter.name!r}"
         try:
             field = _field_of(parameter, function, is_first=number == 0)
-        except _Unfit as unfit:
-            faults.append(f"{told} {unfit}")
+        except _InvalidParameter as invalid:
+            faults.append(f"{label} {invalid}")
             continue
         if field is None:
             contexts.append(parameter.name)
         else:
             fields[parameter.name] = field
-            faults.extend(f"{told} {fault}" for fault in _faults({parameter.name: field}))
+            faults.extend(f"{label} {fault}" for fault in _field_faults({parameter.name: field}))
     if len(contexts) > 1:
         faults.append(f"{' and '.join(map(repr, contexts))} both take the context; one may")
     if len(faults) > before:
         return None
-    names = Counter(_sent_as(name, field) for name, field in fields.items())
+    names = Counter(_sent_name(name, field) for name, field in fields.items())
     faults.extend(f"{name!r} is the name of two arguments" for name, n in names.items() if n > 1)
     if len(faults) > before:
         return None
-    declared = _class_of(fields)
+    dataclass_ = _dataclass_of(fields)
     return TypedArguments(
-        schema=_untitled(schema_of(declared)),
-        adapter=TypeAdapter(declared),
+        schema=_untitled(schema_of(dataclass_)),
+        adapter=TypeAdapter(dataclass_),
         parameters=tuple(fields),
         context=contexts[0] if contexts else None,
     )
@@ -295,45 +295,44 @@ class _Field:
         return dataclasses.field(default_factory=partial(copy.deepcopy, default))
 
 
-class _Unfit(Exception):
-    """A model could not send a parameter; the text says why."""
+class _InvalidParameter(Exception):
+    """A model cannot send the parameter. The text is the reason."""
 
 
 def _field_of(
     parameter: inspect.Parameter, function: Callable[..., Any], *, is_first: bool
 ) -> _Field | None:
-    """What a parameter takes; None if it takes the context. Raises _Unfit."""
+    """Read a parameter; None if it takes the context. Raises _InvalidParameter."""
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
         message = (
-            f"is {parameter.kind.description}; a model sends arguments by name, each of which has to be "
-            "declared"
+            f"is {parameter.kind.description}; a model sends arguments by name: declare each one"
         )
-        raise _Unfit(message)
+        raise _InvalidParameter(message)
     try:
-        type_ = _resolved(parameter.annotation, function)
+        type_ = _resolve_type(parameter.annotation, function)
     except Exception as error:
         if _is_context(parameter.annotation):
             return None
         message = (
-            f"has the type {parameter.annotation!r}, which cannot be read ({error}): it has to be known "
-            "where the function's module can see it"
+            f"has the type {parameter.annotation!r}, which cannot be resolved ({error}): define or "
+            "import it in the function's module"
         )
-        raise _Unfit(message) from error
+        raise _InvalidParameter(message) from error
     is_untyped = type_ is parameter.empty
     if _is_context(type_) or (is_first and is_untyped and parameter.name in _CONTEXT_NAMES):
         return None
     if is_untyped:
         hint = (
-            "; a method is made a tool when it is bound, as in tool(thing.method)"
+            "; make a tool of the bound method, as in tool(thing.method)"
             if is_first and parameter.name in {"self", "cls"}
             else ""
         )
         message = f"has no type: write {parameter.name}: str, or what it is{hint}"
-        raise _Unfit(message)
+        raise _InvalidParameter(message)
     return _Field(type=type_, default=parameter.default)
 
 
-def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
+def _resolve_type(annotation: Any, function: Callable[..., Any]) -> Any:
     if annotation is inspect.Parameter.empty or isinstance(annotation, type):
         return annotation
     inner = function.func if isinstance(function, partial) else function
@@ -342,21 +341,21 @@ def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
         inner = getattr(inner, "__func__", None) or type(inner).__call__
 
     def holder() -> None:
-        """Hold one annotation, so that each that cannot be read is told."""
+        """Hold one annotation, so that get_type_hints resolves it alone."""
 
     holder.__annotations__ = {"it": annotation}
-    known = getattr(inner, "__globals__", {})
-    return get_type_hints(holder, globalns=known, include_extras=True)["it"]
+    namespace = getattr(inner, "__globals__", {})
+    return get_type_hints(holder, globalns=namespace, include_extras=True)["it"]
 
 
 def _is_context(annotation: Any) -> bool:
     if isinstance(annotation, str):
-        # Imported for the type checker only.
+        # Imported for the type checker only, so it cannot be resolved.
         return annotation.rpartition(".")[2] in _CONTEXT_TYPES
     return isinstance(annotation, type) and issubclass(annotation, Context)
 
 
-def _class_of(fields: Mapping[str, _Field]) -> type:
+def _dataclass_of(fields: Mapping[str, _Field]) -> type:
     plain = dataclasses.make_dataclass(
         "Arguments",
         [(name, field.type, field.declared()) for name, field in fields.items()],
@@ -365,11 +364,11 @@ def _class_of(fields: Mapping[str, _Field]) -> type:
     return pydantic_dataclass(config=_CONFIG)(plain)
 
 
-def _faults(fields: Mapping[str, _Field]) -> Iterable[str]:
+def _field_faults(fields: Mapping[str, _Field]) -> Iterable[str]:
     try:
-        declared = _class_of(fields)
+        declared = _dataclass_of(fields)
         adapter: TypeAdapter[Any] = TypeAdapter(declared)
-        # Before the schema is made, which warns of a default that is none.
+        # Before the schema, which warns about an invalid default.
         if (fault := _default_fault(adapter)) is not None:
             return [fault]
         schema = schema_of(declared)
@@ -384,26 +383,26 @@ def _faults(fields: Mapping[str, _Field]) -> Iterable[str]:
         return [f"cannot be described to a model: {getattr(error, 'message', error)}"]
     infos: Mapping[str, FieldInfo] = declared.__pydantic_fields__  # type: ignore[attr-defined]
     if any(not i.alias == i.validation_alias == i.serialization_alias for i in infos.values()):
-        return ["has one name to be read by and another to be written by: give it alias= alone"]
+        return ["has different aliases for validation and serialization: give it alias= alone"]
     if _has(schema, "writeOnly"):
-        return ["is a secret, which no model should send: take it from where the tool runs"]
+        return ["is a secret, which a model must not send: read it where the tool runs"]
     return []
 
 
 def _default_fault(adapter: TypeAdapter[Any]) -> str | None:
     try:
-        written = adapter.dump_json(adapter.validate_json("{}"), by_alias=True, round_trip=True)
-        adapter.validate_json(written)
+        dumped = adapter.dump_json(adapter.validate_json("{}"), by_alias=True, round_trip=True)
+        adapter.validate_json(dumped)
     except ValidationError as error:
-        wrong = [each for each in error.errors() if each["type"] != "missing"]
-        return f"has a default that does not fit its type: {wrong[0]['msg']}" if wrong else None
+        faults = [entry for entry in error.errors() if entry["type"] != "missing"]
+        return f"has a default that does not fit its type: {faults[0]['msg']}" if faults else None
     except PydanticSerializationError as error:
-        return f"has a default that is no JSON: {error}"
+        return f"has a default that is not JSON: {error}"
     return None
 
 
-def _sent_as(name: str, field: _Field) -> str:
-    declared = _class_of({name: field})
+def _sent_name(name: str, field: _Field) -> str:
+    declared = _dataclass_of({name: field})
     info: FieldInfo = declared.__pydantic_fields__[name]  # type: ignore[attr-defined]
     return info.alias or name
 
@@ -411,24 +410,24 @@ def _sent_as(name: str, field: _Field) -> str:
 def _has(schema: Json, keyword: str) -> bool:
     match schema:
         case dict():
-            is_said = schema.get(keyword) is True
-            return is_said or any(_has(each, keyword) for each in schema.values())
+            is_set = schema.get(keyword) is True
+            return is_set or any(_has(entry, keyword) for entry in schema.values())
         case list():
-            return any(_has(each, keyword) for each in schema)
+            return any(_has(entry, keyword) for entry in schema)
         case _:
             return False
 
 
 def _untitled(schema: Json) -> Json:
-    """A schema without the titles that were made of names: a model is sent them with every turn."""
+    """Return the schema without generated titles, which would be sent with every turn."""
     match schema:
         case dict():
             return {
-                key: value if key in _VERBATIM_KEYS else _untitled(value)
+                key: value if key in _VERBATIM else _untitled(value)
                 for key, value in schema.items()
                 if not (key == "title" and isinstance(value, str))
             }
         case list():
-            return [_untitled(each) for each in schema]
+            return [_untitled(entry) for entry in schema]
         case _:
             return schema

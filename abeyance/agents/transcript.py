@@ -1,25 +1,22 @@
-"""The conversation of an agent: kept outside of the history as a chain of immutable links, read through a
-reference to the last one.
+"""The conversation of an agent: a chain of immutable links outside the history, referred to by its last.
 
     link = {"format": 1, "previous": <reference>, "turns": 1, "row": 3}     one line of JSON
            <message>                                                        and one line for each message
 
-Appending writes one link and changes none, so every reference ever given out goes on to mean the same
-conversation: an older one is a fork, or a rewind, at no cost.
+Appending writes one link and changes none, so a reference always means the same conversation: an older
+reference is a free fork or rewind.
 
-A chain of one link for each turn would have to be fetched one by one. So links fold, like the digits of
-a number to the base `FOLD`: the link that would be the `FOLD`th of equal size in a row is not written; in
-its place stands one that holds the messages of all of them, and its `previous` is the one before them.
-Such a link is `FOLD` times as large, and folds the same way, up to `MOST_TURNS`. After n turns there are
-thus at most (FOLD - 1) links of each size below the largest, and n / MOST_TURNS of that: up to 100 turns
-are read from at most 14 links. A message is written once for each size, three times in all. One turn
-never writes more than the messages of MOST_TURNS turns, and reads no more than the links that it folds.
-What would be larger than `MOST_BYTES` is not folded: a conversation of such turns has more links, and
-writes each message once.
+A chain with one link per turn would be read one fetch at a time. So links fold, like the digits of a
+number to the base `FOLD`: the `FOLD`th link of equal size in a row is written as one link with the
+messages of all of them, whose `previous` is the link before. It is `FOLD` times as large, and folds in
+the same way, up to `MAX_TURNS`. After n turns there are at most (FOLD - 1) links of each size below the
+largest, and n / MAX_TURNS of the largest: up to 100 turns are read from at most 14 links. A message is
+written once for each size, three times in all. One turn writes at most the messages of MAX_TURNS turns,
+and reads at most the links that it folds. Links that would exceed `MAX_BYTES` are not folded: a
+conversation of such turns has more links, and writes each message once.
 
-Links that a process has written or read lately are remembered, as bytes: a worker that goes on with a
-conversation fetches nothing. They are parsed anew at each reading, because whoever gets the messages may
-change them.
+The process caches recent links as bytes, so a worker that continues a conversation fetches nothing. They
+are parsed at each read, because callers may change the messages.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from abeyance.errors import AbeyanceError
@@ -41,17 +38,17 @@ FOLD: Final = 8
 MAX_TURNS: Final = 64
 MAX_BYTES: Final = 1_000_000
 _FORMAT: Final = 1
-_REMEMBERED_BYTES: Final = 64_000_000
+_CACHE_BYTES: Final = 64_000_000
 
 
 class TranscriptError(AbeyanceError):
-    """What is kept under a reference is no part of a conversation, or of one too new to be read."""
+    """The data of a reference is not part of a conversation, or has a newer format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Link:
-    """`turns` is of how many calls of `append` it holds the messages, `lines`. `row` counts the links of
-    its size that follow each other, up to it.
+    """`lines` are the messages of `turns` calls of `append`. `row` is its position among the consecutive
+    links of its size.
     """
 
     previous: str | None
@@ -63,7 +60,7 @@ class _Link:
     def size(self) -> int:
         return sum(len(line) for line in self.lines)
 
-    def written(self) -> bytes:
+    def encode(self) -> bytes:
         header = {
             "format": _FORMAT,
             "previous": self.previous,
@@ -73,11 +70,11 @@ class _Link:
         return b"\n".join((json.dumps(header).encode(), *self.lines))
 
 
-class _Remembered:
-    """The links used last, up to a number of bytes. Shared by all threads of the process."""
+class _LinkCache:
+    """LRU cache of links, bounded in bytes. Shared by all threads of the process."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
         self._links: OrderedDict[str, _Link] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -93,7 +90,7 @@ class _Remembered:
             if ref not in self._links:
                 self._links[ref] = link
                 self._bytes += link.size
-            while self._bytes > self._most:
+            while self._bytes > self._max:
                 _, oldest = self._links.popitem(last=False)
                 self._bytes -= oldest.size
 
@@ -103,57 +100,56 @@ class _Remembered:
             self._bytes = 0
 
 
-_remembered: Final = _Remembered(_REMEMBERED_BYTES)
+_cache: Final = _LinkCache(_CACHE_BYTES)
 
 
 def forget() -> None:
-    """Drop what this process remembers of all conversations, after some of them were erased."""
-    _remembered.forget()
+    """Clear the cache of this process, after conversations were erased."""
+    _cache.forget()
 
 
 async def append(
     blobs: Blobs, run_id: str, head: str | None, messages: Sequence[ModelMessage]
 ) -> str:
-    """Add the messages of one turn to a conversation, and return the reference of what it is now.
+    """Append the messages of one turn to a conversation, and return its new reference.
 
-    The same messages appended to the same head give the same reference, so a turn that is repeated adds
-    nothing twice.
+    Appending the same messages to the same head again returns the same reference.
 
     Args:
-        blobs: Where conversations are kept.
-        run_id: The run that the messages belong to.
-        head: The conversation so far; None is a new one.
-        messages: At least one.
+        blobs: The store of conversations.
+        run_id: The run that owns the messages.
+        head: The reference of the conversation so far; None starts a new one.
+        messages: At least one message.
 
     Raises:
-        BlobMissing: The conversation so far is not there.
-        TranscriptError: It is, and cannot be read.
-        ValueError: No messages.
+        BlobMissing: The conversation so far does not exist.
+        TranscriptError: The conversation so far cannot be read.
+        ValueError: `messages` is empty.
     """
     if not messages:
         raise ValueError("there is nothing to append: give at least one message")
     link = _Link(previous=head, turns=1, row=1, lines=tuple(_lines(messages)))
     while link.previous is not None:
-        before = await _link(blobs, link.previous)
+        before = await _get_link(blobs, link.previous)
         if before.turns != link.turns or link.turns == MAX_TURNS:
             break
-        folded = await _folded(blobs, before, link) if before.row >= FOLD - 1 else None
+        folded = await _fold(blobs, before, link) if before.row >= FOLD - 1 else None
         if folded is None:
-            # After a row that was too large to be folded, another one begins.
-            link = _row(link, 1 if before.row >= FOLD - 1 else before.row + 1)
+            # After a row that was too large to fold, a new row begins.
+            link = replace(link, row=1 if before.row >= FOLD - 1 else before.row + 1)
             break
         link = folded
-    ref = await blobs.put(run_id, link.written())
-    _remembered.put(ref, link)
+    ref = await blobs.put(run_id, link.encode())
+    _cache.put(ref, link)
     return ref
 
 
 async def read(blobs: Blobs, head: str | None) -> list[ModelMessage]:
-    """The messages of a conversation, oldest first; of None, none. They are the caller's to change.
+    """Return the messages of a conversation, oldest first. The caller may change them.
 
     Raises:
-        BlobMissing: A part of it is not there any more.
-        TranscriptError: What is there is no conversation.
+        BlobMissing: A part of the conversation does not exist any more.
+        TranscriptError: The data is not a conversation.
     """
     from pydantic import ValidationError
     from pydantic_ai.messages import ModelMessagesTypeAdapter
@@ -161,41 +157,41 @@ async def read(blobs: Blobs, head: str | None) -> list[ModelMessage]:
     links = []
     ref = head
     while ref is not None:
-        links.append(link := await _link(blobs, ref))
+        links.append(link := await _get_link(blobs, ref))
         ref = link.previous
     lines = [line for link in reversed(links) for line in link.lines]
     try:
         return ModelMessagesTypeAdapter.validate_json(b"[" + b",".join(lines) + b"]")
     except ValidationError as error:
         message = (
-            f"the conversation {head!r} holds what this version cannot read: {error}. It was written by"
-            " a newer worker: bring this one up to date"
+            f"the conversation {head!r} was written by a newer worker and cannot be read: {error}."
+            " Upgrade this worker"
         )
         raise TranscriptError(message) from error
 
 
-async def _link(blobs: Blobs, ref: str) -> _Link:
-    if (known := _remembered.get(ref)) is not None:
-        return known
-    link = _parsed(ref, await blobs.get(ref))
-    _remembered.put(ref, link)
+async def _get_link(blobs: Blobs, ref: str) -> _Link:
+    if (cached := _cache.get(ref)) is not None:
+        return cached
+    link = _decode(ref, await blobs.get(ref))
+    _cache.put(ref, link)
     return link
 
 
-def _parsed(ref: str, data: bytes) -> _Link:
+def _decode(ref: str, data: bytes) -> _Link:
     first, *lines = data.split(b"\n")
     try:
         header = json.loads(first)
-        is_known = header["format"] == _FORMAT
+        is_readable = header["format"] == _FORMAT
     except (ValueError, TypeError, KeyError):
         message = (
-            f"what is kept under {ref!r} is no part of a conversation: give its reference instead"
+            f"the data of {ref!r} is not part of a conversation: use a conversation's reference"
         )
         raise TranscriptError(message) from None
-    if not is_known:
+    if not is_readable:
         message = (
             f"the conversation {ref!r} has the format {header['format']}, and this version reads"
-            f" {_FORMAT}: bring this worker up to date"
+            f" {_FORMAT}: upgrade this worker"
         )
         raise TranscriptError(message)
     return _Link(
@@ -206,10 +202,10 @@ def _parsed(ref: str, data: bytes) -> _Link:
     )
 
 
-async def _folded(blobs: Blobs, before: _Link, last: _Link) -> _Link | None:
+async def _fold(blobs: Blobs, before: _Link, last: _Link) -> _Link | None:
     links = [last, before]
     while len(links) < FOLD and links[-1].previous is not None:
-        links.append(await _link(blobs, links[-1].previous))
+        links.append(await _get_link(blobs, links[-1].previous))
     if sum(link.size for link in links) > MAX_BYTES:
         return None
     return _Link(
@@ -220,13 +216,9 @@ async def _folded(blobs: Blobs, before: _Link, last: _Link) -> _Link | None:
     )
 
 
-def _row(link: _Link, row: int) -> _Link:
-    return _Link(previous=link.previous, turns=link.turns, row=row, lines=link.lines)
-
-
 def _lines(messages: Sequence[ModelMessage]) -> Iterator[bytes]:
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
     for message in messages:
-        # One line: JSON writes a line end in a text as an escape.
+        # One line: JSON escapes line breaks in texts.
         yield ModelMessagesTypeAdapter.dump_json([message])[1:-1]

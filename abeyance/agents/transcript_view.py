@@ -1,7 +1,7 @@
-"""A conversation as people and their programs see it: one item for each thing that somebody said or did.
+"""A conversation for people and their programs: one item for each message, response and tool result.
 
-What a model thought stays out of it: it is the provider's, often unreadable, and no part of the answer.
-Of pictures and documents it tells that they are there, not what is in them.
+Thinking parts of a model are left out: they belong to the provider and are often unreadable. Media are
+listed without their content.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from abeyance.agents.prompts import injected
+from abeyance.agents.prompts import steering_of
 from abeyance.core.json import Json
 from abeyance.wire import Record
 
@@ -30,7 +30,7 @@ _PLAIN: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 class TranscriptMedia(Record):
-    """A picture, a sound or a document: its `url`, or of how many bytes it is."""
+    """A picture, a sound or a document: its `url`, or its size in `bytes`."""
 
     media_type: str
     url: str | None = None
@@ -38,7 +38,7 @@ class TranscriptMedia(Record):
 
 
 class TranscriptCall(Record):
-    """A call of a tool. `arguments` is a text where the model wrote what is no JSON."""
+    """A tool call. `arguments` is a text if the model wrote invalid JSON."""
 
     call_id: str
     tool: str
@@ -46,7 +46,7 @@ class TranscriptCall(Record):
 
 
 class TranscriptUsage(Record):
-    """Tokens that one response took."""
+    """The token usage of one response."""
 
     input_tokens: int
     output_tokens: int
@@ -54,15 +54,15 @@ class TranscriptUsage(Record):
 
 
 class TranscriptItem(Record):
-    """One thing that was said or done.
+    """One item of a conversation.
 
-    `turn` counts the model's responses from 1; what is not yet answered belongs to the turn to come.
+    `turn` counts the model's responses from 1; an item without a response yet belongs to the next turn.
 
-    - `system`: instructions in the conversation, and what corrects a response that could not be used.
+    - `system`: instructions in the conversation, and corrections of an invalid response.
     - `user`: the agent's input (no `sender`), or a message (`sender`, `message_id`).
-    - `assistant`: a response: `text`, `calls`, and what it cost.
+    - `assistant`: a response: `text`, `calls` and `usage`.
     - `tool`: the result of a call, by `call_id`; `outcome` is `success`, `failed`, `denied`, `retried`
-      (the call was not understood, and is to be made again) or `interrupted`.
+      (the call was invalid, and the model is asked to repeat it) or `interrupted`.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -84,21 +84,21 @@ class TranscriptItem(Record):
 
 
 def transcript_items(messages: Sequence[ModelMessage]) -> list[TranscriptItem]:
-    """The items of a conversation, oldest first."""
+    """Return the items of a conversation, oldest first."""
     from pydantic_ai.messages import ModelRequest
 
     items: list[TranscriptItem] = []
     turn = 1
     for message in messages:
         if isinstance(message, ModelRequest):
-            items.extend(item for part in message.parts for item in _asked(part, turn))
+            items.extend(item for part in message.parts for item in _request_items(part, turn))
         else:
-            items.append(_answered(message, turn))
+            items.append(_response_item(message, turn))
             turn += 1
     return items
 
 
-def _asked(part: ModelRequestPart, turn: int) -> Iterator[TranscriptItem]:
+def _request_items(part: ModelRequestPart, turn: int) -> Iterator[TranscriptItem]:
     from pydantic_ai.messages import (
         RetryFeedbackPart,
         SystemPromptPart,
@@ -114,20 +114,20 @@ def _asked(part: ModelRequestPart, turn: int) -> Iterator[TranscriptItem]:
                 role="system", turn=turn, at=part.timestamp, text=str(part.content)
             )
         case UserPromptPart():
-            yield _user(part, turn)
+            yield _user_item(part, turn)
         case ToolReturnPart():
-            yield _result(part, turn)
+            yield _tool_item(part, turn)
         case _:
-            # The library's own notes to its providers, which say nothing to people.
+            # Internal parts of the model library.
             return
 
 
-def _user(part: UserPromptPart, turn: int) -> TranscriptItem:
+def _user_item(part: UserPromptPart, turn: int) -> TranscriptItem:
     from pydantic_ai.messages import TextContent
 
     content = [part.content] if isinstance(part.content, str) else part.content
     item = TranscriptItem(role="user", turn=turn, at=part.timestamp, media=tuple(_media(content)))
-    if (message := injected(part)) is not None:
+    if (message := steering_of(part)) is not None:
         return item.model_copy(
             update={
                 "text": message.text or None,
@@ -136,14 +136,14 @@ def _user(part: UserPromptPart, turn: int) -> TranscriptItem:
             }
         )
     texts = [
-        each if isinstance(each, str) else each.content
-        for each in content
-        if isinstance(each, str | TextContent)
+        entry if isinstance(entry, str) else entry.content
+        for entry in content
+        if isinstance(entry, str | TextContent)
     ]
     return item.model_copy(update={"text": "\n\n".join(texts) or None})
 
 
-def _result(part: ToolReturnPart, turn: int) -> TranscriptItem:
+def _tool_item(part: ToolReturnPart, turn: int) -> TranscriptItem:
     content = part.content if isinstance(part.content, list) else [part.content]
     media = tuple(_media(content))
     plain = [item for item in content if not list(_media([item]))]
@@ -160,7 +160,7 @@ def _result(part: ToolReturnPart, turn: int) -> TranscriptItem:
     )
 
 
-def _answered(response: ModelResponse, turn: int) -> TranscriptItem:
+def _response_item(response: ModelResponse, turn: int) -> TranscriptItem:
     return TranscriptItem(
         role="assistant",
         turn=turn,
@@ -207,5 +207,5 @@ def _media_type(media: FileUrl) -> str:
     try:
         return media.media_type
     except ValueError:
-        # Nobody said it, and the url does not show it.
+        # The media type is not declared, and the url does not show it.
         return "application/octet-stream"

@@ -85,7 +85,7 @@ class Turn:
             if following.sends is not None:
                 heard = [*state.heard, *inbox]
                 patch = {**following.patch, "heard": heard}
-                return replace(following, patch=patch, uncounted=True)
+                return replace(following, patch=patch, exempt_from_max_visits=True)
             # Nothing of what waited had to be run, so the model can go on at once.
             aftermath.memory = gate.memory
             known = await aftermath.of_known(following.patch["known"])
@@ -138,7 +138,7 @@ class Turn:
         ctx.logger.info("the agent is not run: %s", outcome.cancelled)
         # Not by the edges: an unread message would have it take a turn after all. The input stays, which
         # says that no turn was taken.
-        return Finished(goto=END, unread=True)
+        return Finished(goto=END, inbox_unread=True)
 
     async def _hooks(
         self,
@@ -169,7 +169,7 @@ class Turn:
     ) -> list[ModelMessage]:
         from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 
-        parts = await tool_results.parts(blobs_of(ctx), before, known)
+        parts = await tool_results.result_parts(blobs_of(ctx), before, known)
         guidance = [] if ctx.guidance is None else [ctx.guidance]
         if state.input is not None:
             parts.append(UserPromptPart(await self._prompt(state.input)))
@@ -200,7 +200,7 @@ class Turn:
                 agent.model,
                 messages,
                 before=before,
-                tools=[each.spec for each in (await agent.offered()).values()],
+                tools=[each.spec for each in (await agent.available_tools()).values()],
                 output=agent.output.tool,
                 instructions="\n\n".join(filter(None, (agent.instructions, NOTE))),
                 settings=agent.model_settings,
@@ -274,7 +274,7 @@ class Turn:
                     raise AgentFailed(FailureCode.NODE_FAILED, message)
                 patch["agent_state"] = memory.changes()
                 return Finished(patch=patch, goto=MODEL_NODE, turn=about)
-            case Calls(calls=calls, known=early):
+            case Calls(calls=calls, rejected=early):
                 called, beyond = bounded([_called(each) for each in calls])
                 known = beyond | {
                     each.tool_call_id: tool_results.error(str(each.content)) for each in early
@@ -301,7 +301,7 @@ class Turn:
             rest = rest[size:]
             sends = admitted.sends
             for call_id, result in admitted.known.items():
-                found[call_id] = await tool_results.kept(blobs_of(ctx), ctx.run_id, result)
+                found[call_id] = await tool_results.store(blobs_of(ctx), ctx.run_id, result)
         patch: dict[str, Json] = {
             "known": found,
             "waiting": [

@@ -16,7 +16,7 @@ from abeyance.authoring.journal import Journal
 from abeyance.core.effects import VisitInput
 from abeyance.core.events import Message
 from abeyance.core.json import Json
-from abeyance.core.ledger import content_of
+from abeyance.core.ledger import content_digest
 from abeyance.core.outcome import Asked, Call
 from abeyance.duration import Duration, seconds
 from abeyance.storage.blobs import Blobs
@@ -132,7 +132,7 @@ class Context:
     @property
     def targets(self) -> Mapping[str, Any]:
         """The answers to this visit's own interrupts, by name (`process/name` if a process asked)."""
-        return self.input.own
+        return self.input.own_answers
 
     @property
     def resumed(self) -> bool:
@@ -142,7 +142,7 @@ class Context:
     @property
     def saved_state(self) -> Any:
         """The `state` that the visit passed with its last interrupt."""
-        return self.input.saved
+        return self.input.user_state
 
     @property
     def item(self) -> Any:
@@ -273,9 +273,9 @@ class Context:
         return {asked.key: typed_answer(asked, self.targets[asked.key]) for asked in interrupts}
 
     def _is_answered(self, asked: Asked) -> bool:
-        # An approval is bound to what was shown: with other content it does not count.
-        shown = self.input.bound.get(asked.key)
-        return asked.key in self.targets and shown in {None, content_of(asked.question)}
+        # What was approved is what was shown: of other values the question is another.
+        shown = self.input.shown_hashes.get(asked.key)
+        return asked.key in self.targets and shown in {None, content_digest(asked.question)}
 
     async def gather(self, *processes: Awaitable[Any]) -> list[Any]:
         """Run awaitables concurrently, and return their results in order.

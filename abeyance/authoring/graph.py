@@ -234,10 +234,10 @@ class Graph:
         """
         from abeyance.agents import compiler
 
-        inner = compiler.lowered(agent, compiler.prompt_of(self.states, input))
+        inner = compiler.compile_agent(agent, compiler.prompt_of(self.states, input))
         for fault in compiler.faults_of(name, agent, self.states, input, output):
             self._intake.note(fault)
-        self._declare_nested(compiler.node_of(name, agent, output), inner, on_error)
+        self._declare_nested(compiler.agent_node(name, agent, output), inner, on_error)
 
     def _declare_nested(self, node: SubgraphNode, inner: Graph, on_error: str | None) -> None:
         if on_error is None:

@@ -221,13 +221,13 @@ def suspended_by(error: BaseException) -> Interrupted | None:
     """Return the outcome of an exception that asks, or None if it does not."""
     match error:
         case Suspended(asked=asked, state=state, composite=composite):
-            return Interrupted(asked=asked, saved=state, composite=composite)
+            return Interrupted(interrupts=asked, user_state=state, composite=composite)
         case Interrupt(state=state):
-            return Interrupted(asked=(lowered(error),), saved=state)
+            return Interrupted(interrupts=(lowered(error),), user_state=state)
         case CompositeInterrupt(interrupts=interrupts, state=state, reason=reason):
             return Interrupted(
-                asked=tuple(map(lowered, interrupts)),
-                saved=state,
+                interrupts=tuple(map(lowered, interrupts)),
+                user_state=state,
                 composite=True,
                 reason=reason,
             )
@@ -238,8 +238,10 @@ def suspended_by(error: BaseException) -> Interrupted | None:
             if len(interrupted) < len(outcomes):
                 return None
             return Interrupted(
-                asked=tuple(asked for outcome in interrupted for asked in outcome.asked),
-                saved=next((part.saved for part in interrupted if part.saved is not None), None),
+                interrupts=tuple(asked for outcome in interrupted for asked in outcome.interrupts),
+                user_state=next(
+                    (o.user_state for o in interrupted if o.user_state is not None), None
+                ),
                 composite=True,
             )
         case _:

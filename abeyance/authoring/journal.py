@@ -166,10 +166,8 @@ def _as_json(name: str, returned: Any) -> Json:
     try:
         return to_json(returned)
     except ValueError as error:
-        message = (
-            f"the step {name!r} returned a value of type {type(returned).__name__} that is not JSON: "
-            f"{error}"
-        )
+        kind = type(returned).__name__
+        message = f"the step {name!r} returned a value of type {kind} that is not JSON: {error}"
         raise Fatal(message) from error
 
 

@@ -1,7 +1,7 @@
 """Runs over Temporal: `Client` and its parts, and one run, `TemporalRun` (an `abeyance.RunHandle`).
 
-The shells (API, workers) and programs use it; it knows neither. Start reading in `client.py`; `run.py` is
-what is done to one run, `reading.py` what is read of one, `line.py` the calls to Temporal underneath.
+The shells (API, workers) and programs import it, and it imports neither. Start reading in `client.py`;
+`run.py` controls one run, `reader.py` reads one, and `rpc.py` makes the calls to Temporal.
 """
 
 from abeyance.client.client import Client as Client

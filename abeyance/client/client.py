@@ -25,10 +25,9 @@ from abeyance.temporal.connection import connect_temporal, pollers
 class Client:
     """The runs of one deployment: to start, to answer, to control, and to read.
 
-    They are those of a Temporal namespace that are on `task_queue`, where its workers listen; the others
-    are as if they were not there. `patience` is how many seconds an operation is tried before
-    it is `Unavailable`. `blobs` are where workers keep what agents have said; without them no
-    transcript is found.
+    A deployment's runs are those of `task_queue`, which its workers poll; a client cannot reach others.
+    `patience` is how many seconds an operation is retried before it is `Unavailable`. `blobs` is where
+    workers store transcripts; without it none is found.
 
     Its parts are `runs` (start, list, session, evict), `inbox` (list) and `conversations`; `run` is one
     run.
@@ -65,18 +64,18 @@ class Client:
         patience: float = 10.0,
         settings: Settings | None = None,
     ) -> Self:
-        """A client for the Temporal at `address` (host:port), else where the environment says.
+        """Connect to Temporal at `address` (host:port), or at the address of the environment.
 
-        What it has to know of storage and encryption is in `settings`, else in the environment.
+        Storage and encryption are configured by `settings`, or by the environment.
         """
         temporal = await connect_temporal(address, namespace=namespace, settings=settings)
         blobs = ConfiguredBlobs(settings or load_settings())
         return cls(temporal, task_queue=task_queue, patience=patience, blobs=blobs)
 
     def run(self, run_id: str, graph: Graph | None = None) -> TemporalRun:
-        """The run of this id, which need not exist. `graph` is the run's, where its values are edited."""
+        """Return the handle of a run, which need not exist. Editing its values takes its `graph`."""
         return TemporalRun(self._deployment, run_id, graph)
 
     async def pollers(self) -> int:
-        """How many workers ask for our work. Raises Unavailable, within two seconds."""
+        """Return how many workers poll the task queue. Raises Unavailable, within two seconds."""
         return await pollers(self.temporal, self.task_queue)

@@ -1,10 +1,9 @@
-"""The runs of a conversation, from outside: who may start one, and what is done to all that are active.
+"""Conversations: claiming a place for a run, and controlling all active runs of one.
 
-A workflow of the conversation's own knows its runs from the moment before they start, because Temporal's
-visibility would know them a moment late. A start claims a place there first, and the run gives it
-back at its end. What is left behind by a start that came to nothing, or by a run that was
-terminated, is given back by whoever meets it: nothing that died blocks a conversation for longer than
-a minute.
+A workflow of its own holds the claims of a conversation, because visibility lists a run a moment late. A
+start claims a place there first, and the run releases it at its end. A claim whose start failed or whose
+run was terminated is released by the next client that reads it: it blocks the conversation for a minute
+at most.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from abeyance.temporal.update_limiter import Turn, UpdateLimiter
 from abeyance.util import conversation_workflow_id, gather_limited
 
 _UNSTARTED: Final = timedelta(seconds=60)
-"""How long a claim stands whose run cannot be found. Longer than a start is tried."""
+"""How long a claim without a run is valid. Longer than a start is retried."""
 _SWEEPS: Final = 3
-_MOST_TOLD: Final = 20
+_MAX_LISTED: Final = 20
 _GONE: Final = frozenset({Code.NOT_RUNNING, Code.UNKNOWN_RUN})
 
 
@@ -47,9 +46,9 @@ class Conversations:
         self._claiming = UpdateLimiter()
 
     async def runs(self, conversation_id: str, *, session_type: str | None = None) -> list[str]:
-        """The ids of a conversation's active runs, oldest first, of one type of session or of all.
+        """Return the ids of the active runs, oldest first, of one session type or of all.
 
-        Runs that were started a moment ago are among them. No worker has to be up.
+        Runs that were started a moment ago are included. No worker has to be up.
         """
         claims = [
             claim
@@ -69,7 +68,7 @@ class Conversations:
         principal: Principal | None = None,
         key: str | None = None,
     ) -> list[str]:
-        """Cancel each active run of a conversation; returns their ids, of which there may be none."""
+        """Cancel each active run of a conversation, and return their ids."""
         return await self._reach(
             conversation_id,
             lambda run: run.cancel(reason, mode=mode, grace=grace, principal=principal, key=key),
@@ -86,7 +85,7 @@ class Conversations:
         principal: Principal | None = None,
         key: str | None = None,
     ) -> list[str]:
-        """Pause each active run of a conversation; returns their ids."""
+        """Pause each active run of a conversation, and return their ids."""
         return await self._reach(
             conversation_id,
             lambda run: run.pause(
@@ -107,19 +106,19 @@ class Conversations:
         principal: Principal | None = None,
         key: str | None = None,
     ) -> list[str]:
-        """Let each active run of a conversation go on; returns their ids."""
+        """Resume each active run of a conversation, and return their ids."""
         return await self._reach(
             conversation_id, lambda run: run.resume(reason, principal=principal, key=key)
         )
 
     async def control(self, conversation_id: str, order: wire.Order) -> list[str]:
-        """Do what an order says to each active run of a conversation; returns their ids."""
+        """Send a command to each active run of a conversation, and return their ids."""
         return await self._reach(conversation_id, lambda run: run.control(order))
 
     async def steer(
         self, conversation_id: str, text: str = "", **fields: Unpack[MessageFields]
     ) -> Steered:
-        """Steer the one active run of a conversation that is an agent's.
+        """Steer the only active run of an agent in a conversation.
 
         Raises `no_active_run`, `ambiguous_run` listing them, and what `steer` of a run raises.
         """
@@ -127,17 +126,17 @@ class Conversations:
         return await self.signal_message(conversation_id, message)
 
     async def signal_message(self, conversation_id: str, message: wire.SteerMessage) -> Steered:
-        """The same with a message as an order has it."""
+        """Steer by a command."""
         runs = await self.runs(conversation_id, session_type=EXCLUSIVE)
         if not runs:
-            raise _nobody(conversation_id)
+            raise _no_active_run(conversation_id)
         if len(runs) > 1:
             raise Refusal(
                 Code.AMBIGUOUS_RUN,
                 f"The conversation {conversation_id!r} has {len(runs)} active runs of agents: "
-                f"{', '.join(runs[:_MOST_TOLD])}. Steer one of them by its own id.",
+                f"{', '.join(runs[:_MAX_LISTED])}. Steer one of them by its own id.",
                 conversation_id=conversation_id,
-                runs=runs[:_MOST_TOLD],
+                runs=runs[:_MAX_LISTED],
                 actual=len(runs),
             )
         try:
@@ -146,7 +145,7 @@ class Conversations:
         except Refusal as refusal:
             if refusal.code not in _GONE:
                 raise
-            raise _nobody(conversation_id) from refusal
+            raise _no_active_run(conversation_id) from refusal
 
     async def claim_run(self, conversation_id: str, claim: Claim) -> None:
         """Claim a place in a conversation for a run that is about to start.
@@ -159,12 +158,12 @@ class Conversations:
             except Refusal:
                 claims = await self._claims(conversation_id)
                 left = await self._alive(conversation_id, claims, waited=True)
-                # It raises, unless what stood in the way has gone.
+                # Raises, unless the claims in the way were void.
                 Conversation(conversation_id=conversation_id, claims=tuple(left)).check(claim)
         return await self._claim(conversation_id, claim)
 
     async def release(self, order: wire.Release) -> None:
-        """Give places back. A conversation that has ended holds none."""
+        """Release claims. A conversation that has ended holds none."""
         handle = self._line.temporal.get_workflow_handle(self._workflow_of(order.conversation_id))
 
         async def send() -> None:
@@ -198,8 +197,7 @@ class Conversations:
         workflow_id = self._workflow_of(conversation_id)
 
         async def send() -> None:
-            # Such an operation can be used once only. A conversation is never ended by what is sent
-            # to it, so starting one that has ended anew is what is wanted here.
+            # Such an operation can be used only once. A conversation that has ended is started again.
             start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
                 wire.CONVERSATION_WORKFLOW,
                 Conversation(conversation_id=conversation_id),
@@ -245,16 +243,16 @@ class Conversations:
     async def _alive(
         self, conversation_id: str, claims: list[Claim], *, waited: bool = False
     ) -> list[Claim]:
-        """The claims whose runs are active; the void ones are given back.
+        """Return the claims of active runs, and release the void ones.
 
-        With `waited` those whose runs may be about to start are among them.
+        With `waited` also the claims of runs that may be about to start.
         """
         states = await gather_limited(claims, lambda claim: self._state(conversation_id, claim))
         void = [c.token for c, state in zip(claims, states, strict=True) if state == "void"]
         if void:
             await self.release(wire.Release(conversation_id=conversation_id, tokens=void))
-        wanted = {"active", "unstarted"} if waited else {"active"}
-        return [claim for claim, state in zip(claims, states, strict=True) if state in wanted]
+        kinds = {"active", "unstarted"} if waited else {"active"}
+        return [claim for claim, state in zip(claims, states, strict=True) if state in kinds]
 
     async def _state(self, conversation_id: str, claim: Claim) -> str:
         now = datetime.now(UTC)
@@ -273,7 +271,7 @@ class Conversations:
         return "void" if has_ended or now - claimed_at > _UNSTARTED else "unstarted"
 
 
-def _nobody(conversation_id: str) -> Refusal:
+def _no_active_run(conversation_id: str) -> Refusal:
     return Refusal(
         Code.NO_ACTIVE_RUN,
         f"The conversation {conversation_id!r} has no active run of an agent: start one.",

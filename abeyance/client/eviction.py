@@ -1,7 +1,7 @@
-"""The open runs of a deployment by when they were active last, as far as visibility knows.
+"""The open runs of a deployment by last activity, as visibility has it, and evictions among them.
 
-Runs write their activity down at most once a minute, so what is told here may be a minute too early,
-and the list itself is a moment late.
+Runs record their activity at most once a minute, so the times here may be a minute too early, and the
+list itself is a moment late.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from abeyance.util import gather_limited
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Active:
-    """An open run, and when it was active last."""
+    """An open run and its last activity."""
 
     last_activity_at: datetime
     run_id: str
 
 
 class Recency:
-    """The open runs of a listing; those that end already are not counted."""
+    """The open runs of a listing, without those that are ending."""
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
         self._open = f"{OPEN_RUNS} AND {wire.STATUS} != 'ending'"
 
     async def count(self, *, beside: Collection[str] = ()) -> int:
-        """How many runs are open, beside these."""
+        """How many other runs are open."""
         query = f"{self._open} AND {_among(beside, 'NOT IN')}" if beside else self._open
         return await self._listing.count(query)
 
     async def over(self, among: Collection[str]) -> int:
-        """How many of these runs have ended, or end already."""
+        """How many of these runs have ended or are ending."""
         ended = f"(CloseTime IS NOT NULL OR {wire.STATUS} = 'ending')"
         query = f"{RUNS} AND {ended} AND {_among(among)}"
         return await self._listing.count(query) if among else 0
@@ -78,19 +78,19 @@ def _active(row: WorkflowExecutionInfo) -> Active:
 
 
 Policy: TypeAlias = Literal["evict-lru", "reject"]
-"""What happens to a start when as many runs are active as may be."""
+"""What a start does when the limit of active runs is reached."""
 
 _LAG: Final = 3.0
-"""Seconds after which visibility has heard of what was done."""
+"""Seconds after which visibility shows a change."""
 _REMEMBERED: Final = 60.0
 _FRESH: Final = 10.0
-"""Seconds for which a list of runs by their activity is good enough to choose from."""
-_MOST_ASKED: Final = 200
-"""How many runs are asked about at once."""
+"""Seconds for which a list of runs by activity is reused."""
+_MAX_LISTED: Final = 200
+"""How many run ids one query may list."""
 
 
 class Capacity:
-    """The room of one process's starts. `evict` halts a run, and says whether it did."""
+    """The limit of active runs, as one process applies it. `evict` halts a run if it can."""
 
     def __init__(self, recency: Recency, evict: Callable[[str], Awaitable[bool]]) -> None:
         self._recency = recency
@@ -102,9 +102,9 @@ class Capacity:
         self._listed_at = float("-inf")
 
     async def make_room(self, run_id: str, bound: int, policy: Policy) -> None:
-        """Let there be room for this run where `bound` may be active; 0 is any number.
+        """Make room for this run if `bound` runs may be active; 0 is any number.
 
-        Raises `too_many_runs` if there is none and the policy is to reject.
+        Raises `too_many_runs` if there is no room and the policy is `reject`.
         """
         if not bound:
             return
@@ -123,30 +123,29 @@ class Capacity:
             self._started[run_id] = now
 
     def forget(self, run_id: str) -> None:
-        """The run for which there was room did not start."""
+        """Give back the room of a run that did not start."""
         self._started.pop(run_id, None)
 
     async def _active(self, now: float) -> int:
         self._started = _since(now - _LAG, self._started)
         self._evicted = _since(now - _REMEMBERED, self._evicted)
-        going = [*_since(now - _LAG, self._evicted)][-_MOST_ASKED:]
-        coming = [run_id for run_id in self._started if run_id not in self._evicted][-_MOST_ASKED:]
-        # Those of our own are left out of what is shown, and not subtracted from it: visibility hears of
-        # them between any two questions.
+        going = [*_since(now - _LAG, self._evicted)][-_MAX_LISTED:]
+        coming = [run_id for run_id in self._started if run_id not in self._evicted][-_MAX_LISTED:]
+        # Excluded by the query, not subtracted: visibility may learn of them between two queries.
         others = await self._recency.count(beside=[*going, *coming])
         return others + len(coming) - await self._recency.over(coming)
 
-    async def _evict_oldest(self, wanted: int, now: float) -> None:
-        if wanted <= 0:
+    async def _evict_oldest(self, count: int, now: float) -> None:
+        if count <= 0:
             return
-        if now - self._listed_at > _FRESH or len(self._oldest) < wanted:
+        if now - self._listed_at > _FRESH or len(self._oldest) < count:
             self._oldest = deque(run.run_id for run in await self._recency.runs())
             self._listed_at = now
-        while wanted > 0 and self._oldest:
+        while count > 0 and self._oldest:
             run_id = self._oldest.popleft()
             if run_id not in self._evicted and await self._evict(run_id):
                 self._evicted[run_id] = now
-                wanted -= 1
+                count -= 1
 
 
 def _since(moment: float, times: Mapping[str, float]) -> dict[str, float]:
@@ -166,21 +165,21 @@ class Evictions:
         self._recency = recency
 
     async def for_another(self, run_id: str) -> bool:
-        """Halt a run in whose place another starts; returns whether it is halted by that."""
+        """Halt a run to make room for another; return whether it did."""
         return await self._one(run_id, wire.Evict(actor="max_active_runs"))
 
     async def inactive(self, seconds: float, actor: str, *, most: int | None) -> list[str]:
-        """Halt the runs to which nothing has happened for so long, and return their ids."""
+        """Halt the runs that were inactive for so many seconds, and return their ids."""
         since = datetime.now(UTC) - timedelta(seconds=seconds)
-        found = await self._recency.runs(inactive_since=since)
-        return await self._all(found, wire.Evict(inactive_since=since, actor=actor), most)
+        runs = await self._recency.runs(inactive_since=since)
+        return await self._all(runs, wire.Evict(inactive_since=since, actor=actor), most)
 
     async def beyond(
         self, keep: int, actor: str, *, gone: frozenset[str], most: int | None
     ) -> list[str]:
-        """Halt all but the most recently active, and return their ids.
+        """Halt all but the `keep` most recently active runs, and return their ids.
 
-        `gone` are runs that were halted just now, which visibility may not know.
+        `gone` are runs that were halted just now, which visibility may still list.
         """
         left = [run for run in await self._recency.runs() if run.run_id not in gone]
         surplus = left[: max(0, len(left) - keep)]
@@ -190,9 +189,9 @@ class Evictions:
         left = [run.run_id for run in runs]
         evicted: list[str] = []
         while left and (most is None or len(evicted) < most):
-            # Some are on their way out already, and are listed only because visibility is late.
-            wanted = _CHUNK if most is None else min(_CHUNK, most - len(evicted))
-            chunk, left = left[:wanted], left[wanted:]
+            # Some are ending already, and listed only because visibility is late.
+            size = _CHUNK if most is None else min(_CHUNK, most - len(evicted))
+            chunk, left = left[:size], left[size:]
             done = await gather_limited(chunk, partial(self._if_reached, order=order))
             evicted += [
                 run_id for run_id, was_evicted in zip(chunk, done, strict=True) if was_evicted
@@ -203,7 +202,7 @@ class Evictions:
         try:
             return await self._one(run_id, order)
         except Unavailable as error:
-            # It stays until the next time; the others need not.
+            # The next eviction tries it again; the others go on.
             _logger.warning("run=%s | not evicted: %s", run_id, error)
             return False
 

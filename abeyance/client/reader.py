@@ -1,8 +1,8 @@
-"""Waiting for a run to get somewhere: a long poll on its history, which costs no worker anything.
+"""Reading one run, and waiting for a status of it by a long poll on its history, which needs no worker.
 
-The memo that a run writes into its history says where it is, and the last event how it ended. So whoever
-waits for the end alone asks for that event and for nothing else, and everybody else reads along. A server
-that has no room for one more long poll is asked from time to time instead.
+The memo in the history has the status, and the last event the end. A caller that waits for the end alone
+polls for the last event only; every other caller reads all events. If the server has no room for another
+long poll, the run is described every half second instead.
 """
 
 from __future__ import annotations
@@ -31,54 +31,54 @@ from abeyance.history.transcripts import MAX_ITEMS, heads
 from abeyance.storage.blobs import Blobs
 from abeyance.storage.converter import of_run
 
-_LOOK_EVERY: Final = 0.5
-"""In seconds, where no long poll can be had."""
+_POLL_EVERY: Final = 0.5
+"""In seconds, without a long poll."""
 _LONG: Final = 100
-"""In events. A history can only be read from its beginning, so from a longer one it is asked first
-whether the run is there already.
+"""In events. A history can only be read from its beginning, so with a longer one the run is described
+first: it may have the status already.
 """
 _HANDED_OVER: Final = "workflow_execution_continued_as_new_event_attributes"
-"""What has not ended the run, but begun another history of it."""
+"""The attributes of a last event that continues the run in another history."""
 
 
 async def watch_status(
-    line: WorkflowRpc, run_id: str, wanted: frozenset[str]
+    line: WorkflowRpc, run_id: str, until: frozenset[str]
 ) -> AsyncGenerator[HistoryEvent | None, None]:
-    """Yields whenever the run may have one of the wanted statuses, or has ended.
+    """Yield when the run may have a status of `until`, or has ended: the event that ended it, or None.
 
-    What it yields is the event that ended the run, or None; the reader then looks at the run, and reads
-    on to wait for the next sign. Raises the refusal `unknown_run`, and Unavailable.
+    The caller then reads the run, and iterates again if it has another status by now. Raises the refusal
+    `unknown_run`, and Unavailable.
     """
-    only_the_end = wanted <= ENDINGS
+    only_the_end = until <= ENDINGS
     is_beginning, token = True, b""
     while True:
         page = await line.poll(run_id, token, only_the_end=only_the_end)
         if page is None:
             is_beginning, token = True, b""
-            await asyncio.sleep(_LOOK_EVERY)
-            if await _is_there(line, run_id, wanted):
+            await asyncio.sleep(_POLL_EVERY)
+            if await _has_arrived(line, run_id, until):
                 yield None
             continue
         events = page.history.events
-        if is_beginning and len(events) > _LONG and await _is_there(line, run_id, wanted):
+        if is_beginning and len(events) > _LONG and await _has_arrived(line, run_id, until):
             yield None
-        statuses = [found for event in events if (found := await _status(line, run_id, event))]
+        reported = [status for event in events if (status := await _status(line, run_id, event))]
         is_beginning, token = False, page.next_page_token
         if events and events[-1].event_type in CLOSING_EVENTS:
             is_beginning, token = True, b""
             if not events[-1].HasField(_HANDED_OVER):
                 yield events[-1]
-        elif statuses and statuses[-1] in wanted:
+        elif reported and reported[-1] in until:
             yield None
 
 
-async def _is_there(line: WorkflowRpc, run_id: str, wanted: frozenset[str]) -> bool:
+async def _has_arrived(line: WorkflowRpc, run_id: str, until: frozenset[str]) -> bool:
     described = await line.described(run_id)
-    return not described.is_running or described.shown_status in wanted
+    return not described.is_running or described.shown_status in until
 
 
 async def _status(line: WorkflowRpc, run_id: str, event: HistoryEvent) -> str | None:
-    """What an event says that the run's status is from here on, if anything."""
+    """The status of the run from this event on, if the event has one."""
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             memo = event.workflow_execution_started_event_attributes.memo
@@ -92,7 +92,7 @@ async def _status(line: WorkflowRpc, run_id: str, event: HistoryEvent) -> str | 
     try:
         summary = await decoded(converter, memo.fields[wire.MEMO_SUMMARY])
     except Unreadable:
-        # Whoever waits sees at the end of their time where the run is.
+        # The caller reads the run when its timeout is over.
         return None
     return str(summary["status"])
 
@@ -102,10 +102,9 @@ _PAGE: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What the parts of one client share.
+    """What the parts of one client share, for the runs of one task queue.
 
-    The runs are those of a Temporal namespace that are on one task queue. `blobs` are where workers keep
-    what agents have said.
+    `blobs` is where workers store transcripts.
     """
 
     line: WorkflowRpc
@@ -115,7 +114,7 @@ class Deployment:
 
 
 class RunReader:
-    """One run, to be read."""
+    """The reading half of a run's handle."""
 
     def __init__(self, deployment: Deployment, run_id: str) -> None:
         self._deployment = deployment
@@ -128,7 +127,7 @@ class RunReader:
         return self._run_id
 
     async def view(self) -> wire.RunView:
-        """The run as it is now. Where no worker can be asked, what Temporal knows (`degraded`).
+        """Return the run as it is now; without a worker, as Temporal has it (`degraded`).
 
         Raises the refusal `unknown_run`.
         """
@@ -144,28 +143,28 @@ class RunReader:
         return view.model_copy(update={"blocked": described.blocked})
 
     async def guarded_by(self, *, anew: bool = False) -> tuple[str, ...]:
-        """The capabilities that the run's graph can ask for: to change its course takes them all.
+        """Return the capabilities that the run's graph can ask for: changing its course takes them all.
 
-        They never change, and are remembered unless they are wanted `anew`. Temporal knows them without a
-        worker. Raises the refusal `unknown_run`, and Unavailable for a run that was started around this
-        client and cannot be asked now.
+        They never change and are cached, unless `anew`. Temporal has them without a worker. Raises the
+        refusal `unknown_run`, and Unavailable for a run that was started without this client and that no
+        worker can read now.
         """
-        guards = (await self._line.known(self.run_id, anew=anew)).guarded_by
+        guards = (await self._line.cached_run(self.run_id, anew=anew)).guarded_by
         if guards is not None:
             return guards
         view = await self.view()
         if view.degraded:
             raise Unavailable(
-                f"nobody can tell now which capabilities guard the run {self.run_id!r}"
+                f"the capabilities that guard the run {self.run_id!r} cannot be read without a worker"
             )
         return tuple(view.guarded_by)
 
     async def graph_of(self) -> str | None:
-        """The name of the run's graph; None if that cannot be read. Raises the refusal `unknown_run`."""
-        return (await self._line.known(self.run_id)).graph
+        """Return the name of the run's graph, None if it is unreadable. Raises `unknown_run`."""
+        return (await self._line.cached_run(self.run_id)).graph
 
     async def _seen(self) -> wire.RunView:
-        """The view of a run that had not ended a moment ago: it is asked beside Temporal, to be quick."""
+        """The view of a run that had not ended a moment ago: queried and described at the same time."""
         view, described = await asyncio.gather(
             self._line.query(self.run_id, "view", wire.RunView),
             self._line.described(self.run_id),
@@ -184,44 +183,44 @@ class RunReader:
             return listed_view(described, unreadable=str(error))
 
     async def interrupts(self, *, status: str = "open") -> list[wire.InterruptView]:
-        """A run's interrupts of one status, or of `all`: the open ones first.
+        """Return a run's interrupts of one status, or of `all`, the open ones first.
 
-        Where much is open, the later ones are `abridged`; `interrupt` reads one of them whole.
+        If many are open, the later ones are `abridged`; `interrupt` reads one of them in full.
         """
         described = await self._line.described(self.run_id)
         if not described.is_running and status == "open":
-            found = []
+            views = []
         elif not described.is_running:
-            found = (await self._line.record(described)).interrupts
+            views = (await self._line.record(described)).interrupts
         elif described.status == PAUSED_NATIVELY:
-            found = described.degraded_view().interrupts
+            views = described.degraded_view().interrupts
         else:
             try:
-                found = await self._line.query(self.run_id, "interrupts", list[wire.InterruptView])
+                views = await self._line.query(self.run_id, "interrupts", list[wire.InterruptView])
             except Unavailable:
-                found = described.degraded_view().interrupts
-        return [entry for entry in found if status in ("all", entry.status)]
+                views = described.degraded_view().interrupts
+        return [entry for entry in views if status in ("all", entry.status)]
 
     async def interrupt(self, interrupt_id: str) -> wire.InterruptView | None:
-        """One of a run's interrupts, open or settled; None if it has no such one."""
+        """Return one interrupt, open or settled; None if the run has no such one."""
         listed = await self.interrupts(status="all")
-        found = next((entry for entry in listed if entry.id == interrupt_id), None)
-        if found is None or not found.abridged:
-            return found
+        view = next((entry for entry in listed if entry.id == interrupt_id), None)
+        if view is None or not view.abridged:
+            return view
         which = wire.WhichInterrupt(interrupt_id=interrupt_id)
         try:
             return await self._line.query(self.run_id, "interrupt", wire.InterruptView, which)
         except Unavailable:
-            return found
+            return view
 
     async def events(
         self, *, after: str | None = None, follow: bool = True
     ) -> AsyncGenerator[wire.Event, None]:
-        """Yield what has happened, in order, after the event with the id `after`.
+        """Yield the events after the one with the id `after`, in order.
 
-        With `follow` also what happens from then on, until the run has ended. Raises `unknown_run`,
-        `invalid_body` for what is no id of an event, `gone` for one that is no longer kept, and
-        Unavailable. No worker has to be up.
+        With `follow` also new ones, until the run has ended. Raises `unknown_run`, `invalid_body` for
+        an id that is none, `gone` for one whose history is deleted, and Unavailable. No worker has to be
+        up.
         """
         feed = self._deployment.feed
         if follow:
@@ -237,10 +236,10 @@ class RunReader:
                 return
 
     async def messages(self) -> list[wire.MessageView]:
-        """The unread messages, in the order of reading; none in an ended run, which reports them.
+        """Return the unread messages, in the order of reading; none of an ended run, which reports them.
 
-        Raises the refusals `unknown_run` and `natively_paused`, and Unavailable: messages are known to
-        the run alone.
+        Raises the refusals `unknown_run` and `natively_paused`, and Unavailable: only the run has the
+        messages.
         """
         described = await self._line.described(self.run_id)
         if not described.is_running:
@@ -261,9 +260,10 @@ class RunReader:
         return await self.queue_depth() > 0
 
     async def may_have_messages(self) -> bool:
-        """Whether the run has told Temporal that a message is unread: wakes no worker.
+        """Return whether a message is unread by the run's memo, without a worker.
 
-        What was accepted is told in the same moment. Raises the refusal `unknown_run`, and Unavailable.
+        The memo changes as soon as a message is accepted. Raises the refusal `unknown_run`, and
+        Unavailable.
         """
         described = await self._line.described(self.run_id)
         summary = described.memo.get(wire.MEMO_SUMMARY) or {}
@@ -276,22 +276,22 @@ class RunReader:
         cursor: str | None = None,
         limit: int = 100,
     ) -> tuple[list[TranscriptItem], str | None]:
-        """What was said to an agent of a run, and by it, oldest first; and the cursor of what follows.
+        """Return a page of an agent's transcript, oldest first, and the cursor of the next page.
 
-        The cursor stays good while the transcript grows, and is None once the run has ended and all
-        was read: until then an empty page means that nothing was said yet. A page may be short of
-        `limit`. Where no worker can be asked, the run's history tells where its transcripts are.
+        The cursor stays valid while the transcript grows, and is None once the run has ended and all
+        was read: until then an empty page means that there is nothing new yet. A page may be shorter
+        than `limit`. Without a worker, the transcripts are found by the run's history.
 
         Args:
             address: That of the agent, or of something in it; None in a run with one transcript.
-            cursor: Where to go on; None is from the beginning.
-            limit: How many items at most, up to 1000.
+            cursor: The cursor of the page before; None is the beginning.
+            limit: Most items of a page, up to 1000.
 
         Raises:
             Refusal: `unknown_run`; `unknown_node` for an address without a transcript; `invalid_body`
-                where several could be meant, and for a cursor of another one; `gone` where what was
-                read up to the cursor was undone since.
-            Unavailable: Temporal, or what was said, cannot be reached.
+                if several match, and for a cursor of another one; `gone` if what was read up to the
+                cursor was undone since.
+            Unavailable: Temporal or the transcript cannot be reached.
             SettingsError: The extra `agents` is not installed.
         """
         described = await self._line.described(self.run_id)
@@ -306,19 +306,17 @@ class RunReader:
         )
 
     async def transcript(self, address: str | None = None) -> list[TranscriptItem]:
-        """Return what was said to an agent of the run, and by it, oldest first. Raises as
-        `transcript_page`.
-        """
-        found: list[TranscriptItem] = []
+        """Return an agent's whole transcript, oldest first. Raises as `transcript_page`."""
+        transcript: list[TranscriptItem] = []
         cursor: str | None = None
         while True:
             items, cursor = await self.transcript_page(address, cursor=cursor, limit=MAX_ITEMS)
-            found += items
+            transcript += items
             if cursor is None or not items:
-                return found
+                return transcript
 
     async def _transcripts(self, described: RunDescription) -> dict[str, str]:
-        """Where a run's transcripts are: as it says, as it said at its end, or as its history tells."""
+        """The references of a run's transcripts, by the run, its closing record, or its history."""
         if not described.is_running:
             if (left := (await self._line.record(described)).transcripts) is not None:
                 return left
@@ -332,7 +330,7 @@ class RunReader:
         )
 
     async def result(self) -> wire.ClosingRecord:
-        """What an ended run left behind. Raises `unknown_run`, or `not_finished` while it runs."""
+        """Return the closing record of an ended run. Raises `unknown_run`, or `not_finished`."""
         described = await self._line.described(self.run_id)
         if described.is_running:
             status = described.shown_status
@@ -346,9 +344,7 @@ class RunReader:
     async def wait(
         self, *, until: frozenset[str] = frozenset(), timeout: float = 30.0
     ) -> wire.RunView:
-        """The view as soon as the run's status is one of `until`, or it has ended, or after
-        `timeout` seconds, whichever is first.
-        """
+        """Return the view once its status is in `until`, it has ended, or `timeout` seconds are over."""
         try:
             async with (
                 asyncio.timeout(timeout),

@@ -1,13 +1,12 @@
-"""One process's line to the runs in Temporal: what is sent and asked, bounded and repeated.
+"""Queries, signals and updates of runs: bounded in time, and retried.
 
-It knows nothing of what a call means. Every call is made again while that may help, updates of one run
-pass a turnstile, reads of one run are shared, and an update that finds its run ended says so.
+The module does not know the meaning of a call. Every call is retried while that may help, updates of one
+run pass a limiter, equal queries share one call, and a call to an ended run raises RunEnded.
 
-It leads to the runs of one deployment, which are those of its task queue: of another one's the answer is
-that there is no such run. Whose a run is, the server tells by describing it, or by the first event of its
-history, and it never changes; so it is remembered for a while. An update names the chain of executions
-that is meant and a signal the execution, because the id of a run that Temporal has forgotten may be given
-to another.
+It reaches the runs of one deployment, which are those of its task queue; any other is an `unknown_run`.
+The task queue of a run is in its description and in the first event of its history, and never changes,
+so it is cached. An update names the chain of executions and a signal the execution, because the id of a
+run that Temporal has deleted may be used again.
 """
 
 from __future__ import annotations
@@ -55,27 +54,27 @@ T = TypeVar("T")
 RPC: Final = timedelta(seconds=5)
 """How long one call over the network may take."""
 _POLL: Final = timedelta(seconds=70)
-"""Longer than the server lets a long poll wait before it answers that there is nothing new."""
+"""Longer than the server holds a long poll before it answers that there is nothing new."""
 _READ_PATIENCE: Final = 3.0
-_KNOWN_FOR: Final = 600.0
-"""Seconds for which a run is known to be ours. Far less than the day for which Temporal keeps an ended
-run: until then nobody else can have its id.
+_CACHED_FOR: Final = 600.0
+"""Seconds for which a run is cached. Far less than the day for which Temporal keeps an ended run and its
+id with it.
 """
-_MOST_KNOWN: Final = 10_000
+_MAX_CACHED: Final = 10_000
 _CODES: Final = frozenset(Code)
 _ANSWERS: Final = frozenset({wire.REPLAYED, wire.EMPTY, wire.STILL_ACTIVE})
 _LOST: Final = frozenset({"UnprocessedUpdate", "AcceptedUpdateCompletedWorkflow"})
-"""What the server itself says of an update that went under with the task which brought it to a worker, or
-with the history that accepted it: it was busy, or the run was handed over in that moment.
+"""The server's errors for an update that was lost with its workflow task or with its history, because the
+worker was busy or the run was continued as new at that moment.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownRun:
-    """What this process remembers of a run of its deployment.
+class CachedRun:
+    """A run of the deployment, as this process has cached it.
 
-    `first` is the run's first execution, which never changes; `execution` the one that was last seen, ""
-    if none was. `graph` and `guarded_by` are None where the run has not written them down.
+    `first` is the run's first execution, which never changes; `execution` the latest that was seen, ""
+    if none was. `graph` and `guarded_by` are None if the memo lacks them.
     """
 
     first: str
@@ -86,7 +85,7 @@ class KnownRun:
 
 
 class RunEnded(Exception):
-    """Something was sent to a run that had ended."""
+    """The run had ended when a call reached it."""
 
     def __init__(self, described: RunDescription) -> None:
         self.described = described
@@ -100,47 +99,45 @@ class WorkflowRpc:
         self.temporal = temporal
         self.task_queue = task_queue
         self.patience = patience
-        self._known: OrderedDict[str, KnownRun] = OrderedDict()
+        self._cache: OrderedDict[str, CachedRun] = OrderedDict()
         self._sent: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._turnstile = UpdateLimiter()
+        self._limiter = UpdateLimiter()
         self._reads: SingleFlight[Any] = SingleFlight()
 
     async def described(self, run_id: str) -> RunDescription:
-        """What the server knows of a run. Raises the refusal `unknown_run`."""
+        """Describe a run. Raises the refusal `unknown_run`."""
         ask = partial(describe, self.temporal, self.task_queue, run_id, RPC)
         try:
-            found = await retry_until(run_id, ask, seconds=self.patience)
+            description = await retry_until(run_id, ask, seconds=self.patience)
         except NotFound:
-            self._known.pop(run_id, None)
+            self._cache.pop(run_id, None)
             raise unknown_run(run_id) from None
-        start = found.memo.get(wire.MEMO_START) or {}
-        self.learn(run_id, found.first, execution=found.execution, start=start)
-        return found
+        start = description.memo.get(wire.MEMO_START) or {}
+        self.learn(run_id, description.first, execution=description.execution, start=start)
+        return description
 
     async def admit(self, run_id: str) -> str:
-        """The first execution of a run of ours: it stays the same over hand-overs and resets.
+        """Return the first execution of a run, which continue-as-new and resets do not change.
 
-        Raises the refusal `unknown_run`.
+        Raises the refusal `unknown_run` for what is no run of this deployment.
         """
-        known = self._remembered(run_id)
-        return (await self.described(run_id)).first if known is None else known.first
+        cached = self._cached(run_id)
+        return (await self.described(run_id)).first if cached is None else cached.first
 
-    async def known(self, run_id: str, *, anew: bool = False) -> KnownRun:
-        """What never changes of a run, without a call to the server if this process has seen the run
-        lately, unless it is wanted `anew`. Raises the refusal `unknown_run`.
-        """
-        known = self._remembered(run_id)
-        if known is None or anew or not known.execution:
+    async def cached_run(self, run_id: str, *, anew: bool = False) -> CachedRun:
+        """Return what never changes of a run: from the cache, unless `anew`. Raises `unknown_run`."""
+        cached = self._cached(run_id)
+        if cached is None or anew or not cached.execution:
             await self.described(run_id)
-            known = self._known[run_id]
-        return known
+            cached = self._cache[run_id]
+        return cached
 
-    def _remembered(self, run_id: str) -> KnownRun | None:
-        known = self._known.get(run_id)
-        return known if known and time.monotonic() - known.since < _KNOWN_FOR else None
+    def _cached(self, run_id: str) -> CachedRun | None:
+        cached = self._cache.get(run_id)
+        return cached if cached and time.monotonic() - cached.since < _CACHED_FOR else None
 
-    async def is_anothers(self, run_id: str) -> bool:
-        """Whether the id is that of another deployment's run, or of somebody else's workflow."""
+    async def is_foreign(self, run_id: str) -> bool:
+        """Whether the id is that of another deployment's run, or of another workflow."""
         ask = partial(describe, self.temporal, self.task_queue, run_id, RPC)
         try:
             await retry_until(run_id, ask, seconds=self.patience)
@@ -151,21 +148,21 @@ class WorkflowRpc:
         return False
 
     def learn(self, run_id: str, first: str, *, execution: str, start: Mapping[str, Any]) -> None:
-        """Remember that a run is ours, and what its memo says of its start."""
+        """Cache a run of the deployment, with what its memo has of its start."""
         guards = start.get("guarded_by")
-        self._known[run_id] = KnownRun(
+        self._cache[run_id] = CachedRun(
             first=first,
             execution=execution,
             graph=start.get("graph"),
             guarded_by=None if guards is None else tuple(guards),
             since=time.monotonic(),
         )
-        self._known.move_to_end(run_id)
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
+        self._cache.move_to_end(run_id)
+        if len(self._cache) > _MAX_CACHED:
+            self._cache.popitem(last=False)
 
     async def record(self, described: RunDescription) -> wire.ClosingRecord:
-        """What an ended run left behind. Raises the refusal `unknown_run`."""
+        """Return the closing record of an ended run. Raises the refusal `unknown_run`."""
         ask = partial(closing_record, self.temporal, described, RPC)
         try:
             return await retry_until(described.run_id, ask, seconds=self.patience)
@@ -175,12 +172,12 @@ class WorkflowRpc:
     async def poll(
         self, run_id: str, token: bytes, *, only_the_end: bool
     ) -> GetWorkflowExecutionHistoryResponse | None:
-        """What comes next in the run's newest history, or its end alone, as soon as it is there.
+        """Return the next events of the run's newest history, or its last event, once there are any.
 
-        It may be empty, after some seconds. None where the server cannot be reached, or has no room for
-        one more who waits. Raises the refusal `unknown_run`.
+        The page is empty after some seconds. None if the server cannot be reached or has no room for
+        another long poll. Raises the refusal `unknown_run`.
         """
-        wanted = (
+        event_filter = (
             HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
             if only_the_end
             else HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT
@@ -190,7 +187,7 @@ class WorkflowRpc:
             execution=WorkflowExecution(workflow_id=run_id),
             next_page_token=token,
             wait_new_event=True,
-            history_event_filter_type=wanted,
+            history_event_filter_type=event_filter,
             skip_archival=True,
         )
         if only_the_end and not token:
@@ -200,7 +197,7 @@ class WorkflowRpc:
             page = await service.get_workflow_execution_history(request, timeout=_POLL)
         except RPCError as error:
             if token and error.status == RPCStatusCode.INVALID_ARGUMENT:
-                # The history has become another one since the token was given.
+                # The run has another history since the token was made.
                 return None
             try:
                 is_retryable(error)
@@ -216,12 +213,12 @@ class WorkflowRpc:
         is_run = begun.workflow_type.name == wire.WORKFLOW
         if not is_run or begun.task_queue.name != self.task_queue:
             raise unknown_run(run_id)
-        known = self._known.get(run_id)
-        if known is None or known.first != begun.first_execution_run_id:
+        cached = self._cache.get(run_id)
+        if cached is None or cached.first != begun.first_execution_run_id:
             self.learn(run_id, begun.first_execution_run_id, execution="", start={})
 
     async def refuse_natively_paused(self, run_id: str) -> None:
-        """Raise the refusal `natively_paused` if an operator has paused the run in Temporal itself."""
+        """Raise the refusal `natively_paused` if an operator has paused the workflow in Temporal."""
         if (await self.described(run_id)).status == PAUSED_NATIVELY:
             raise Refusal(
                 Code.NATIVELY_PAUSED,
@@ -233,27 +230,24 @@ class WorkflowRpc:
     async def query(
         self, run_id: str, name: str, result_type: type[T], argument: wire.Request | None = None
     ) -> T:
-        """What a worker says of a run now. Raises Unavailable, soon, if none can.
-
-        Raises the refusal `unknown_run`.
-        """
+        """Query a run. Raises `unknown_run`, and Unavailable within seconds if no worker answers."""
         await self.admit(run_id)
         return await self.ask(run_id, name, result_type, argument)
 
     async def ask(
         self, run_id: str, name: str, result_type: type[T], argument: wire.Request | None = None
     ) -> T:
-        """The same of any workflow, for one whose id can be nobody else's."""
+        """Query a workflow whose id only this deployment can have."""
         handle = self.temporal.get_workflow_handle(run_id)
 
         async def ask() -> Any:
             try:
-                given = [] if argument is None else [argument]
+                arguments = [] if argument is None else [argument]
                 return await handle.query(
-                    name, args=given, result_type=result_type, rpc_timeout=RPC
+                    name, args=arguments, result_type=result_type, rpc_timeout=RPC
                 )
             except ValueError as error:
-                # The SDK does not know the status of a run that was natively paused a moment ago.
+                # The SDK does not know the status of a workflow that was paused a moment ago.
                 if "WorkflowExecutionStatus" not in str(error):
                     raise
                 raise Unavailable(f"the run {run_id!r} is paused through Temporal") from error
@@ -261,17 +255,17 @@ class WorkflowRpc:
                 if LOOKED_AHEAD in error.message:
                     raise RetryableError(error.message) from error
                 raise Unavailable(
-                    f"the worker that has the run {run_id!r} could not tell of it: {error.message}"
+                    f"the worker of the run {run_id!r} could not answer the query: {error.message}"
                 ) from error
 
         seconds = min(self.patience, _READ_PATIENCE)
         same = f"{run_id} {name} {'' if argument is None else argument.model_dump_json()}"
         try:
             fetch = partial(retry_until, run_id, partial(hedged, ask), seconds=seconds)
-            found: T = await self._reads.read(same, fetch)
+            result: T = await self._reads.read(same, fetch)
         except NotFound:
             raise unknown_run(run_id) from None
-        return found
+        return result
 
     async def signal(
         self,
@@ -282,29 +276,29 @@ class WorkflowRpc:
         key: str | None = None,
         digest: str = "",
     ) -> None:
-        """Send a signal: one call, if this process has seen the run lately.
+        """Send a signal: one call, if the run is cached.
 
-        `digest` is that of the whole order. Raises RunEnded, `unknown_run`, and `idempotency_conflict` if
-        this process has sent another order under the key: else the run finds that out.
+        `digest` is that of the whole command. Raises RunEnded, `unknown_run`, and `idempotency_conflict`
+        if this process has sent another command under the key; else the run detects it.
         """
-        known = await self.known(run_id)
-        if key is not None and self._sent.get((known.first, key), digest) != digest:
+        first = (await self.cached_run(run_id)).first
+        if key is not None and self._sent.get((first, key), digest) != digest:
             raise conflict(key)
 
         async def send() -> None:
-            known = await self.known(run_id)
-            # A run that was handed over since has another execution by now: then it is looked up.
-            handle = self.temporal.get_workflow_handle(run_id, run_id=known.execution)
+            run = await self.cached_run(run_id)
+            # A run that was continued as new has another execution: then it is described again.
+            handle = self.temporal.get_workflow_handle(run_id, run_id=run.execution)
             try:
-                await handle.signal(name, self._stamped(name, order, known.first), rpc_timeout=RPC)
+                await handle.signal(name, self._stamped(name, order, run.first), rpc_timeout=RPC)
             except RPCError as error:
                 await self._raise_if_gone(run_id, error)
                 raise
 
         await retry_until(run_id, send, seconds=self.patience)
         if key is not None:
-            self._sent[known.first, key] = digest
-            if len(self._sent) > _MOST_KNOWN:
+            self._sent[first, key] = digest
+            if len(self._sent) > _MAX_CACHED:
                 self._sent.popitem(last=False)
 
     async def update(
@@ -315,17 +309,17 @@ class WorkflowRpc:
         result_type: type[T] | None,
         turn: Turn,
     ) -> T:
-        """Send an update, once however often it is tried, and wait for its result.
+        """Send an update, which takes effect once however often it is retried, and return its result.
 
-        Raises what the run refuses, RunEnded, and the refusal `unknown_run`.
+        Raises the run's Refusal, RunEnded, and the refusal `unknown_run`.
         """
         update_id = uuid.uuid4().hex
 
         async def send() -> Any:
-            # Without a run id of Temporal's: the run may have been handed over to a new one.
+            # Not the execution's id: the run may have been continued as new.
             first = await self.admit(run_id)
             handle = self.temporal.get_workflow_handle(run_id, first_execution_run_id=first)
-            async with self._turnstile.turn(run_id, turn):
+            async with self._limiter.turn(run_id, turn):
                 try:
                     return await handle.execute_update(
                         name,
@@ -335,18 +329,18 @@ class WorkflowRpc:
                         rpc_timeout=RPC,
                     )
                 except WorkflowUpdateFailedError as error:
-                    raise await self._meant_by(run_id, error) from error
+                    raise await self._error_of(run_id, error) from error
                 except RPCError as error:
                     if error.status == RPCStatusCode.FAILED_PRECONDITION:
                         await self.refuse_natively_paused(run_id)
                     await self._raise_if_gone(run_id, error)
                     raise
 
-        found: T = await retry_until(run_id, send, seconds=self.patience)
-        return found
+        result: T = await retry_until(run_id, send, seconds=self.patience)
+        return result
 
     def _stamped(self, name: str, order: wire.Request, execution: str) -> wire.Request:
-        """The order as it is sent this once, where only what is sealed is taken."""
+        """The command with a stamp for this one call, if runs accept only sealed ones."""
         if not is_all_sealed(self.temporal.data_converter):
             return order
         nonce = f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(6)}"
@@ -359,7 +353,7 @@ class WorkflowRpc:
         return order.stamped(stamp)
 
     async def _raise_if_gone(self, run_id: str, error: RPCError) -> None:
-        """Raise RunEnded, `unknown_run` or Again if an error says that there is nothing to send to."""
+        """Raise RunEnded, `unknown_run` or RetryableError if the execution was not found."""
         if error.status == RPCStatusCode.NOT_FOUND:
             raise await self._cut_off(run_id, error.message) from error
 
@@ -367,7 +361,7 @@ class WorkflowRpc:
         described = await self.described(run_id)
         return RunEnded(described) if not described.is_running else RetryableError(reason)
 
-    async def _meant_by(self, run_id: str, error: WorkflowUpdateFailedError) -> Exception:
+    async def _error_of(self, run_id: str, error: WorkflowUpdateFailedError) -> Exception:
         if (refusal := refusal_of(error)) is not None:
             return refusal
         cause = error.cause
@@ -376,22 +370,22 @@ class WorkflowRpc:
                 return cause
             if is_lost(error):
                 return await self._cut_off(run_id, cause.message)
-        # Somebody else's workflow does not know our updates, and is no run.
+        # Another application's workflow lacks our updates: that is no run, and this raises so.
         await self.described(run_id)
         why = cause.cause if isinstance(cause, ApplicationError) and cause.cause else cause
         return Unavailable(
-            f"the worker that has the run {run_id!r} could not take this: {why}. It may be of another "
-            "version than this client; the same call may be repeated."
+            f"the worker of the run {run_id!r} could not handle this: {why}. It may have another version "
+            "than this client; repeat the call."
         )
 
 
 def is_lost(error: WorkflowUpdateFailedError) -> bool:
-    """Whether an update went under in the server, and may be sent again under the same id."""
+    """Whether the server lost an update, which may be sent again under the same id."""
     return isinstance(error.cause, ApplicationError) and error.cause.type in _LOST
 
 
 def refusal_of(error: WorkflowUpdateFailedError) -> Refusal | None:
-    """The refusal with which a workflow turned an update away; None if it failed otherwise."""
+    """Return the refusal of an update; None if it failed otherwise."""
     cause = error.cause
     if not isinstance(cause, ApplicationError) or cause.type not in _CODES:
         return None

@@ -1,8 +1,8 @@
 """`RunHandle` over Temporal.
 
-Every call is bounded in time, and every call that is repeated (by us or by its caller, with the same
-`key`) has the effect of one. What the run refuses comes back as a `Refusal` with its code; what cannot
-be reached, as `Unavailable`.
+Every call is bounded in time, and a repeated call (a retry, or one with the same `key`) has no second
+effect. A run's refusal is raised as a `Refusal` with its code; if Temporal or a worker cannot be reached,
+`Unavailable`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _SIGNALS: Final[Mapping[type[wire.Order], Control]] = {
 class TemporalRun(RunReader):
     """One run over Temporal (`abeyance.RunHandle`).
 
-    Without a `principal` it is a caller without a name (`temporal`) and without capabilities. Methods
-    that take an order are for those who have one already, as the API has.
+    Without a `principal` the caller is `temporal`, without capabilities. Methods that take a command
+    (`wire.Respond`, ...) are for callers that have one already, as the API has.
     """
 
     def __init__(self, deployment: Deployment, run_id: str, graph: Graph | None = None) -> None:
@@ -67,9 +67,9 @@ class TemporalRun(RunReader):
     ) -> list[ledger.Receipt]:
         """Answer interrupts: several by their ids, all or nothing; one by its id; or the only open one.
 
-        An answer is JSON, or an instance of what the question names as its `response`. The same
-        answer again gets the first receipt, also after the run has ended. Raises the
-        refusals of the respond table; nothing of a refused call is applied.
+        An answer is JSON, or an instance of the question's `response` type. The same answer again gets
+        the first receipt, also after the run has ended. Raises the refusals of the respond table; nothing
+        of a refused call is applied.
         """
         order = respond_order(
             answers, response, principal=principal or TEMPORAL, note=note, digests=digests, key=key
@@ -77,7 +77,7 @@ class TemporalRun(RunReader):
         return await self.respond_to(order)
 
     async def respond_to(self, order: wire.Respond) -> list[ledger.Receipt]:
-        """Answer as an order says."""
+        """Answer interrupts by a command."""
         if is_all_sealed(self._line.temporal.data_converter):
             order = await self._bound(order)
         try:
@@ -93,7 +93,7 @@ class TemporalRun(RunReader):
         return receipts.receipts
 
     async def _bound(self, order: wire.Respond) -> wire.Respond:
-        """The order, good for the questions only that are asked now, as they are asked now."""
+        """The command, stamped with the digests of the interrupts that are open now."""
         asked = {entry.id: entry.digest or "" for entry in await self.interrupts()}
         answered = set(order.responses or filter(None, [order.interrupt_id]))
         if not answered and len(asked) == 1:
@@ -113,14 +113,14 @@ class TemporalRun(RunReader):
     ) -> None:
         """Start no new work, for `timeout` at most; then `on_timeout`: `resume`, `halt`, `goto:<node>`.
 
-        This, `resume`, `cancel` and `steer` return once Temporal has the signal. What the run refuses is
-        in its events. With the `key` of a call again they have no further effect. A key that came with
-        another call is an `idempotency_conflict`, which is raised if this client made that call. Raises
-        `unknown_run` and `not_running`.
+        `pause`, `resume`, `cancel` and `steer` return once Temporal has the signal. If the run refuses
+        it, its events have a `signal.refused` or `message.rejected`. A repeated `key` has no further
+        effect. A key that was used for another call is an `idempotency_conflict`, raised if this client
+        made that call. Raises `unknown_run` and `not_running`.
         """
-        who = principal or TEMPORAL
+        caller = principal or TEMPORAL
         about = {"reason": reason, "mode": mode, "timeout": timeout, "on_timeout": on_timeout}
-        by = {"actor": who.subject, "capabilities": who.capabilities, "key": key}
+        by = {"actor": caller.subject, "capabilities": caller.capabilities, "key": key}
         await self.control(order_of(wire.Pause, {**about, **by}))
 
     async def resume(
@@ -130,7 +130,7 @@ class TemporalRun(RunReader):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Go on after a pause. Raises `unknown_run` and `not_running`."""
+        """Resume after a pause. Raises `unknown_run` and `not_running`."""
         actor = (principal or TEMPORAL).subject
         about = {"reason": reason, "actor": actor, "key": key}
         await self.control(order_of(wire.Resume, about))
@@ -144,7 +144,7 @@ class TemporalRun(RunReader):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """End the run in good order; `grace` is how long nodes may take to stop.
+        """Cancel the run; `grace` is how long nodes may take to stop.
 
         Raises `unknown_run` and `not_running`.
         """
@@ -153,7 +153,7 @@ class TemporalRun(RunReader):
         await self.control(order_of(wire.Cancel, about))
 
     async def control(self, order: wire.Order) -> None:
-        """Pause, resume or cancel as an order says. Raises as `pause`."""
+        """Pause, resume or cancel by a command. Raises as `pause`."""
         event = commands.control(order, datetime.now(UTC))
         try:
             await self._line.signal(
@@ -168,7 +168,7 @@ class TemporalRun(RunReader):
                 raise ended.described.not_running() from ended
 
     async def _earlier(self, ended: RunEnded, event: Keyed) -> Called | None:
-        """The same call under its key, if the run took it before it ended."""
+        """The same call under its key, if the run accepted it before it ended."""
         if event.key is None:
             return None
         return idempotency.earlier((await self._line.record(ended.described)).keys, event)
@@ -181,15 +181,15 @@ class TemporalRun(RunReader):
         principal: Principal | None = None,
         key: str | None = None,
     ) -> None:
-        """Set fields of the values of a run that is paused or waits, if they are still at `version`;
-        without one, as they are now.
+        """Set fields of the values of a run that is paused or waits, if they are still at `version`.
 
-        The patch is checked against the state of the graph that was given to `Client.run`. Raises
+        Without a version the current values are edited. The patch is validated by the state model of the
+        graph that `Client.run` got. Raises
         `invalid_input`, `not_stopped`, `stale`, `capability_required`, `unknown_run` and `not_running`;
         and ValueError without a graph.
         """
         if self._graph is None:
-            raise ValueError("to edit values takes the run's graph: client.run(run_id, graph)")
+            raise ValueError("editing values needs the run's graph: client.run(run_id, graph)")
         try:
             checked = self._graph.states.patch(patch)
         except ValuesError as error:
@@ -197,8 +197,8 @@ class TemporalRun(RunReader):
             if not described.is_running:
                 raise described.not_running() from error
             raise Refusal(Code.INVALID_INPUT, f"{error}.", errors=error.errors) from error
-        read = (await self.view()).version if version is None else version
-        about = {"patch": checked, "version": read, "principal": principal or TEMPORAL}
+        current = (await self.view()).version if version is None else version
+        about = {"patch": checked, "version": current, "principal": principal or TEMPORAL}
         await self.edit(order_of(wire.EditValues, {**about, "key": key}))
 
     async def edit_deadline(
@@ -214,8 +214,8 @@ class TemporalRun(RunReader):
         """Move the deadline of an open interrupt, or change what happens then (`halt`, `goto:<node>`).
 
         None as `deadline` or `timeout` removes it. Raises `unknown_interrupt`, `already_answered`,
-        `withdrawn`, `capability_required`, `unknown_node`, `invalid_body`, `unknown_run`. Of an ended run
-        the interrupt's own state decides.
+        `withdrawn`, `capability_required`, `unknown_node`, `invalid_body`, `unknown_run`. In an ended
+        run the status of the interrupt decides.
         """
         order = deadline_order(
             interrupt_id,
@@ -228,7 +228,7 @@ class TemporalRun(RunReader):
         await self.edit(order)
 
     async def edit(self, order: wire.EditValues | wire.EditDeadline) -> None:
-        """Edit values or a deadline as an order says. Raises as `edit_values` or `edit_deadline`."""
+        """Edit values or a deadline by a command. Raises as `edit_values` or `edit_deadline`."""
         now = datetime.now(UTC)
         event: Keyed
         match order:
@@ -250,7 +250,7 @@ class TemporalRun(RunReader):
             raise ended.described.not_running() from ended
 
     async def send(self, text: str = "", **fields: Unpack[MessageFields]) -> wire.MessageReceipt:
-        """Put a message into the mailbox, and return the receipt of the run itself.
+        """Put a message into the mailbox, and return the run's receipt.
 
         The same message again (by its id) is a duplicate and changes nothing. Raises the refusals
         `invalid_message`, `action_not_allowed`, `unknown_node` for its target, `message_conflict`,
@@ -259,7 +259,7 @@ class TemporalRun(RunReader):
         return await self.send_message(_order(text, fields))
 
     async def send_message(self, message: wire.SteerMessage) -> wire.MessageReceipt:
-        """Send a message as an order has it. Raises as `send`."""
+        """Send a message by a command. Raises as `send`."""
         try:
             return await self._line.update(
                 self.run_id,
@@ -284,7 +284,7 @@ class TemporalRun(RunReader):
         return await self.signal_message(_order(text, fields))
 
     async def signal_message(self, message: wire.SteerMessage) -> str:
-        """Steer with a message as an order has it. Raises as `steer`."""
+        """Steer by a command. Raises as `steer`."""
         message = _named(message)
         event = commands.message_sent(message, datetime.now(UTC), "")
         id_ = event.message.message_id
@@ -305,7 +305,7 @@ class TemporalRun(RunReader):
         return id_
 
     async def take_messages(self, order: wire.TakeMessages) -> list[Message]:
-        """What a visit takes; none if there is none for it. Not for people."""
+        """Take the messages of a visit. For node code only."""
         try:
             return await self._line.update(
                 self.run_id, "take_messages", order, list[Message], Turn.TAKE_MESSAGES
@@ -322,7 +322,7 @@ class TemporalRun(RunReader):
     ) -> int:
         """Discard the unread messages, which are reported, and return how many there were.
 
-        With the same `key` again, what came since stays.
+        A repeated `key` discards nothing that came since.
         """
         actor = "local" if principal is None else principal.subject
         order = wire.ClearMessages(actor=actor, key=key)
@@ -344,10 +344,9 @@ class TemporalRun(RunReader):
     async def pause_and_send(
         self, text: str = "", **fields: Unpack[MessageFields]
     ) -> wire.MessageReceipt:
-        """Pause the run, and put a message into the mailbox, which is read when the run goes on.
+        """Pause the run, and put a message into the mailbox, to be read after the pause.
 
-        A message that is refused pauses nothing. Raises as `send`. Where no worker is up both are sent as
-        signals.
+        A refused message pauses nothing. Raises as `send`. Without a worker both are sent as signals.
         """
         actor = (fields.get("principal") or TEMPORAL).subject
         return await self.pause_and_send_message(_order(text, fields), wire.Pause(actor=actor))
@@ -355,7 +354,7 @@ class TemporalRun(RunReader):
     async def pause_and_send_message(
         self, message: wire.SteerMessage, pause: wire.Pause | None = None
     ) -> wire.MessageReceipt:
-        """The same with a message as an order has it. Raises also `unknown_node` and
+        """Pause and send by commands. Raises also `unknown_node` and
         `idempotency_conflict` of the pause.
         """
         pause = pause or wire.Pause()
@@ -377,7 +376,7 @@ def _order(text: str, fields: MessageFields) -> wire.SteerMessage:
 
 
 def _named(message: wire.SteerMessage) -> wire.SteerMessage:
-    # Named here, so that sending it again is known to be sending the same.
+    # The client makes the id, so that a retry sends the same message.
     if message.message_id is not None:
         return message
     return message.model_copy(update={"message_id": uuid.uuid4().hex})

@@ -1,4 +1,4 @@
-"""The runs of a deployment: to start them, to list them, and what is done to many of them at once."""
+"""The runs of a deployment: starting, listing and evicting them."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ class Runs:
         max_active_runs: int = 0,
         max_active_runs_policy: Policy = "evict-lru",
     ) -> Started:
-        """Start a run of `graph`. To start the same again under the same id changes nothing.
+        """Start a run of `graph`. Starting the same again under the same id changes nothing.
 
-        `run_id` is generated unless given. `reuse` allows the id of a run that has ended. `request` goes
-        with a caller's key: a hash of the call, by which a repeat finds its run, also an ended one; where
-        the caller gave the id too, behind a hash of the key and a dot. `interrupt_before` and
-        `interrupt_after` name nodes (`"*"`: all) at which a person looks at the values, beside those that
-        the graph names; `on_error` is this run's default for nodes that say nothing themselves.
-        `allow_concurrent` lets an agent's run start in a conversation that has an active one; where about
-        `max_active_runs` are active (0: no matter how many), the policy says what happens. Raises the
+        `run_id` defaults to a generated one. `reuse` allows the id of a run that has ended. `request`
+        belongs to a caller's key: a hash of the call, by which a repeat finds its run, also an ended one;
+        if the caller sets the id too, after a hash of the key and a dot. `interrupt_before` and
+        `interrupt_after` name nodes (`"*"`: all) with static interrupts, in addition to the graph's own;
+        `on_error` is this run's default for nodes without one. `allow_concurrent` lets an agent's run
+        start in a conversation that has an active one. If about `max_active_runs` are active (0: no
+        limit), the policy applies. Raises the
         refusals `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body`, `payload_too_large`,
         `run_exists`, `idempotency_conflict`, `conversation_busy` and `too_many_runs`.
         """
-        launch = StartPlan.of(
+        plan = StartPlan.of(
             graph,
             input or {},
             run_id=run_id,
@@ -87,89 +87,89 @@ class Runs:
             limits=limits or Limits(),
             started_by=started_by,
             request=request,
-            # Who answers again what an earlier run of this id has asked must not answer this one.
+            # A repeated answer to an earlier run of this id must not answer this one.
             salt=uuid.uuid4().hex if reuse else "",
             interrupt_before=interrupt_before,
             interrupt_after=interrupt_after,
             on_error=on_error,
         )
         if is_all_sealed(self._line.temporal.data_converter):
-            launch = launch.stamped()
-        if reuse and request is not None and await self._is_repeat(launch):
-            return Started(run_id=launch.start.run_id, created=False)
-        claim = _claim_of(launch, allow_concurrent=allow_concurrent)
+            plan = plan.stamped()
+        if reuse and request is not None and await self._is_repeat(plan):
+            return Started(run_id=plan.start.run_id, created=False)
+        claim = _claim_of(plan, allow_concurrent=allow_concurrent)
         try:
             if claim is not None:
                 await self._conversations.claim_run(conversation_id or "", claim)
         except Refusal:
-            # There may be no place for another run, and yet this one has its own.
+            # The conversation may be full because this very run was started before.
             if not await self._is_again(run_id, reuse=reuse):
                 raise
-            return await self._already_started(launch)
+            return await self._already_started(plan)
         try:
             if max_active_runs and not await self._is_again(run_id, reuse=reuse):
                 await self._capacity.make_room(
-                    launch.start.run_id, max_active_runs, max_active_runs_policy
+                    plan.start.run_id, max_active_runs, max_active_runs_policy
                 )
         except AbeyanceError:
-            await self._give_back(launch, claim)
+            await self._give_back(plan, claim)
             raise
         try:
-            return await self._send(launch.claimed(claim.token if claim else None), reuse=reuse)
+            return await self._send(plan.claimed(claim.token if claim else None), reuse=reuse)
         except (WorkflowAlreadyStartedError, Refusal) as error:
-            # Not where it is unknown what became of the start: then the claim is void if no run is found.
-            await self._give_back(launch, claim)
+            # Not if the outcome of the start is unknown: such a claim expires if there is no run.
+            await self._give_back(plan, claim)
             if isinstance(error, Refusal):
                 raise
-            return await self._already_started(launch)
+            return await self._already_started(plan)
 
-    async def _send(self, launch: StartPlan, *, reuse: bool) -> Started:
+    async def _send(self, plan: StartPlan, *, reuse: bool) -> Started:
         try:
-            return await self._sent(launch, WorkflowIDReusePolicy.REJECT_DUPLICATE)
+            return await self._sent(plan, WorkflowIDReusePolicy.REJECT_DUPLICATE)
         except WorkflowAlreadyStartedError:
-            if not (reuse and await self._has_ended(launch.start.run_id)):
+            if not (reuse and await self._has_ended(plan.start.run_id)):
                 raise
-        return await self._sent(launch, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+        return await self._sent(plan, WorkflowIDReusePolicy.ALLOW_DUPLICATE)
 
     async def _has_ended(self, run_id: str) -> bool:
-        """Whether a run of ours had the id: only that may go for another."""
+        """Whether an ended run of this deployment has the id, which alone may be replaced."""
         try:
             return not (await self._line.described(run_id)).is_running
         except Refusal:
             return False
 
-    async def _sent(self, launch: StartPlan, policy: WorkflowIDReusePolicy) -> Started:
-        run_id = launch.start.run_id
+    async def _sent(self, plan: StartPlan, policy: WorkflowIDReusePolicy) -> Started:
+        run_id = plan.start.run_id
 
         async def send() -> Started:
             started = await self._line.temporal.start_workflow(
                 wire.WORKFLOW,
-                args=launch.arguments,
+                args=plan.arguments,
                 id=run_id,
                 task_queue=self._line.task_queue,
-                memo={**launch.memo, wire.MEMO_QUEUE: self._line.task_queue},
-                search_attributes=launch.search_attributes,
-                static_summary=launch.summary,
+                memo={**plan.memo, wire.MEMO_QUEUE: self._line.task_queue},
+                search_attributes=plan.search_attributes,
+                static_summary=plan.summary,
                 id_reuse_policy=policy,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 rpc_timeout=RPC,
             )
             first = started.first_execution_run_id or ""
-            self._line.learn(run_id, first, execution=first, start=launch.memo_of_start)
+            self._line.learn(run_id, first, execution=first, start=plan.memo_of_start)
             return Started(run_id=run_id, created=True)
 
         return await retry_until(run_id, send, seconds=self._line.patience)
 
-    async def _give_back(self, launch: StartPlan, claim: Claim | None) -> None:
-        self._capacity.forget(launch.start.run_id)
+    async def _give_back(self, plan: StartPlan, claim: Claim | None) -> None:
+        self._capacity.forget(plan.start.run_id)
         if claim is not None:
-            conversation_id = launch.start.conversation_id or ""
+            conversation_id = plan.start.conversation_id or ""
             await self._conversations.release(
                 wire.Release(conversation_id=conversation_id, tokens=[claim.token])
             )
 
     async def _is_again(self, run_id: str | None, *, reuse: bool) -> bool:
-        """Whether a start can only find its run, as there is one of that id."""
+        """Whether a run of that id exists, so that a start can only return it."""
         if run_id is None or reuse:
             return False
         try:
@@ -178,16 +178,16 @@ class Runs:
             return False
         return True
 
-    async def _is_repeat(self, launch: StartPlan) -> bool:
-        """Whether this very call has started the run that has the id."""
+    async def _is_repeat(self, plan: StartPlan) -> bool:
+        """Whether this call has started the run of that id before."""
         try:
-            described = await self._line.described(launch.start.run_id)
+            described = await self._line.described(plan.start.run_id)
         except Refusal:
             return False
-        return launch.repeats(described)
+        return plan.repeats(described)
 
-    async def _already_started(self, launch: StartPlan) -> Started:
-        run_id = launch.start.run_id
+    async def _already_started(self, plan: StartPlan) -> Started:
+        run_id = plan.start.run_id
         try:
             described = await self._line.described(run_id)
         except Refusal:
@@ -196,7 +196,7 @@ class Runs:
                 f"A workflow {run_id!r} that is no run of ours is in Temporal. Choose another id.",
                 run_id=run_id,
             ) from None
-        if launch.repeats(described):
+        if plan.repeats(described):
             return Started(run_id=run_id, created=False)
         if not described.is_running:
             status = described.ended_as()
@@ -215,13 +215,11 @@ class Runs:
         )
 
     async def active(self) -> list[Active]:
-        """The open runs of this task queue, the most recently active first, as visibility knows them:
-        a moment late, and to the minute.
-        """
+        """Return the open runs, the most recently active first: a moment late, and to the minute."""
         return [*reversed(await self._recency.runs())]
 
     async def unregister(self, run_id: str, *, reason: str | None = None) -> bool:
-        """Cancel a run and forget it; returns whether it was running. One that is not is no error."""
+        """Cancel a run, if it is running, and return whether it was."""
         try:
             await TemporalRun(self._deployment, run_id).cancel(reason, principal=_LOCAL)
         except Refusal as refusal:
@@ -231,24 +229,24 @@ class Runs:
         return True
 
     async def delete_blobs(self, run_id: str) -> int:
-        """Delete what is kept outside of Temporal for a run, and return how many blobs there were.
+        """Delete the blobs that a run has outside of Temporal, and return how many there were.
 
-        What Temporal still keeps of the run cannot be read as a whole any more. One that it has
-        forgotten is no error. Raises `not_finished` for a run that goes on, which would stand still
-        without its blobs, `unknown_run` for the id of another deployment's run, whose blobs may be in the
-        same place, `invalid_run_id`, and Unavailable: then nothing is deleted.
+        The run's history cannot be read in full afterwards. A run that Temporal has deleted is no error.
+        Raises `not_finished` for a running run, which needs its blobs, `unknown_run` for the id of
+        another deployment's run, whose blobs may be in the same place, `invalid_run_id`, and Unavailable:
+        then nothing is deleted.
         """
         try:
             described = await self._line.described(checked_run_id(run_id))
         except Refusal as refusal:
-            if refusal.code is not Code.UNKNOWN_RUN or await self._line.is_anothers(run_id):
+            if refusal.code is not Code.UNKNOWN_RUN or await self._line.is_foreign(run_id):
                 raise
         else:
             if described.is_running:
                 raise Refusal(
                     Code.NOT_FINISHED,
-                    f"The run {run_id!r} is {described.shown_status}: without its blobs it would stand "
-                    "still. Cancel it, or wait until it has ended.",
+                    f"The run {run_id!r} is {described.shown_status} and needs its blobs. Cancel it, or "
+                    "wait until it has ended.",
                     run_id=run_id,
                 )
         return await self._deployment.blobs.delete_run(run_id)
@@ -260,10 +258,10 @@ class Runs:
         input: Mapping[str, Any] | BaseModel | None = None,  # noqa: A002
         **options: Any,
     ) -> AsyncIterator[Started]:
-        """A run for as long as the body of an `async with` takes: started on entry, with the options
-        of `start`, and cancelled on exit if it has not ended.
+        """Start a run for the body of an `async with`, and cancel it on exit if it has not ended.
 
-        What the body raises is raised; where the run cannot be cancelled then, a note says so.
+        `options` are those of `start`. An exception of the body is raised, with a note if the run could
+        not be cancelled.
         """
         started = await self.start(graph, input, **options)
         try:
@@ -287,10 +285,10 @@ class Runs:
     ) -> list[str]:
         """Halt runs, with the reason `evicted`, and return their ids.
 
-        `inactive_for`: those to which nothing has happened for so many seconds, except those that wait
-        for an answer with a deadline of its own. `keep`: all but so many, the most recently active. With
-        both, those that either concerns; the least recently active first, and no more than `most`. A run
-        that cannot be reached stays until the next time.
+        `inactive_for` selects runs that were inactive for so many seconds, except those that wait for an
+        answer with a deadline of its own; `keep` all but so many of the most recently active. With both,
+        the runs that either selects; the least recently active first, and no more than `most`. A run that
+        cannot be reached is left for the next call.
         """
         evicted: list[str] = []
         if inactive_for is not None:
@@ -304,10 +302,10 @@ class Runs:
     async def list(
         self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[wire.RunView], str | None]:
-        """Return runs, newest first, as far as Temporal tells without asking them (`degraded`), a moment
-        late, and the cursor of the next page, which is None after the last.
+        """Return runs, newest first, as Temporal lists them (`degraded`, a moment late), and the cursor
+        of the next page, which is None after the last.
 
-        A page may be short of `limit` and yet not be the last. Raises `invalid_body` for a cursor of
+        A page may be shorter than `limit` and not be the last. Raises `invalid_body` for a cursor of
         another list.
         """
         return await self._deployment.listing.runs(
@@ -315,16 +313,16 @@ class Runs:
         )
 
     async def count_of_others(self) -> int:
-        """How many runs of other deployments this client's credentials let it see in the namespace."""
+        """Return how many runs of other deployments the client's credentials can see in the namespace."""
         return await self._deployment.listing.count_of_others()
 
 
-def _claim_of(launch: StartPlan, *, allow_concurrent: bool) -> Claim | None:
-    if launch.start.conversation_id is None:
+def _claim_of(plan: StartPlan, *, allow_concurrent: bool) -> Claim | None:
+    if plan.start.conversation_id is None:
         return None
     return Claim(
-        run_id=launch.start.run_id,
-        session_type=launch.start.session_type,
+        run_id=plan.start.run_id,
+        session_type=plan.start.session_type,
         token=uuid.uuid4().hex,
         allow_concurrent=allow_concurrent,
     )

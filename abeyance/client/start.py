@@ -1,4 +1,4 @@
-"""What has to be sent to Temporal to start a run, all of it checked before anything is sent."""
+"""The start of a run: its arguments, memo and search attributes, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class StartPlan:
         interrupt_after: str | Sequence[str] = (),
         on_error: str | None = None,
     ) -> StartPlan:
-        """A launch of `graph`.
+        """Plan a run of `graph`.
 
         Raises `invalid_run_id`, `invalid_input`, `unknown_node`, `invalid_body` for limits that no run
-        can live with and for an `on_error` that is none, and `payload_too_large`.
+        can keep and for an unknown `on_error`, and `payload_too_large`.
         """
         run_id = generated_run_id(graph.name) if run_id is None else checked_run_id(run_id)
         limits = limits_.checked_limits(limits)
@@ -67,14 +67,14 @@ class StartPlan:
         _check_size("The graph and its input", size(values) + size(asdict(spec)), _LARGEST)
         # Each label has a frame of its own in the search attribute.
         _check_size(
-            "The labels", sum(size(label) + 6 for label in _written(labels)), _LARGEST_ATTRIBUTE
+            "The labels", sum(size(label) + 6 for label in _label_words(labels)), _LARGEST_ATTRIBUTE
         )
-        for told, text in {
+        for label, text in {
             "The conversation's id": conversation_id or "",
             "The session's type": session_type,
             "The name of who starts it": started_by,
         }.items():
-            _check_size(told, size(text), _LARGEST_ATTRIBUTE)
+            _check_size(label, size(text), _LARGEST_ATTRIBUTE)
         version = pinned.version
         return cls(
             spec=spec,
@@ -86,7 +86,7 @@ class StartPlan:
                 session_type=session_type,
                 labels=dict(labels),
                 started_by=started_by,
-                digest=sha256([spec.version, _as_given(to_mapping(input), values)]),
+                digest=sha256([spec.version, _as_json(to_mapping(input), values)]),
                 graph_version=version,
                 request=request,
                 salt=salt,
@@ -94,16 +94,16 @@ class StartPlan:
         )
 
     def repeats(self, run: RunDescription) -> bool:
-        """Whether the run that has the id is the one that this launch asks for.
+        """Whether the run of this id was started by the same call.
 
-        Raises `idempotency_conflict` if it was started under the same key with something else.
+        Raises `idempotency_conflict` if the same key started it with another body.
         """
         before = run.memo.get(wire.MEMO_START) or {}
-        asked = self.start.request
-        if asked is not None and before.get("request") == asked:
+        request = self.start.request
+        if request is not None and before.get("request") == request:
             return True
-        key, _, _ = (asked or "").rpartition(".")
-        if asked is None or (key and not str(before.get("request")).startswith(f"{key}.")):
+        key, _, _ = (request or "").rpartition(".")
+        if request is None or (key and not str(before.get("request")).startswith(f"{key}.")):
             return run.is_running and before.get("digest") == self.start.digest
         raise Refusal(
             Code.IDEMPOTENCY_CONFLICT,
@@ -113,17 +113,17 @@ class StartPlan:
         )
 
     def claimed(self, token: str | None) -> StartPlan:
-        """The launch of a run that its conversation knows by this token."""
+        """Return the plan with the token of a claim on the conversation."""
         return replace(self, start=self.start.model_copy(update={"claim": token}))
 
     def stamped(self) -> StartPlan:
-        """The launch of a run that takes only what is sealed for it."""
+        """Return the plan of a run that accepts only sealed commands."""
         return replace(self, start=self.start.stamped(wire.Stamp(order=wire.WORKFLOW)))
 
     @property
     def arguments(self) -> list[Any]:
-        """The arguments of the workflow; the last would be the snapshot of a hand-over."""
-        spec = _travelling(self.spec)
+        """The arguments of the workflow; the last is the snapshot of a continued run."""
+        spec = _without_schemas(self.spec)
         return [self.start, spec, {f"graph:{spec.name}": self.values}, None]
 
     @property
@@ -136,12 +136,12 @@ class StartPlan:
         return {
             **about,
             "graph": self.spec.name,
-            "guarded_by": _told_guards(self.spec.guarded_by),
+            "guarded_by": _guards_for_memo(self.spec.guarded_by),
         }
 
     @property
     def memo(self) -> dict[str, Json]:
-        """What a list shows of the run, and what decides whether a second start is the same."""
+        """The memo, which lists show and by which a repeated start is recognised."""
         return {
             wire.MEMO_START: self.memo_of_start,
             wire.MEMO_SUMMARY: {"status": str(Status.RUNNING), "open": 0, "paused": False},
@@ -154,8 +154,8 @@ class StartPlan:
 
     @property
     def search_attributes(self) -> TypedSearchAttributes:
-        """What Temporal's visibility is to know of the run from its first moment."""
-        labels = _written(self.start.labels)
+        """The search attributes of the run at its start."""
+        labels = _label_words(self.start.labels)
         keyword, keywords = SearchAttributeKey.for_keyword, SearchAttributeKey.for_keyword_list
         pairs: list[SearchAttributePair[Any]] = [
             SearchAttributePair(keyword(wire.STATUS), str(Status.RUNNING)),
@@ -170,22 +170,22 @@ class StartPlan:
         return TypedSearchAttributes(pairs)
 
 
-def _told_guards(capabilities: tuple[str, ...]) -> list[str]:
-    # Of more than a memo can tell, only who may do everything has them all.
+def _guards_for_memo(capabilities: tuple[str, ...]) -> list[str]:
+    # Too many for the memo: then only a caller with all capabilities is sure to have them.
     return list(capabilities) if size(list(capabilities)) <= _LARGEST_ATTRIBUTE else [EVERYTHING]
 
 
 def _spec_of(
     graph: Graph, before: str | Sequence[str], after: str | Sequence[str], on_error: str | None
 ) -> GraphSpec:
-    known = graph.build().nodes
+    nodes = graph.build().nodes
     for names in (before, after):
         for name in [names] if isinstance(names, str) else names:
-            if name not in known and name != "*":
+            if name not in nodes and name != "*":
                 raise Refusal(
                     Code.UNKNOWN_NODE,
-                    f"The run would be looked at at {name!r}, which is no node of {graph.name!r}; there "
-                    f"are {', '.join(map(repr, known))}, and '*' for all.",
+                    f"interrupt_before or interrupt_after names {name!r}, which is no node of "
+                    f"{graph.name!r}; there are {', '.join(map(repr, nodes))}, and '*' for all.",
                     node=name,
                 )
     try:
@@ -193,15 +193,16 @@ def _spec_of(
     except GraphError as error:
         faults = [{"pointer": "", "message": fault} for fault in error.faults]
         raise Refusal(
-            Code.INVALID_BODY, f"No run can be made so: {'; '.join(error.faults)}.", errors=faults
+            Code.INVALID_BODY,
+            f"The run cannot be started: {'; '.join(error.faults)}.",
+            errors=faults,
         ) from error
 
 
-def _travelling(spec: GraphSpec) -> GraphSpec:
-    # The values have been held against the schema of the input; a run looks at it only where people
-    # may answer with fields of the values.
+def _without_schemas(spec: GraphSpec) -> GraphSpec:
+    # The input is validated already; a run needs the schema only if answers may set fields.
     nodes = {
-        id_: replace(node, graph=_travelling(node.graph))
+        id_: replace(node, graph=_without_schemas(node.graph))
         if isinstance(node, SubgraphNode)
         else node
         for id_, node in spec.nodes.items()
@@ -210,21 +211,21 @@ def _travelling(spec: GraphSpec) -> GraphSpec:
     return replace(spec, nodes=nodes, input_schema=schema)
 
 
-def _as_given(given: Mapping[str, Any], values: Mapping[str, Json]) -> Json:
-    # What makes two starts the same is what was asked for: defaults may be made anew each time.
-    plain = to_jsonable_python(dict(given), serialize_unknown=True)
+def _as_json(arguments: Mapping[str, Any], values: Mapping[str, Json]) -> Json:
+    # Two starts are the same by their arguments: defaults may differ each time.
+    plain = to_jsonable_python(dict(arguments), serialize_unknown=True)
     return plain if why_not_json(plain) is None else values
 
 
-def _written(labels: Mapping[str, str]) -> list[str]:
+def _label_words(labels: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in sorted(labels.items())]
 
 
-def _check_size(told: str, actual: int, most: int) -> None:
+def _check_size(label: str, actual: int, most: int) -> None:
     if actual > most:
         raise Refusal(
             Code.PAYLOAD_TOO_LARGE,
-            f"{told}: {actual} bytes, and a start may take {most}. Pass a reference to large data.",
+            f"{label}: {actual} bytes, and a start may take {most}. Pass a reference to large data.",
             limit=most,
             actual=actual,
         )

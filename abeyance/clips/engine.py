@@ -31,10 +31,8 @@ from typing import Any, Final, TypeAlias, assert_never
 
 from abeyance.clips import source
 from abeyance.clips.source import NODE, Part, TextError
-from abeyance.core.json import Json
-from abeyance.core.rules import hold
+from abeyance.core.json import Json, look_up, matches
 from abeyance.core.spec import Assert, Clips, Matches, Retract, Rule
-from abeyance.core.template import look_up
 from abeyance.errors import AbeyanceError
 
 _FIRED: Final = "!fired"
@@ -220,7 +218,7 @@ def clips_rules(
             case Clips(text=text):
                 taking_part.append(ClipsRule(id=rule.id, when=text, changes=changes))
             case Matches(equals=equals):
-                if changes and (values is None or hold(equals, values)):
+                if changes and (values is None or matches(equals, values)):
                     taking_part.append(ClipsRule(id=rule.id, when=_ALWAYS, changes=changes))
             case _:
                 assert_never(rule.condition)

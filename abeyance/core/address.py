@@ -1,10 +1,9 @@
-"""Where in a run something is: typed segments, outermost first.
+"""Addresses in a run: typed segments, outermost first.
 
-`graph:refund;node:review:2;agent:clerk;tool:delete_files:call_1` reads: in the graph `refund`, the
-second visit of the node `review`, in it the agent `clerk`, in it the call `call_1` of a tool. The
-same text stands in the history, the inbox, the log and the hash that makes an interrupt's id, so
-text and value must round-trip exactly: `:` `;` `%` inside an id are percent-encoded, and a text
-that we would have written in another way is refused.
+`graph:refund;node:review:2;agent:clerk;tool:delete_files:call_1` means: in the graph `refund`, the
+second visit of the node `review`, in it the agent `clerk`, in it the call `call_1` of a tool. The same
+text is in the history, the inbox, the log and the hash of an interrupt's id, so text and value must
+round-trip exactly: `:` `;` `%` inside an id are percent-encoded, and any other spelling is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _MOST_PARTS = 3
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """One step of an address: its type, its id, and an ordinal where one id occurs repeatedly."""
+    """One step of an address: type, id, and an ordinal if the id occurs repeatedly."""
 
     type: str
     id: str
@@ -56,7 +55,7 @@ class Address:
 
     @property
     def label(self) -> str:
-        """A visit's short name: `<graph>.<node>`, and of an agent `<run's graph>.<agent>.<tool>`."""
+        """Short name of a visit: `<graph>.<node>`, within an agent `<run's graph>.<agent>.<tool>`."""
         last = self.segments[-1].id
         for segment in reversed(self.segments[:-1]):
             if segment.type == "agent":
@@ -67,17 +66,17 @@ class Address:
 
     @property
     def parent(self) -> Address | None:
-        """The address around this one, or None for the outermost."""
+        """The enclosing address, or None for the outermost."""
         return Address(self.segments[:-1]) if len(self.segments) > 1 else None
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read an address. Raises ValueError naming the segment that is wrong."""
+        """Parse an address. Raises ValueError naming the invalid segment."""
         return cls(tuple(_parse_segment(part, text) for part in text.split(";")))
 
 
 def below(address: str, type: str, id: str, ordinal: int | str = 1) -> str:  # noqa: A002
-    """The text of the address of the n-th `id` directly below one; the first has no ordinal in it."""
+    """Return the address of the n-th `id` directly below `address`; the first has no ordinal."""
     return f"{address};{Segment(type, id, None if ordinal == 1 else str(ordinal))}"
 
 

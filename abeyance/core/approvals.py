@@ -1,12 +1,12 @@
-"""What an answered gate covers: what was shown is what runs.
+"""Approvals: an answered gate covers exactly what it showed.
 
-A gate is a question that asks for a capability. Its answer covers the visits that it leads to. What it
-showed of the values is kept as hashes, and is held against the values when the first of these visits
-begins: if anything differs, whoever changed it, the gate is asked again (`schedule`). After that only
-people without its capability can have it asked again, by what they say: as the answer to another
-question, or to an agent. What the author's code changes on the way needs nobody's word.
+A gate is a question that asks for a capability. Its answer covers the visits that it leads to. Hashes
+of the values that it showed are compared with the values when the first of these visits begins: after
+any change, by anyone, the gate is asked again (`schedule`). After that only the words of people without
+its capability can reopen it: their answers to other questions, or to an agent. What the author's code
+changes on the way needs no approval.
 
-A tool call is bound to its arguments, which travel with it, so an approval of one covers that alone.
+A tool call is bound to its arguments, which travel with it, so its approval covers that call alone.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from abeyance.core import items, template
+from abeyance.core import items
 from abeyance.core.address import Address
-from abeyance.core.json import Json, sha256
+from abeyance.core.json import Json, look_up, paths, sha256
 from abeyance.core.ledger import Interrupt
 from abeyance.core.spec import GraphSpec, Question
 from abeyance.core.state import (
     Approval,
     FanOut,
     FanOutBranch,
-    Met,
     RunState,
     Scope,
     Step,
+    TakenToken,
     Token,
     Visit,
 )
@@ -39,13 +39,13 @@ _Change: TypeAlias = Callable[[_Covered], _Covered]
 
 
 def shown_by(question: Question, values: Mapping[str, Json]) -> dict[str, str]:
-    """Hashes of the values that a question shows, as it is written, by their paths."""
-    found = {*template.paths(question.prompt), *template.paths(question.reason)}
+    """Return hashes of the values that a question shows, by their paths."""
+    found = {*paths(question.prompt), *paths(question.reason)}
     return {path: _hash(values, path) for path in sorted(found)}
 
 
 def grant(visit: Visit, interrupt: Interrupt) -> None:
-    """Cover a visit by the answer that its question got, if the question is a gate."""
+    """Cover a visit by the answer to its question, if the question is a gate."""
     capability = interrupt.requested_capability
     if capability is None or interrupt.kind not in {"question", "rule"} or visit.call is not None:
         return
@@ -55,9 +55,9 @@ def grant(visit: Visit, interrupt: Interrupt) -> None:
         node=visit.node,
         capability=capability,
         key=interrupt.key,
-        shown=interrupt.fields,
+        shown_hashes=interrupt.fields,
         members=visit.members,
-        way=visit.way,
+        routing=visit.routing,
     )
     others = [
         each for each in visit.approvals if each.gate == visit.address and each.key != approval.key
@@ -66,26 +66,26 @@ def grant(visit: Visit, interrupt: Interrupt) -> None:
 
 
 def _before_loop(visit: Visit) -> Iterator[Approval]:
-    """What covers a visit but for what was said at its node before, where the run goes round."""
+    """Return what covers a visit, without approvals of its own node from earlier rounds of a loop."""
     for each in visit.approvals:
         if (each.scope, each.node) != (visit.scope, visit.node):
             yield each
 
 
 def of_others(visit: Visit | Step) -> _Covered:
-    """What covers a visit but for what was asked by itself, or in it."""
+    """Return what covers a visit, without approvals that it or something inside it asked for."""
     return tuple(each for each in visit.approvals if each.gate != visit.address)
 
 
 def handed_in(covered: Iterable[Approval], inputs: Mapping[str, str]) -> _Covered:
-    """What covers a nested graph that gets fields of the values around it, by their names in it."""
+    """Return what covers a nested graph, with the shown fields under their inner names."""
     return tuple(
         replace(
             each,
-            met=(),
-            shown={
+            taken_tokens=(),
+            shown_hashes={
                 _renamed(path, target): hash_
-                for path, hash_ in each.shown.items()
+                for path, hash_ in each.shown_hashes.items()
                 for target, source in inputs.items()
                 if source == _field(path)
             },
@@ -101,8 +101,8 @@ def handed_out(
     inputs: Mapping[str, str],
     outputs: Mapping[str, str],
 ) -> None:
-    """Cover a visit whose nested graph is over by the gates that were answered in there. What they
-    showed is held against what was handed in, and against what the graph has made.
+    """Cover a visit by the gates that were answered in its nested graph. What they showed is compared
+    with the graph's input and output.
     """
     if visit.call is not None:
         return
@@ -110,12 +110,12 @@ def handed_out(
     for each in scope.approvals:
         shown = {}
         begun = each.begun
-        for path, hash_ in each.shown.items():
+        for path, hash_ in each.shown_hashes.items():
             name = _field(path)
             source = inputs.get(name)
             if source is not None:
-                begun &= {*scope.heard.get(source, ())} <= {each.capability}
-                shown[_renamed(path, source)] = _hash(scope.given, path)
+                begun &= {*scope.heard_from.get(source, ())} <= {each.capability}
+                shown[_renamed(path, source)] = _hash(scope.input, path)
             for target, origin in outputs.items():
                 known = graph.fields.get(target)
                 is_last = known is None or known.reducer == "last"
@@ -133,15 +133,15 @@ def gathered(
     seen: Mapping[int, Mapping[str, Json]],
     after: Mapping[str, Json],
 ) -> _Covered:
-    """What was answered in the items of a fan-out that is gathered, by capability. `seen` are the values
-    in those items before that, `after` are those that have come of it.
+    """Return the approvals given in the items of a gathered fan-out, one for each capability. `seen`
+    are the values in those items, `after` the merged ones.
     """
     found: dict[str, Approval] = {}
     for index, values in seen.items():
         for each in fan.items[index].approvals:
             known = found.get(each.capability)
-            shown = dict(known.shown) if known is not None else {}
-            for path, hash_ in each.shown.items():
+            shown = dict(known.shown_hashes) if known is not None else {}
+            for path, hash_ in each.shown_hashes.items():
                 # What the code made of what was approved stands approved.
                 is_same = each.begun or hash_ == _hash(values, path)
                 if is_same:
@@ -159,10 +159,12 @@ def gathered(
 
 
 def out_of_items(visit: Visit, members: tuple[FanOutBranch, ...]) -> _Covered:
-    """What covers what a visit leads to that is only within these `members`, not in all of its own."""
+    """Return what covers a visit that is only within `members`, not in all items of `visit`."""
     depth = len(members)
     return tuple(
-        _outside(each, each.members[depth].fan, each.scope, members=members, shown=each.shown)
+        _outside(
+            each, each.members[depth].fan, each.scope, members=members, shown=each.shown_hashes
+        )
         if each.scope == visit.scope and len(each.members) > depth
         else each
         for each in visit.approvals
@@ -177,8 +179,8 @@ def _outside(
     members: tuple[FanOutBranch, ...],
     shown: Mapping[str, str],
 ) -> Approval:
-    """An approval that leaves what it was given in, which is asked again as a whole: from the visit on
-    that the graph is walked for, or that sent the items.
+    """Return an approval that leaves its nested graph or item. It is asked again as a whole: from the
+    visit that the graph is walked for, or that sent the items.
     """
     return replace(
         approval,
@@ -187,9 +189,9 @@ def _outside(
         node=Address.parse(gate).segments[-1].id,
         key=f"{approval.node}/{approval.key}",
         members=members,
-        shown=shown,
-        way=None,
-        met=(),
+        shown_hashes=shown,
+        routing=None,
+        taken_tokens=(),
     )
 
 
@@ -202,10 +204,10 @@ def _renamed(path: str, field: str) -> str:
 
 
 def hear(draft: WorkingState, visit: Visit, capability: str | None) -> None:
-    """People have told a visit something under a capability. Whatever is around it has heard that too."""
+    """Record that a visit, and every visit around it, has read words of people with this capability."""
     for each in (visit, *_around(draft.state, visit)):
-        if capability not in each.heard:
-            draft.visit(each.address).heard = (*each.heard, capability)
+        if capability not in each.heard_from:
+            draft.visit(each.address).heard_from = (*each.heard_from, capability)
 
 
 def _around(state: RunState, visit: Visit) -> list[Visit]:
@@ -229,11 +231,12 @@ def changed(
     own: tuple[Approval, ...],
     heard: tuple[str | None, ...],
 ) -> tuple[Approval, ...]:
-    """The values of a scope, or of an item in it, were changed by what is covered by `own`, after it has
-    `heard` people. Returns what it is covered by now.
+    """Update all approvals after the values of a scope, or of an item in it, have changed; return
+    `own`, updated.
 
-    What code made of its own and of what was approved stands approved. What somebody without the
-    capability said is held against what was shown: also on every other branch.
+    The change was made by a visit covered by `own`, after it has read words of people with the
+    capabilities `heard`. What code made of its own data and of approved values stays approved. Words of
+    people without the capability are compared with what was shown, on every other branch too.
     """
     nested = [
         each
@@ -250,14 +253,14 @@ def changed(
         and _hash(before, name) != _hash(after, name)
     }
     for each in nested:
-        said = {name: _joined(each.heard.get(name, ()), heard) for name in sorted(moved)}
-        draft.scope(each.address).heard = {**each.heard, **said}
+        said = {name: _joined(each.heard_from.get(name, ()), heard) for name in sorted(moved)}
+        draft.scope(each.address).heard_from = {**each.heard_from, **said}
 
     def seen(approval: Approval, *, is_own: bool) -> Approval:
-        if not (approval.shown or approval.begun or is_own) and moved and None in heard:
+        if not (approval.shown_hashes or approval.begun or is_own) and moved and None in heard:
             # What it showed names no field, so nobody can tell that this is none of it.
             return replace(approval, broken=True)
-        touched = [path for path in approval.shown if _field(path) in moved]
+        touched = [path for path in approval.shown_hashes if _field(path) in moved]
         if not touched:
             return approval
         if any(capability != approval.capability for capability in heard):
@@ -267,9 +270,9 @@ def changed(
         fresh = {
             path: _hash(after, path)
             for path in touched
-            if approval.shown[path] == _hash(before, path)
+            if approval.shown_hashes[path] == _hash(before, path)
         }
-        return replace(approval, shown={**approval.shown, **fresh})
+        return replace(approval, shown_hashes={**approval.shown_hashes, **fresh})
 
     _put_all(draft, scope, members, lambda all_: tuple(seen(each, is_own=False) for each in all_))
     return tuple(seen(approval, is_own=True) for approval in own)
@@ -282,39 +285,39 @@ def _is_around(state: RunState, scope: str, members: tuple[FanOutBranch, ...], v
 
 
 def edited(draft: WorkingState, scope: str) -> None:
-    """A person has edited values of a scope. What a gate showed that names no field nobody can tell, so
-    it is asked again, if what it allowed has not begun.
+    """Update approvals after a person has edited values: a gate that showed no field is asked again, if
+    what it allowed has not begun.
     """
 
     def seen(each: Approval) -> Approval:
-        return each if each.begun or each.shown else replace(each, broken=True)
+        return each if each.begun or each.shown_hashes else replace(each, broken=True)
 
     _put_all(draft, scope, (), lambda all_: tuple(map(seen, all_)))
 
 
 def spoil(visit: Visit) -> None:
-    """Have the gates of a visit asked again, because a person has changed what comes of them."""
+    """Have the gates of a visit asked again, because a person has changed its result."""
     visit.approvals = tuple(
         each if each.begun else replace(each, broken=True) for each in visit.approvals
     )
 
 
 def void(state: RunState, visit: Visit) -> Approval | None:
-    """The first gate that has to be asked again before the code of a visit may run; None if it may."""
+    """Return the first gate that has to be asked again before a visit's code may run, or None."""
     for unit in (visit, *_around(state, visit)):
         values = items.values_of(state, unit)
         for each in of_others(unit):
-            differs = any(_hash(values, path) != hash_ for path, hash_ in each.shown.items())
+            differs = any(_hash(values, path) != hash_ for path, hash_ in each.shown_hashes.items())
             if each.broken or (differs and not each.begun):
                 return each
     return None
 
 
 def begin(draft: WorkingState, visit: Visit) -> None:
-    """The code of a visit runs, which is what its approvals allowed, and those of the visits around it.
+    """Mark the approvals of a visit, and of the visits around it, as begun.
 
-    Of what it has asked itself it sees the values as they are now, and asks again if they are not what
-    it showed.
+    Its own questions are checked by its code, which sees the current values and asks again if they
+    differ from what was shown.
     """
     for address in [*(each.address for each in _around(draft.state, visit)), visit.address]:
         if draft.state.visits[address].approvals:
@@ -331,14 +334,14 @@ def begin(draft: WorkingState, visit: Visit) -> None:
 
 
 def keep(draft: WorkingState, visit: Visit) -> None:
-    """Remember what was answered in an item, or in a nested graph, for what follows that."""
+    """Store approvals given in an item or nested graph, for what follows it."""
     keep_in(draft, visit.scope, visit.members, visit.approvals)
 
 
 def keep_in(
     draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...], covered: Iterable[Approval]
 ) -> None:
-    """Remember it for the item of these members, else for the nested graph."""
+    """Store approvals for the item of these members, else for the nested graph."""
     own = [each for each in covered if each.scope == scope and each.members == members]
     if not own:
         return
@@ -349,39 +352,41 @@ def keep_in(
 
 
 def _latest(found: Iterable[Approval]) -> _Covered:
-    """Of each node what was said at it last."""
+    """Return the latest approval of each node."""
     return tuple(
         {(each.node, *key[1:]): each for key, each in _by_question(found).items()}.values()
     )
 
 
 def _by_question(found: Iterable[Approval]) -> dict[tuple[str, str], Approval]:
-    """One for each question: what has begun, or is broken, on one branch has or is so on all."""
+    """Return one approval for each question: begun, or broken, if it is on any branch."""
     by_question: dict[tuple[str, str], Approval] = {}
     for each in found:
         known = by_question.setdefault((each.gate, each.key), each)
         if known is each:
             continue
-        met = {(m.edge, m.source, m.token.visit): m for m in (*known.met, *each.met)}
+        met = {
+            (m.edge, m.source, m.token.visit): m for m in (*known.taken_tokens, *each.taken_tokens)
+        }
         is_more = (each.broken, each.begun) >= (known.broken, known.begun)
         by_question[each.gate, each.key] = replace(
-            each if is_more else known, met=tuple(met.values())
+            each if is_more else known, taken_tokens=tuple(met.values())
         )
     return by_question
 
 
 def of_tokens(scope: str, edge: str, tokens: Mapping[str, Token]) -> _Covered:
-    """What covers the visit that several tokens begin together, at a join of a scope."""
+    """Return what covers the visit that several tokens begin together at a join."""
     found = _by_question(each for token in tokens.values() for each in token.approvals)
     return tuple(
         each
         if each.scope != scope
         else replace(
             each,
-            met=(
-                *each.met,
+            taken_tokens=(
+                *each.taken_tokens,
                 *(
-                    Met(edge=edge, source=source, token=token)
+                    TakenToken(edge=edge, source=source, token=token)
                     for source, token in tokens.items()
                     if not covers(each.gate, token.approvals)
                 ),
@@ -397,12 +402,12 @@ def covers(gate: str, covered: Iterable[Approval]) -> bool:
 
 
 def beside(gate: str, queue: Iterable[Token]) -> tuple[Token, ...]:
-    """The tokens that the answer of a gate does not cover."""
+    """Return the tokens that the answer of a gate does not cover."""
     return tuple(token for token in queue if not covers(gate, token.approvals))
 
 
-def met_since(state: RunState, approval: Approval) -> list[Met]:
-    """The tokens of others that were taken, at joins, together with those that an approval covers."""
+def met_since(state: RunState, approval: Approval) -> list[TakenToken]:
+    """Return the tokens of other branches that joins have taken together with those of an approval."""
     scope = state.scopes[approval.scope]
     held = [each for visit in state.visits.values() for each in visit.approvals]
     held += [each for token in _tokens(scope) for each in token.approvals]
@@ -412,18 +417,21 @@ def met_since(state: RunState, approval: Approval) -> list[Met]:
         (each.edge, each.source, each.token.visit): each
         for own in held
         if (own.gate, own.scope) == (approval.gate, approval.scope)
-        for each in own.met
+        for each in own.taken_tokens
     }
 
     def as_now(token: Token) -> Token:
-        now = (replace(known.get((a.gate, a.key), a), met=a.met) for a in token.approvals)
+        now = (
+            replace(known.get((a.gate, a.key), a), taken_tokens=a.taken_tokens)
+            for a in token.approvals
+        )
         return replace(token, approvals=tuple(now))
 
     return [replace(each, token=as_now(each.token)) for each in met.values()]
 
 
 def forget(draft: WorkingState, approval: Approval) -> None:
-    """What a gate was answered before it is asked again says nothing any more."""
+    """Remove the approvals of a gate that is asked again."""
 
     def rest(covered: _Covered) -> _Covered:
         return tuple(each for each in covered if each.gate != approval.gate)
@@ -482,5 +490,5 @@ def _tokens(scope: Scope) -> Iterator[Token]:
 
 
 def _hash(values: Mapping[str, Json], path: str) -> str:
-    found = template.look_up(values, path, _ABSENT)
+    found = look_up(values, path, _ABSENT)
     return _ABSENT if found is _ABSENT else sha256(found)

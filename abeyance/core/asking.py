@@ -1,8 +1,8 @@
-"""What becomes of a visit whose code asked people.
+"""Questions from code: opening, updating and withdrawing what a visit asks.
 
-The visit waits, with its journal and the state that it kept, until all that it asked is settled; a
-composite one is re-entered at every answer, with what is known. A question that its code then asks again
-stays open as it was, with its id and deadline; one that it asks no more is superseded.
+The visit waits, with its journal and user state, until everything that it asked is settled; a composite
+one starts again at every answer. A question that its code asks again stays open, with its id and
+deadline; one that it no longer asks is superseded.
 """
 
 from __future__ import annotations
@@ -25,28 +25,31 @@ _APPROVALS: Final = key_of("approval", "")
 
 
 def interrupted(draft: WorkingState, visit: Visit, outcome: Interrupted) -> None:
-    """A visit's code asks people."""
+    """Open the questions of a visit's code, and let the visit wait."""
     if draft.state.ending is not None and not visit.is_finally:
         draft.drop_visit(visit.address)
         return
     visit = draft.visit(visit.address)
     graph = draft.graph(visit.scope)
-    outcome = replace(outcome, asked=_with_capabilities(graph, visit, outcome.asked))
+    outcome = replace(outcome, interrupts=_with_capabilities(graph, visit, outcome.interrupts))
     if (failure := _fault(draft.state, visit, outcome)) is not None:
         routing.fail(draft, visit, failure, fatal=_is_the_authors(failure))
         return
     # What was answered, and shows something else by now, is asked again.
-    again = {each.key for each in outcome.asked if _shows_another(visit, each)}
+    again = {each.key for each in outcome.interrupts if _shows_another(visit, each)}
     visit.answers = {key: value for key, value in visit.answers.items() if key not in again}
     visit.approvals = tuple(
         each for each in visit.approvals if each.gate != visit.address or each.key not in again
     )
     visit.phase, visit.interrupted, visit.stopping = Phase.WAITING, True, False
     visit.journal, visit.patch, visit.composite = outcome.journal, outcome.patch, outcome.composite
-    visit.saved = visit.saved if outcome.saved is None else outcome.saved
-    visit.read = max(visit.read, len(visit.taken) if outcome.read is None else outcome.read)
+    visit.user_state = visit.user_state if outcome.user_state is None else outcome.user_state
+    visit.messages_read = max(
+        visit.messages_read,
+        len(visit.messages_taken) if outcome.messages_read is None else outcome.messages_read,
+    )
     still = {entry.key: entry for entry in interrupts.of_visit(draft, visit.address)}
-    wanted = {asked.key for asked in outcome.asked}
+    wanted = {asked.key for asked in outcome.interrupts}
     interrupts.withdraw(
         draft,
         [entry for key, entry in still.items() if key not in wanted],
@@ -56,24 +59,24 @@ def interrupted(draft: WorkingState, visit: Visit, outcome: Interrupted) -> None
     parents: tuple[Parent, ...] = ()
     if outcome.composite:
         parents = (interrupts.unit(draft.state.run_id, visit.address, outcome.reason),)
-    for asked in outcome.asked:
+    for asked in outcome.interrupts:
         if (known := still.get(asked.key)) is not None:
             interrupts.ask_anew(draft, known, asked.question)
             interrupts.rebind(visit, asked)
         elif asked.key not in visit.answers:
             interrupts.ask(draft, visit, asked, parents=parents)
     waits = interrupts.of_visit(draft, visit.address)
-    has_news = any(key not in visit.given for key in visit.answers)
+    has_news = any(key not in visit.answered_keys for key in visit.answers)
     if not waits or (outcome.composite and has_news):
         visit.phase = Phase.READY
 
 
 def before(draft: WorkingState, visit: Visit, call: Call) -> None:
     """Ask what has to be answered before the code of a tool call runs for the first time."""
-    visit.call = replace(call, asked=())
+    visit.call = replace(call, interrupts=())
     graph = draft.graph(visit.scope)
-    asked = _with_capabilities(graph, visit, call.asked)
-    if (failure := _fault(draft.state, visit, Interrupted(asked=asked))) is not None:
+    asked = _with_capabilities(graph, visit, call.interrupts)
+    if (failure := _fault(draft.state, visit, Interrupted(interrupts=asked))) is not None:
         routing.fail(draft, visit, failure, fatal=_is_the_authors(failure))
         return
     visit.phase, visit.started_at = Phase.WAITING, draft.now
@@ -82,9 +85,7 @@ def before(draft: WorkingState, visit: Visit, call: Call) -> None:
 
 
 def refusal(state: RunState, visit: Visit) -> Json:
-    """The result of a tool call that a person, or its deadline, did not approve; None if none was
-    refused.
-    """
+    """Return the tool result for a rejected or expired approval, or None if approved."""
     for key, answer in visit.answers.items():
         if key.startswith(_APPROVALS) and answer.get("approved") is not True:
             is_late = any(
@@ -99,7 +100,7 @@ def refusal(state: RunState, visit: Visit) -> Json:
 def _with_capabilities(
     graph: GraphSpec, visit: Visit, asked: tuple[Asked, ...]
 ) -> tuple[Asked, ...]:
-    """The questions, each with the capability that its node declares if it names none itself."""
+    """Add to each question without a capability the one that its node declares."""
     return tuple(
         replace(
             each,
@@ -115,9 +116,9 @@ def _with_capabilities(
 
 
 def _shows_another(visit: Visit, asked: Asked) -> bool:
-    return asked.key in visit.answers and visit.bound.get(asked.key) != ledger.content_of(
-        asked.question
-    )
+    return asked.key in visit.answers and visit.shown_hashes.get(
+        asked.key
+    ) != ledger.content_digest(asked.question)
 
 
 def _is_the_authors(failure: Failure) -> bool:
@@ -144,7 +145,7 @@ def _undeclared(graph: GraphSpec, visit: Visit, asked: Asked) -> str | None:
 
 
 def _fault(state: RunState, visit: Visit, outcome: Interrupted) -> Failure | None:
-    graph, asked = state.graph_of(visit.scope), outcome.asked
+    graph, asked = state.graph_of(visit.scope), outcome.interrupts
     if visit.is_finally:
         message = f"the finally node {visit.node!r} may not ask a person: the run is over by then"
         return Failure(code=FailureCode.NODE_FAILED, message=message)
@@ -152,7 +153,9 @@ def _fault(state: RunState, visit: Visit, outcome: Interrupted) -> Failure | Non
         # It would be re-entered at once, and for ever.
         message = f"the node {visit.node!r} waits for people, and asks nothing: name its interrupts"
         return Failure(code=FailureCode.NODE_FAILED, message=message)
-    if (reason := why_not_json([outcome.saved, outcome.reason, *map(_said, asked)])) is not None:
+    if (
+        reason := why_not_json([outcome.user_state, outcome.reason, *map(_said, asked)])
+    ) is not None:
         message = f"what the node {visit.node!r} asks, or keeps meanwhile, is not JSON: {reason}"
         return Failure(code=FailureCode.NODE_FAILED, message=message)
     counts = Counter(each.key for each in asked)
@@ -166,7 +169,7 @@ def _fault(state: RunState, visit: Visit, outcome: Interrupted) -> Failure | Non
             return Failure(code=FailureCode.NODE_FAILED, message=message)
         if (undeclared := _undeclared(graph, visit, each)) is not None:
             return Failure(code=FailureCode.UNDECLARED_CAPABILITY, message=undeclared)
-        if each.key in visit.given and not _shows_another(visit, each):
+        if each.key in visit.answered_keys and not _shows_another(visit, each):
             message = (
                 f"the node {visit.node!r} raises the interrupt {name!r} again, which was answered: "
                 "look at ctx.answers before you raise it, or use `await ctx.interrupt(...)`"

@@ -1,12 +1,12 @@
-"""Who may change the course of a run: who may approve what it asks, for the whole of its life.
+"""Permission to change the course of a run, required for its whole life.
 
-A *change of course* is whatever a person does to a run's values or way other than by answering a question
-as it was asked. It takes `runs:control` and every capability that the run's graph can ask for, whether or
-not a question is open: what was approved must be what runs. It is refused when it comes, and, where it
-has to wait for its place, looked at once more when it is carried out.
+A *change of course* is anything that a person does to a run's values or routing other than answering a
+question as it was asked. It takes `runs:control` and every capability that the run's graph can ask for,
+whether or not a question is open: what was approved must be what runs. A request without them is
+refused; one that has to wait is checked again when it is carried out.
 
-Who comes around the API, through Temporal's own namespace, names no principal and is trusted with the
-rest of the run; only what is open at that moment is not theirs to change without its capability.
+Callers that bypass the API, through Temporal's own namespace, have no principal. They are trusted with
+the rest of the run, but may not touch an open question without its capability.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ CONTROL: Final = "runs:control"
 STEER: Final = "runs:steer"
 
 COURSE: Final = frozenset({"rerun", "go_back", "skip", "update_state"})
-"""The directives that change the course of a run."""
+"""Directives that change the course of a run."""
 
 
 def takes_of_directive(action: str | None) -> str:
-    """The capability of an API that a message takes: more than talking is control."""
+    """Return the API capability that a message takes: anything beyond talking is control."""
     return CONTROL if action in COURSE or action == "pause" else STEER
 
 
 def guarded_by(state: RunState) -> tuple[str, ...]:
-    """Every capability that the run can ask for, or asks for now."""
+    """Return every capability that the run can ask for, or asks for now."""
     asked = {entry.requested_capability for entry in state.ledger.open.values()} - {None}
     return tuple(sorted({*state.spec.guarded_by, *(name for name in asked if name)}))
 
 
 def missing(state: RunState, principal: Principal) -> tuple[str, ...]:
-    """The capabilities that somebody lacks to change the course of a run."""
+    """Return the capabilities that a principal lacks to change the course of a run."""
     if principal == TEMPORAL:
         return principal.lacks(entry.requested_capability for entry in state.ledger.open.values())
     return principal.lacks((CONTROL, *guarded_by(state)))
 
 
 def demand(state: RunState, principal: Principal, doing: str) -> None:
-    """Raise the Refusal of a change of course to somebody who may not approve what the run asks."""
+    """Refuse a change of course to a principal who may not approve everything the run asks."""
     if lacking := missing(state, principal):
         raise lacks(principal, doing, lacking)
 
 
 def lacks(principal: Principal, doing: str, lacking: tuple[str, ...]) -> Refusal:
-    """The Refusal that names every capability that is missing."""
+    """Return the Refusal that names every missing capability."""
     return Refusal(
         Code.CAPABILITY_REQUIRED,
         f"{principal.subject!r} may not {doing}: that takes {', '.join(map(repr, lacking))} as well. "
@@ -68,9 +68,9 @@ def lacks(principal: Principal, doing: str, lacking: tuple[str, ...]) -> Refusal
 
 
 def refuse(state: RunState, event: events.Event) -> None:
-    """Raise the Refusal of an event by which somebody would change the course of a run and may not.
+    """Refuse an event by which a principal would change the course of a run without permission.
 
-    A run that ends, or has ended, tells that first.
+    A run that is ending or has ended refuses it for that reason first.
     """
     if state.ending is not None:
         return
@@ -92,11 +92,7 @@ def refuse(state: RunState, event: events.Event) -> None:
 
 
 def refuse_directive(state: RunState, message: Message) -> None:
-    """Raise the Refusal of a directive that its sender may not give, or that would wait behind a gate.
-
-    Between an accepted answer and the start of what it allowed nothing else may be applied, so nothing
-    may wait there either.
-    """
+    """Refuse a directive that its sender may not give."""
     principal = Principal(subject=message.sender, capabilities=message.capabilities)
     if message.action in COURSE:
         demand(state, principal, f"have the run {message.action}")
@@ -105,7 +101,7 @@ def refuse_directive(state: RunState, message: Message) -> None:
 
 
 def _beyond_answering(state: RunState, entry: Interrupt, answer: Json) -> str | None:
-    """What an answer does beyond answering; None if it does no more."""
+    """Return what an answer changes beyond answering; None if nothing."""
     match entry.kind, answer:
         case "static", None:
             return None
@@ -120,13 +116,13 @@ def _beyond_answering(state: RunState, entry: Interrupt, answer: Json) -> str | 
 
 
 def declares(asks: Iterable[str], capability: str) -> bool:
-    """Whether a node that says it `asks` for these says that it may ask for a capability."""
+    """Whether a node that declares `asks` may ask for a capability."""
     return any(fits(capability, each) for each in asks)
 
 
 def fits(capability: str, declared: str) -> bool:
-    """Whether a capability is a declared one, or fits its pattern, in which `*` is one or more signs
-    that are not `:`.
+    """Whether a capability equals a declared one or fits its pattern, in which `*` matches one or more
+    characters other than `:`.
     """
     parts, pattern = capability.split(":"), declared.split(":")
     return len(parts) == len(pattern) and all(
@@ -136,9 +132,9 @@ def fits(capability: str, declared: str) -> bool:
 
 
 def asked_for(graph: GraphSpec, node: str, capability: str | None) -> str | None:
-    """The capability that a question of a node asks for: its own, else the first that the node declares.
+    """Return the capability that a question asks for: its own, else the first that its node declares.
 
-    None where the node declares none, and where that is a pattern, which only the question can fill.
+    None if the node declares none, or declares a pattern, which only the question itself can fill.
     """
     if capability is not None:
         return capability

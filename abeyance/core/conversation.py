@@ -1,10 +1,10 @@
-"""Which runs of one conversation are active, and who may start another.
+"""Active runs of one conversation, and admission of further ones.
 
-A run is claimed before it starts and released when it has ended, each time by a token that names this
-start alone: an id may be used again, and a release that comes late must not take the claim of the
-next run with it. So several claims may stand for one run, and they never stand in its way.
+A run claims its conversation before it starts and releases it when it has ended, by a token that is
+unique to this start: a run id may be reused, and a late release must not remove the claim of the next
+run. So one run may have several claims, and they never conflict with each other.
 
-A value, like `RunState`: each change gives a new one, and a refusal leaves the old one as it was.
+A value, like `RunState`: each change returns a new one, and a refusal leaves the old one unchanged.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Final
 from abeyance.errors import Code, Refusal
 
 MAX_CLAIMS: Final = 1_000
-"""How many claims one conversation holds at most."""
+"""Maximum number of claims of one conversation."""
 EXCLUSIVE: Final = "agent"
-"""The type of session of which a conversation has one active run, unless somebody asks for more."""
+"""The session type of which a conversation has one active run, unless `allow_concurrent` is set."""
 _MOST_TOLD: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A run that is about to start or has started; `token` names this start of it."""
+    """A run that is about to start or has started; `token` identifies this start."""
 
     run_id: str
     session_type: str
@@ -42,7 +42,7 @@ class Conversation:
     claims: tuple[Claim, ...] = ()
 
     def check(self, wanted: Claim) -> None:
-        """Raise the refusal of a claim: `conversation_busy`, or `too_many_runs`."""
+        """Raise the refusal of a claim: `conversation_busy` or `too_many_runs`."""
         if any(claim.token == wanted.token for claim in self.claims):
             return
         agents = list(
@@ -72,7 +72,7 @@ class Conversation:
             )
 
     def claimed(self, wanted: Claim, now: datetime) -> Conversation:
-        """The conversation with a claim; with the same one again it is as it was.
+        """Return the conversation with a claim; a repeated claim changes nothing.
 
         Raises what `check` raises.
         """
@@ -82,6 +82,6 @@ class Conversation:
         return replace(self, claims=(*self.claims, replace(wanted, claimed_at=now)))
 
     def released(self, tokens: Sequence[str]) -> Conversation:
-        """The conversation without these claims; those that it does not have do not matter."""
+        """Return the conversation without these claims; unknown ones are ignored."""
         left = tuple(claim for claim in self.claims if claim.token not in tokens)
         return self if len(left) == len(self.claims) else replace(self, claims=left)

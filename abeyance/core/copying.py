@@ -1,9 +1,9 @@
-"""Values that are frozen for everybody but one `advance`, which changes copies of its own.
+"""Values that are frozen for everyone but one `advance`, which changes its own copies.
 
-A class that is `changeable` is a frozen dataclass when it runs: to set an attribute of a value raises
-FrozenInstanceError. `working` makes a copy that may be changed in place, and `freeze` makes that a value
-like any other. Only `draft` uses the two. Type checkers see a dataclass that can be changed, so the
-rules are checked where they change one; who tries it with a frozen value learns it at once.
+At run time a `changeable` class is a frozen dataclass: setting an attribute of a value raises
+FrozenInstanceError. `working` makes a copy that can be changed in place, and `freeze` freezes it again.
+Only `working_state` uses the two. To type checkers the class is a mutable dataclass, so the rules that
+change one are checked; changing a frozen value fails at run time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def is_working(value: object) -> bool:
 
 
 def working(value: _T) -> _T:
-    """A copy of a frozen value that may be changed; what is in it is shared."""
+    """Return a changeable copy of a frozen value; its contents are shared."""
     kind = type(value)
     copy: _T = object.__new__(_WORKING[kind])
     for get, put in _SLOTS[kind]:
@@ -55,11 +55,11 @@ def working(value: _T) -> _T:
 
 
 def make_working(value: _T) -> _T:
-    """The same value, which was made just now and which nobody else has, to be changed."""
+    """Make a newly created, unshared value changeable, and return it."""
     object.__setattr__(value, "__class__", _WORKING[type(value)])
     return value
 
 
 def freeze(value: object) -> None:
-    """Nobody changes this copy any more."""
+    """Freeze a working copy."""
     object.__setattr__(value, "__class__", type(value).__base__)

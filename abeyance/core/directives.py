@@ -1,10 +1,10 @@
-"""Messages that the run itself carries out: where it goes next, what it does again, what it puts off.
+"""Directives: messages that the run itself carries out, to go back, skip, pause, defer or edit.
 
-A directive is taken at a boundary of the branch that its target names, else of the one that moved last:
-when a visit is ready and has not begun, or waits for people. While code of the branch runs, or while
-nothing is there yet of what the target names, the directive waits. One that cannot be carried out is
-rejected, with the reason, and the run goes on. The words are those of ADK's InterruptService; that
-some take the capabilities of all gates (`authority`), and that nothing vanishes, is ours.
+A directive is taken at a boundary of the branch that its target names, else of the branch that moved
+last: when a visit is ready and has not begun, or waits for people. While code of the branch runs, or
+before the target exists, the directive waits. One that cannot be carried out is rejected, with the
+reason, and the run continues. The words are those of ADK's InterruptService; that some take the
+capabilities of all gates (`authority`), and that none is lost, is ours.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Impossible(Exception):
 
 
 def carry_out(draft: WorkingState) -> bool:
-    """Carry out the first directive that is at its boundary. True if there was one."""
+    """Carry out the first directive that is at its boundary. Return whether there was one."""
     state = draft.state
     if state.ending is not None or state.rotation is not None:
         return False
@@ -61,7 +61,7 @@ def carry_out(draft: WorkingState) -> bool:
         else:
             address = None if visit is None else visit.address
             draft.counters.messages_delivered += 1
-            draft.tell(
+            draft.publish(
                 "message.delivered",
                 address,
                 message.sender,
@@ -79,7 +79,7 @@ def _branches(state: RunState) -> Iterator[Visit]:
 
 
 def _branch(state: RunState, message: Message) -> Visit | None:
-    """The visit whose branch a directive is about; None if no such branch is there now."""
+    """Return the visit whose branch a directive is about; None if there is no such branch now."""
     target = message.target
     for visit in _branches(state):
         if target in (None, visit.address, visit.node, visit.scope):
@@ -92,7 +92,7 @@ def _branch(state: RunState, message: Message) -> Visit | None:
 
 
 def _may_still_come(state: RunState, target: str | None) -> bool:
-    """Whether anything is left, or will go on around an inner graph that is over, for it to be about."""
+    """Whether the branch of `target` may still appear, here or around an inner graph that is over."""
     last = list(state.scopes)[-1]
     is_about_last = target in (None, last) or _is_last(state, last, target)
     return any(_branches(state)) or (len(state.scopes) > 1 and not is_about_last)
@@ -104,7 +104,7 @@ def _is_last(state: RunState, scope: str, target: str | None) -> bool:
 
 
 def _scope(state: RunState, message: Message, visit: Visit | None) -> str:
-    """The scope that a directive is about; where nothing is left, the innermost one."""
+    """Return the scope that a directive is about; if no branch is left, the innermost one."""
     if visit is not None:
         return visit.scope
     last = list(state.scopes)[-1]
@@ -154,7 +154,7 @@ def _defer(draft: WorkingState, message: Message) -> None:
 
 def _pause(draft: WorkingState, message: Message) -> None:
     # The same event as the operation: see `machine`.
-    draft.follow(events.Paused(now=draft.now, actor=message.sender, reason=message.text or None))
+    draft.enqueue(events.Paused(now=draft.now, actor=message.sender, reason=message.text or None))
 
 
 def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
@@ -175,24 +175,24 @@ def _update(draft: WorkingState, message: Message, visit: Visit | None) -> None:
     except patch.PatchError as error:
         raise _Impossible("invalid_patch", str(error)) from error
     interrupts.tell_edited(draft, scope)
-    draft.tell("run.values_edited", scope, message.sender, fields=sorted(changes))
+    draft.publish("run.values_edited", scope, message.sender, fields=sorted(changes))
 
 
 def _skip(draft: WorkingState, visit: Visit) -> None:
     node = draft.state.node_of(visit)
     if isinstance(node, InterruptNode) or visit.phase is Phase.WAITING:
         raise _Impossible("not_skippable", f"{visit.node!r} asks a person, and cannot be skipped")
-    if visit.call is not None and (visit.call.once or visit.call.asked):
+    if visit.call is not None and (visit.call.once or visit.call.interrupts):
         raise _Impossible(
             "not_skippable",
             f"{visit.call.tool!r} is called only with somebody's approval, and cannot be skipped",
         )
     visit = draft.visit(visit.address)
-    visit.stage, visit.returned, visit.starts = "body", {}, 0
+    visit.stage, visit.pending_patch, visit.activations = "body", {}, 0
 
 
 def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: int) -> None:
-    """Run the visit that finished last again, or one that was so many `steps` before it."""
+    """Run the last finished visit again, or the one that finished `steps` before it."""
     address = _scope(draft.state, message, visit)
     known = draft.state.scopes[address].trail
     if (visit is not None and visit.members) or not undo.is_linear(draft.state, address):
@@ -202,7 +202,7 @@ def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: 
             "before what",
         )
     # A visit that waits to be left has finished, and is not on the trail yet.
-    last = visit if visit is not None and visit.way is not None else None
+    last = visit if visit is not None and visit.routing is not None else None
     undone = steps if last is not None else steps + 1
     if undone > len(known):
         raise _Impossible(
@@ -219,7 +219,7 @@ def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: 
     if undone:
         again = undo.back(draft, address, undone)
     assert again is not None  # noqa: S101 without a last visit one at least is undone
-    draft.tell(
+    draft.publish(
         "run.went_back",
         again.address,
         message.sender,
@@ -234,8 +234,9 @@ def _go_back(draft: WorkingState, message: Message, visit: Visit | None, steps: 
 def _to_the_gate(
     graph: GraphSpec, known: tuple[Step, ...], target: Visit | Step, undone: int
 ) -> int:
-    """How many visits of a trail are undone to go back to one: what was approved once is done once, so
-    it is gone back to only together with the gate that allowed it.
+    """Return how many visits to undo, so that `target` runs again only together with its gate.
+
+    An approval covers one execution, so the run goes back to an approved visit by asking again.
     """
     while covered := approvals.of_others(target):
         if isinstance(graph.nodes[target.node], InterruptNode):

@@ -1,8 +1,8 @@
-"""What people may change in a run that has stopped, and at a question that is open.
+"""Edits of the values of a stopped run, and of the deadline of an open question.
 
-Both could be ways around a gate: values decide what is asked and where the run goes, and a deadline
-that is moved to the next second gives the default. So both are changes of course (`authority`), and an
-answer by default can only be declared in the graph.
+Both could bypass a gate: values decide what is asked and where the run goes, and a deadline moved to
+the next second yields the default. So both are changes of course (`authority`), and an answer by
+default can only be declared in the graph.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from abeyance.errors import Code, Refusal
 
 
 def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
-    """Raise the Refusal of an edit of values that may not be made."""
+    """Refuse an edit of values that may not be made."""
     if state.ending is not None:
         raise Refusal(
             Code.NOT_RUNNING,
@@ -57,12 +57,12 @@ def refuse_values(state: RunState, event: events.ValuesEdited) -> None:
 
 
 def edit_values(draft: WorkingState, event: events.ValuesEdited) -> None:
-    """Set fields of the values: as they are given, whatever their reducers."""
+    """Set fields of the values exactly, ignoring their reducers."""
     root = draft.state.root
     items.put_values(draft, root.address, {**root.values, **event.patch})
     interrupts.tell_edited(draft, root.address)
     draft.state.last_activity_at = draft.now
-    draft.tell(
+    draft.publish(
         "run.values_edited",
         root.address,
         event.principal.subject,
@@ -72,7 +72,7 @@ def edit_values(draft: WorkingState, event: events.ValuesEdited) -> None:
 
 
 def refuse_deadline(state: RunState, event: events.DeadlineEdited) -> None:
-    """Raise the Refusal of an edit of a deadline that may not be made."""
+    """Refuse an edit of a deadline that may not be made."""
     interrupt = open_interrupt(state.ledger, event.interrupt_id)
     graph = state.graph_of(interrupt.scope)
     deadline = event.deadline if event.moves else interrupt.deadline
@@ -102,7 +102,7 @@ def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
         on_timeout=event.on_timeout or interrupt.on_timeout,
     )
     draft.state.last_activity_at = draft.now
-    draft.tell(
+    draft.publish(
         "interrupt.deadline_edited",
         interrupt.address,
         event.principal.subject,
@@ -115,7 +115,7 @@ def edit_deadline(draft: WorkingState, event: events.DeadlineEdited) -> None:
 
 
 def open_interrupt(ledger: Ledger, id_: str) -> Interrupt:
-    """The open interrupt whose deadline is to be edited; else the Refusal that says what became of it."""
+    """Return the open interrupt; raise the Refusal that says what became of it otherwise."""
     interrupt = ledger.open.get(id_)
     if interrupt is not None:
         return interrupt
@@ -128,7 +128,7 @@ def open_interrupt(ledger: Ledger, id_: str) -> Interrupt:
         )
     raise Refusal(
         Code.ALREADY_ANSWERED if settled.status == "answered" else Code.WITHDRAWN,
-        f"{settled.name!r} is {settled.status} since {rfc3339(settled.settled_at)}, so its deadline "
+        f"{settled.name!r} is {settled.status} since {rfc3339(settled.since)}, so its deadline "
         "means nothing any more.",
         interrupt_id=id_,
         status=settled.status,

@@ -1,7 +1,7 @@
-"""What a run wants done: a closed union of imperatives, carried out by whoever drives the core.
+"""Effects that a run requests: a closed union, carried out by the driver of the core.
 
-An effect is complete: it carries what its execution needs as it was when the effect was decided,
-because the run may have moved on by the time that somebody gets to it.
+An effect is complete: it carries everything needed to execute it, as of the time it was decided,
+because the run may have moved on by then.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ StopReason: TypeAlias = Literal["pause", "rotation", "ending"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisitInput:
-    """What the code of a visit is given, wherever it runs.
+    """Input of a visit's code, wherever it runs.
 
-    `kind`: run the visit's code, or only ask the route functions and rules of a node that ran none.
-    `execution` tells this run from an earlier one that had the same id; whoever carries the run out fills
-    it in. `graph` names the graph that the node is of; `root` the run's own, from which the nodes of
-    `path` lead to it. `routes` names the route functions that the run's own graph has for the node;
-    `rules` are those to be looked at after the visit, if any has CLIPS text. `asks` are the capabilities
-    that the node may ask for.
+    `kind`: run the visit's code, or only the route functions and rules of a node without code.
+    `execution` tells this run from an earlier one with the same id; the driver fills it in. `graph` is
+    the graph of the node; `root` is the run's own graph, and the nodes of `path` lead from it to
+    `graph`. `routes` names the route functions that the pinned graph has for the node; `rules` are
+    those to evaluate after the visit, if any has CLIPS text. `asks` are the capabilities that the node
+    may ask for.
 
-    `start` counts the times that this visit was started. `answers` are those of the scope, `own`
-    those to the visit's own questions by their keys, and `bound` the hashes of what was shown with those
-    that count only if it is the same; `interrupted`: it has asked before, and kept
-    `saved`. `item` is that of a fan-out, `results` what came together at the join before the node.
-    `inbox` are the messages that the visit has taken, `guidance` what somebody said who had it run again.
-    `outcome` is the run's, for a finally node. `call` says of which tool call it is.
+    `activation` counts the starts of this visit. `answers` are those of the scope, `own_answers` those
+    to the visit's own questions, by key. An answer with an entry in `shown_hashes` counts only if the
+    question still shows the same. `interrupted`: the visit has asked before, and stored `user_state`.
+    `item` is that of a fan-out, `results` are those gathered at the join before the node. `inbox` are
+    the messages that the visit has taken, `guidance` is the text of a person who had it run again.
+    `outcome` is the run's, for a finally node. `call` is the tool call, if the visit is one.
     """
 
     kind: Literal["visit", "routes"] = "visit"
@@ -48,15 +48,15 @@ class VisitInput:
     address: str
     values: Mapping[str, Json]
     answers: Mapping[str, Json] = field(default_factory=dict)
-    own: Mapping[str, Json] = field(default_factory=dict)
-    bound: Mapping[str, str] = field(default_factory=dict)
+    own_answers: Mapping[str, Json] = field(default_factory=dict)
+    shown_hashes: Mapping[str, str] = field(default_factory=dict)
     asks: tuple[str, ...] = ()
-    start: int = 1
+    activation: int = 1
     retries: int = 0
     timeout: float | None = None
     local: bool = False
     journal: Json = None
-    saved: Json = None
+    user_state: Json = None
     interrupted: bool = False
     item: Json = None
     results: Json = None
@@ -70,9 +70,9 @@ class VisitInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunNode:
-    """Run a visit's code, or ask for its routes; how that ended is `VisitEnded`.
+    """Run a visit's code, or its routes; `VisitEnded` reports the outcome.
 
-    `heartbeat` is how many seconds the code may be silent.
+    `heartbeat` is the maximum number of seconds between heartbeats.
     """
 
     input: VisitInput
@@ -81,7 +81,7 @@ class RunNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopNode:
-    """Stop a visit's code. `abandon`: nobody waits for what becomes of it."""
+    """Stop a visit's code. `abandon`: do not wait for its outcome."""
 
     visit: str
     reason: StopReason
@@ -90,7 +90,7 @@ class StopNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """Tell the world a fact: what happened, never what was answered. `number` counts a run's facts."""
+    """Publish an event. It never contains an answer. `number` counts the events of a run."""
 
     number: int
     time: datetime
@@ -102,12 +102,12 @@ class Publish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yield:
-    """More is ready than one workflow task may send: begin another soon."""
+    """More visits are ready than one workflow task may send: start another task soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """All is done. Close the run, unless something that came with it says otherwise."""
+    """Complete the workflow, unless an event in the same task kept the run open."""
 
 
 Effect: TypeAlias = RunNode | StopNode | Publish | Yield | Finish

@@ -1,8 +1,8 @@
-"""What can happen to a run: a closed union, each event a fact with its time.
+"""Events of a run: a closed union of facts, each with its time.
 
-Names are past participles. Requests by people (`Responded`, `MessageSent`) may be refused; the
-controls are absorbed where they change nothing; what follows from our own effects (`VisitEnded`) is never
-refused, only absorbed when it comes late.
+Names are past participles. Requests by people (`Responded`, `MessageSent`) may be refused. Controls
+without effect are absorbed. The results of our own effects (`VisitEnded`) are never refused, and
+absorbed if they come late.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ class _Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(_Event):
-    """The run begins."""
+    """The run starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored(_Event):
-    """The run goes on from a snapshot."""
+    """The run continues from a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked(_Event):
-    """Time has passed: whatever was due by `now` is carried out."""
+    """Time has passed: everything due by `now` is carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskBegan(_Event):
-    """A new workflow task: what may be sent in one task is there again."""
+    """A new workflow task has begun, with a fresh budget of bytes to send."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationDue(_Event):
-    """The history has grown long. `hard`: running visits are stopped rather than waited for."""
+    """The history has grown long. `hard`: running visits are stopped instead of awaited."""
 
     hard: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisitEnded(_Event):
-    """A visit's code ended, or the asking of its routes did."""
+    """A visit's code, or the evaluation of its routes, has ended."""
 
     visit: str
     outcome: VisitOutcome
@@ -65,7 +65,7 @@ class VisitEnded(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaFault:
-    """One thing by which an answer misses its schema; `pointer` is a JSON pointer into the answer."""
+    """A violation of a response schema; `pointer` is a JSON pointer into the answer."""
 
     pointer: str
     message: str
@@ -73,11 +73,11 @@ class SchemaFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Responded(_Event):
-    """A principal answered one or several interrupts, by id: all of it holds or nothing.
+    """A principal answered one or more interrupts, by id: all are accepted, or none.
 
-    `schema_faults` has an entry (perhaps empty) for every answered interrupt that has a schema; the
-    core holds no schema validator, and refuses an answer that nobody validated. `digests` are of
-    what the principal was shown, where he sent them.
+    `schema_faults` has an entry (perhaps empty) for every answered interrupt with a schema. The core
+    has no schema validator, and refuses an answer that was not validated. `digests` are of what the
+    principal saw, if sent.
     """
 
     principal: Principal
@@ -90,8 +90,8 @@ class Responded(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused(_Event):
-    """`timeout` is in seconds. With the same `key` again it is absorbed. `capabilities` are those of the
-    actor, for an end that leads to another node.
+    """`timeout` is in seconds. A repeat of the `key` is absorbed. `capabilities` are those of the
+    actor, and matter if the pause ends at another node.
     """
 
     actor: str
@@ -105,7 +105,7 @@ class Paused(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(_Event):
-    """Somebody says: go on. With the same `key` again it is absorbed."""
+    """An actor resumed the run. A repeat of the `key` is absorbed."""
 
     actor: str
     reason: str | None = None
@@ -114,8 +114,8 @@ class Resumed(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested(_Event):
-    """`grace` is in seconds; None takes the run's own. `native`: through Temporal's own request. With
-    the same `key` again it is absorbed.
+    """`grace` is in seconds; None uses the run's own. `native`: requested through Temporal. A repeat of
+    the `key` is absorbed.
     """
 
     actor: str
@@ -128,10 +128,10 @@ class CancelRequested(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evicted(_Event):
-    """Room is needed, or nobody cares for the run any more. It is not what anybody does to the run.
+    """The run is evicted, for capacity or inactivity. This does not count as activity.
 
-    With `inactive_since` it is absorbed by a run that was active later, or that waits for an answer
-    which has a deadline of its own.
+    With `inactive_since`, a run absorbs it if it was active later, or waits for an answer with a
+    deadline.
     """
 
     actor: str
@@ -140,12 +140,12 @@ class Evicted(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Steering that somebody put into a run's mailbox.
+    """A steering message in a run's mailbox.
 
-    `parts` are further parts of it, such as pictures, each a mapping with a `type`. `action` makes it a
-    directive, or is the author's own word; `params` belong to it. `target` is the address or the node
-    that it is for; None is whoever reads first. `ttl` is how many seconds it may stay unread, counted
-    from `sent_at`. `capabilities` are those of the sender, for what a directive does.
+    `parts` are further content, such as pictures, each a mapping with a `type`. `action` makes it a
+    directive, or is a word of the author's own; `params` belong to it. `target` is the address or node
+    that it is for; None means the first reader. `ttl` is how many seconds it may stay unread after
+    `sent_at`. `capabilities` are those of the sender, for what a directive does.
     """
 
     message_id: str
@@ -163,7 +163,7 @@ class Message:
 
     @property
     def expires_at(self) -> datetime | None:
-        """When it is too old to be read."""
+        """The time from which the message is too old to be read."""
         if self.ttl is None or self.sent_at is None:
             return None
         return self.sent_at + timedelta(seconds=self.ttl)
@@ -171,8 +171,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSent(_Event):
-    """`signalled`: nobody waits for an answer, so a refusal has to be recorded in the run. `fault` is why
-    what was signalled is no message at all.
+    """`signalled`: the sender does not wait for an answer, so a refusal is recorded in the run. `fault`
+    is why a signal's payload is not a valid message.
     """
 
     message: Message
@@ -182,9 +182,9 @@ class MessageSent(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesTaken(_Event):
-    """A visit took messages that are for it, so that it has taken `upto` in all since it began.
+    """A visit took messages, so that it has taken `upto` in all since it began.
 
-    What it took before, and has asked for again because it was tried again, it does not take twice.
+    A retry that asks again for messages that it took before does not take further ones.
     """
 
     visit: str
@@ -193,7 +193,7 @@ class MessagesTaken(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesCleared(_Event):
-    """A principal threw the unread messages away."""
+    """A principal discarded the unread messages."""
 
     actor: str
     key: str | None = None
@@ -201,7 +201,7 @@ class MessagesCleared(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValuesEdited(_Event):
-    """A principal set fields of the values, as they were at `version`."""
+    """A principal set fields of the values, as of `version`."""
 
     principal: Principal
     patch: Mapping[str, Json]
@@ -211,10 +211,10 @@ class ValuesEdited(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineEdited(_Event):
-    """A principal moved the deadline of an open interrupt, or what happens then.
+    """A principal moved the deadline of an open interrupt, or changed what happens then.
 
-    `deadline` None removes it; `moves` is False where it stays. `on_timeout` None leaves that too.
-    `timeout` is how the principal said it, if as a time from `now`.
+    `deadline` None removes it; `moves` False leaves it as it is. `on_timeout` None leaves that too.
+    `timeout` is the principal's own value, if given in seconds from `now`.
     """
 
     principal: Principal
@@ -229,7 +229,7 @@ class DeadlineEdited(_Event):
 Keyed: TypeAlias = (
     Responded | Paused | Resumed | CancelRequested | MessagesCleared | ValuesEdited | DeadlineEdited
 )
-"""What may come under a key, under which it counts once."""
+"""Events that may carry an idempotency key, under which they count once."""
 KEYED: Final = (
     Responded,
     Paused,
@@ -243,7 +243,7 @@ KEYED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalRefused(_Event):
-    """A control signal came to nothing, and nobody waits for its answer: `code` and `reason` say why."""
+    """A control signal had no effect, and its sender does not wait: `code` and `reason` say why."""
 
     signal: Control
     code: str

@@ -1,11 +1,11 @@
-"""One visit for each item of a list, and what they bring together again.
+"""Fan-outs: one visit for each item of a list, gathered at a join.
 
 A node that returns `[Send(node, item), ...]` fans out. Each item is a visit of its own; what follows it
-belongs to the same item. A join behind it gathers the fan-out: it waits until every item has come there,
-or has come to an end elsewhere, and then its target is entered once, outside the fan-out, with the
-items' patches merged in the order of the list. An empty list is gathered at once. An item that ended
-elsewhere brings no patch; where no join gathers the fan-out at all, what its items changed is merged
-when the last has ended. Fan-outs may stand in each other.
+belongs to the same item. A join behind it gathers the fan-out: it waits until every item has arrived
+there or ended elsewhere, and then its target is entered once, outside the fan-out, with the items'
+patches merged in the order of the list. An empty list is gathered at once. The patch of an item that
+ended elsewhere is dropped; without any join, all changes are merged when the last item has ended.
+Fan-outs can be nested.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from abeyance.errors import FailureCode
 
 
 def send(
-    draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, uncounted: bool = False
+    draft: WorkingState, visit: Visit, sends: tuple[Send, ...], *, is_exempt: bool = False
 ) -> None:
-    """Begin a fan-out, in place of what would follow the visit that sends. One that goes on with the last
-    (`uncounted`) is no round of a loop.
+    """Begin a fan-out in place of the sending visit's edges. With `is_exempt` its nodes are not
+    counted: continuing with a single further call is not a round of a loop.
     """
     graph = draft.graph(visit.scope)
     node = graph.nodes[visit.node]
@@ -35,7 +35,7 @@ def send(
     )
     scope = draft.scope(visit.scope)
     scope.fans = {**scope.fans, visit.address: fan}
-    for name in () if uncounted else dict.fromkeys(each.node for each in sends):
+    for name in () if is_exempt else dict.fromkeys(each.node for each in sends):
         if not routing.count(draft, visit.scope, name, visit.members, visit.address):
             return
     for index, each in enumerate(sends):
@@ -62,7 +62,7 @@ def abandon(draft: WorkingState, scope: str, member: FanOutBranch, reason: str) 
 
 
 def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
-    """Leave all that the answer of a gate has led to, as if it had not been given."""
+    """Leave everything that the answer of a gate has led to, as if it had not been given."""
     scope = draft.state.scopes[approval.scope]
     covered = [
         visit
@@ -81,23 +81,23 @@ def retrace(draft: WorkingState, approval: Approval, reason: str) -> None:
         abandon(draft, scope.address, FanOutBranch(fan=key, index=0), reason)
     for member in approval.members[-1:]:
         # Where it goes from here is open again.
-        draft.item(scope.address, member).reached = ()
+        draft.item(scope.address, member).joins_reached = ()
     routing.take_tokens_back(draft, scope.address, approval.gate, met)
     approvals.forget(draft, approval)
 
 
 def reach(draft: WorkingState, visit: Visit, edge: Edge) -> None:
-    """A visit of an item has come to a join."""
+    """Record that a visit of an item has come to a join."""
     if visit.scope not in draft.state.scopes:
         return
     member = visit.members[-1]
     item = draft.item(visit.scope, member)
-    if edge.key not in item.reached:
-        item.reached = (*item.reached, edge.key)
+    if edge.key not in item.joins_reached:
+        item.joins_reached = (*item.joins_reached, edge.key)
 
 
 def gather(draft: WorkingState) -> bool:
-    """Gather a fan-out of which nothing is under way any more. False if there is none."""
+    """Gather a fan-out in which nothing is under way any more. Return False if there is none."""
     for scope in draft.state.scopes.values():
         if not scope.fans:
             continue
@@ -118,12 +118,12 @@ def gather(draft: WorkingState) -> bool:
 
 def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) -> None:
     scope = draft.scope(scope_address)
-    reached = {key for item in fan.items for key in item.reached}
+    reached = {key for item in fan.items for key in item.joins_reached}
     is_gathered = bool(reached or fan.joins)
     merged = {
         index: item
         for index, item in enumerate(fan.items)
-        if item.reached or not (is_gathered or item.left)
+        if item.joins_reached or not (is_gathered or item.left_fan_out)
     }
     members = {index: (*fan.outer, FanOutBranch(fan=address, index=index)) for index in merged}
     seen = {
@@ -142,7 +142,7 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
         failure = Failure(code=FailureCode.INVALID_PATCH, message=message, address=address)
         routing.fail_scope(draft, scope_address, failure)
         return
-    heard = tuple(dict.fromkeys(each for item in merged.values() for each in item.heard))
+    heard = tuple(dict.fromkeys(each for item in merged.values() for each in item.heard_from))
     items.hear(draft, scope_address, fan.outer, heard)
     covered = approvals.changed(
         draft, scope_address, fan.outer, before, own=fan.approvals, heard=heard
@@ -166,6 +166,6 @@ def _gather(draft: WorkingState, scope_address: str, address: str, fan: FanOut) 
 def _status(item: Item) -> str:
     if item.skipped:
         return "skipped"
-    if item.reached:
+    if item.joins_reached:
         return "arrived"
-    return "left" if item.left else "ended"
+    return "left" if item.left_fan_out else "ended"

@@ -1,8 +1,7 @@
-"""The keys under which people call a run: a call that comes again has no second effect, and gets the
-receipt of the first.
+"""Idempotency keys: a repeated call has no second effect, and gets the receipt of the first.
 
-The run remembers the last calls that came under a key, as hashes of the key and of the whole call, each
-with its receipt: across hand-overs, and in what it leaves at its end.
+The run keeps the last calls that came with a key, as hashes of the key and of the whole call, each with
+its receipt: across continue-as-new, and in its closing record.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ Keys: TypeAlias = Mapping[str, Called]
 
 
 def earlier(keys: Keys, event: events.Event) -> Called | None:
-    """The same call by the same principal, if it came before under its key.
+    """Return the earlier call by the same principal with the same key and content, if there was one.
 
-    Raises the Refusal `idempotency_conflict` if the key came with anything else.
+    Raises `idempotency_conflict` if the key came with anything else.
     """
     if not isinstance(event, events.KEYED) or event.key is None:
         return None
@@ -43,7 +42,7 @@ def earlier(keys: Keys, event: events.Event) -> Called | None:
 
 
 def conflict(key: str) -> Refusal:
-    """The refusal of a key that came with another call."""
+    """Return the refusal of a key that came with another call."""
     return Refusal(
         Code.IDEMPOTENCY_CONFLICT,
         f"The key {key[:_SHOWN_CHARS]!r} was used on this run before, for another call or by "
@@ -52,8 +51,8 @@ def conflict(key: str) -> Refusal:
 
 
 def addressee(keys: Keys, key: str | None) -> str | None:
-    """The interrupt that a call under a key has answered, if it was one: whoever repeats an answer
-    without an id means that.
+    """Return the interrupt that the call with this key answered, if it did: a repeated answer without
+    an id means that one.
     """
     called = None if key is None else keys.get(_hash(key))
     match called:
@@ -64,7 +63,7 @@ def addressee(keys: Keys, key: str | None) -> str | None:
 
 
 def remember(draft: WorkingState, event: events.Event) -> None:
-    """Know a call by its key from now on. The oldest are forgotten when there are too many."""
+    """Store a call by its key. The oldest calls are dropped when there are too many."""
     if not isinstance(event, events.KEYED) or event.key is None:
         return
     called = Called(digest=digest(event), receipt=_receipt(draft, event))
@@ -76,7 +75,7 @@ def remember(draft: WorkingState, event: events.Event) -> None:
 
 
 def digest(event: events.Keyed) -> str:
-    """A hash of what a call says and of who says it."""
+    """Return a hash of a call's content and its caller."""
     # What a principal may do can change between two calls that are the same.
     said: dict[str, Any] = {n: v for n, v in asdict(event).items() if n not in _UNSAID}
     match event:
@@ -104,7 +103,7 @@ def _receipt(draft: WorkingState, event: events.Keyed) -> Json:
 
 
 def receipts(book: ledger.Ledger, event: events.Responded) -> list[ledger.Receipt]:
-    """What whoever sends these answers gets, if they are accepted. Raises what `ledger.judge` raises."""
+    """Return the receipts of these answers, if they are accepted. Raises what `check_answers` raises."""
     replays = ledger.check_answers(book, event)
     by, now = event.principal.subject, event.now
     return [
@@ -122,7 +121,7 @@ def _answered(receipt: ledger.Receipt) -> Json:
 
 
 def receipts_again(called: Called) -> list[ledger.Receipt]:
-    """The receipts of answers that came before."""
+    """Return the stored receipts of a repeated call."""
     assert isinstance(called.receipt, list)  # noqa: S101 the digest is that of an answer
     return [
         ledger.Receipt(

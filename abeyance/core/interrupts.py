@@ -1,17 +1,16 @@
-"""Opening and settling interrupts in a run: what the ledger records, and what follows for the unit.
+"""Opening and settling interrupts: what the ledger records, and what follows for the visit.
 
-A *unit* is the visit that waits. It goes on when all interrupts of its own are settled, or, if it is
-composite, at every answer; what other units wait for does not concern it.
+A visit that waits continues when all its own interrupts are settled, or, if it is composite, at every
+answer; what other visits wait for does not matter.
 
-*Static interrupts* show a person the values before or after a node, and let them be edited. The graph
-names these nodes, or the start of the run does (Eino's static interrupts). The question shows the values
-as they are then, with their version. Null lets the run go on; `{values, version}` sets fields first, if
-nobody has changed the values since. What is shown and what may be set is what the visit reads: within a
-fan-out its own item's values.
+*Breakpoints* (static interrupts) show a person the values before or after a node, and let them edit
+them. The graph names these nodes, or the start of the run does. The question shows the current values
+with their version. Null continues the run; `{values, version}` sets fields first, unless they have
+changed since. Shown and editable is what the visit reads: within a fan-out its own item's values.
 
-*Error questions* are asked where a node says `on_error="interrupt"`: whether to try the visit again, to
-skip it with a patch, or to let it fail. It keeps its place and its journal, so trying again runs no
-finished step twice.
+*Error questions* are asked where a node declares `on_error="interrupt"`: try the visit again, skip it
+with a patch, or let it fail. The visit keeps its place and its journal, so trying again repeats no
+finished step.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Literal
 
-from abeyance.core import approvals, authority, events, items, ledger, template, undo
+from abeyance.core import approvals, authority, events, items, ledger, undo
 from abeyance.core.address import below
-from abeyance.core.json import Json, canonical, rfc3339
-from abeyance.core.ledger import Interrupt, Parent, Settled, SettledStatus
+from abeyance.core.json import Json, canonical, fill, fill_all, rfc3339
+from abeyance.core.ledger import Interrupt, Parent, SettledStatus
 from abeyance.core.outcome import Asked, key_of
 from abeyance.core.policy import TIMEOUT
 from abeyance.core.spec import END, Ask, GraphSpec, InterruptNode, Kind, Question
@@ -32,7 +31,7 @@ from abeyance.core.working_state import WorkingState
 from abeyance.errors import Code, Refusal
 
 ERROR: Final = "error"
-"""What the question about a visit that failed is called; its answer is `{action, patch?}`."""
+"""Name of the question about a failed visit; its answer is `{action, patch?}`."""
 _NAMES: Final[dict[str, Literal["interrupt_before", "interrupt_after"]]] = {
     "before": "interrupt_before",
     "after": "interrupt_after",
@@ -64,8 +63,8 @@ def open_question(
 def _filled(question: Question, values: Mapping[str, Json]) -> Question:
     return replace(
         question,
-        prompt=template.fill(question.prompt, values)[:_LONGEST_PROMPT],
-        reason=template.fill_all(question.reason, values),
+        prompt=fill(question.prompt, values)[:_LONGEST_PROMPT],
+        reason=fill_all(question.reason, values),
     )
 
 
@@ -79,24 +78,23 @@ def ask(
 ) -> None:
     """Open an interrupt of a visit, with a question that is shown as it is.
 
-    A visit that is tried again may ask what it has asked before, and that was withdrawn: it is then
-    another question, with an id of its own.
+    A retried visit may ask a withdrawn question again: that is another question, with an id of its own.
     """
     state = draft.state
     question, kind = asked.question, asked.kind
     address = visit.address
     if asked.process is not None:
         address = below(address, "process", asked.process)
-    bound = ledger.content_of(question)
+    bound = ledger.content_digest(question)
     question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
     deadline = asked.deadline
     if deadline is None and question.timeout is not None:
         deadline = draft.after(question.timeout)
-    ordinal = visit.asked.get(asked.key, 0) + 1
+    ordinal = visit.ask_counts.get(asked.key, 0) + 1
     id_ = ledger.interrupt_id(state.run_id, address, question.name, ordinal, kind, salt=state.salt)
-    visit.asked = {**visit.asked, asked.key: ordinal}
+    visit.ask_counts = {**visit.ask_counts, asked.key: ordinal}
     _bind(visit, asked.key, bound)
-    number = draft.tell(
+    number = draft.publish(
         "interrupt.opened",
         address,
         id=id_,
@@ -105,24 +103,18 @@ def ask(
         capability=question.requested_capability,
         deadline=deadline and rfc3339(deadline),
     )
-    draft.open[id_] = Interrupt(
+    draft.open[id_] = ledger.opened(
+        question,
         id=id_,
-        visit=visit.address,
-        scope=visit.scope,
-        name=question.name,
         kind=kind,
         address=address,
-        prompt=question.prompt,
-        reason=question.reason,
-        payload=question.payload,
-        response_schema=question.response_schema,
-        requested_capability=question.requested_capability,
         created_at=draft.now,
         deadline=deadline,
-        on_timeout=question.on_timeout,
         digest=ledger.digest_of(address, question),
-        number=number,
+        visit=visit.address,
+        scope=visit.scope,
         key=asked.key,
+        number=number,
         parents=(*parents, *_units_around(draft, visit.scope)),
         fields=fields or {},
     )
@@ -130,8 +122,8 @@ def ask(
 
 def _bind(visit: Visit, key: str, content: str) -> None:
     """Remember what a question of a visit shows, and when."""
-    visit.bound = {**visit.bound, key: content}
-    visit.bound_at = {**visit.bound_at, key: visit.moment}
+    visit.shown_hashes = {**visit.shown_hashes, key: content}
+    visit.shown_at = {**visit.shown_at, key: visit.moment}
 
 
 def ask_anew(
@@ -140,35 +132,28 @@ def ask_anew(
     question: Question,
     fields: Mapping[str, str] | None = None,
 ) -> None:
-    """Show what an open interrupt asks as it is now. It keeps its id and deadline, and who answers what
-    was shown before gets `stale`.
+    """Update what an open interrupt shows. It keeps its id and deadline, and an answer to what was
+    shown before is refused as `stale`.
     """
     question = replace(question, prompt=question.prompt[:_LONGEST_PROMPT])
     digest = ledger.digest_of(interrupt.address, question)
     if digest == interrupt.digest:
         return
     draft.open[interrupt.id] = replace(
-        interrupt,
-        prompt=question.prompt,
-        reason=question.reason,
-        payload=question.payload,
-        response_schema=question.response_schema,
-        requested_capability=question.requested_capability,
-        digest=digest,
-        fields=fields or {},
+        interrupt, **ledger.content_of(question), digest=digest, fields=fields or {}
     )
-    draft.tell("interrupt.changed", interrupt.address, id=interrupt.id, name=interrupt.name)
+    draft.publish("interrupt.changed", interrupt.address, id=interrupt.id, name=interrupt.name)
 
 
 def rebind(visit: Visit, asked: Asked) -> None:
-    """Remember what a question of code shows that was open already when it was asked again."""
-    _bind(visit, asked.key, ledger.content_of(asked.question))
+    """Remember what an open question shows after its code has asked it again."""
+    _bind(visit, asked.key, ledger.content_digest(asked.question))
 
 
 def _show_edited(draft: WorkingState, scope: str) -> None:
-    """People have edited the values of a scope: what is asked there about them is asked as they are now.
+    """Update the open questions of a scope after people have edited its values.
 
-    Code that asks is run again up to its question, as it is after an answer.
+    Code that asks is run again up to its question, as after an answer.
     """
     graph = draft.graph(scope)
     for entry in list(draft.state.ledger.open.values()):
@@ -186,7 +171,7 @@ def _show_edited(draft: WorkingState, scope: str) -> None:
 
 
 def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> Question | None:
-    """The question of a graph that was opened; None for one that code asked."""
+    """Return the question declared in the graph; None for one that code asked."""
     if entry.kind == "rule":
         asks = (action for rule in graph.rules_on(visit.node) for action in rule.actions)
         found = [each.question for each in asks if isinstance(each, Ask)]
@@ -199,7 +184,7 @@ def _declared(graph: GraphSpec, visit: Visit, entry: Interrupt) -> Question | No
 
 
 def unit(run_id: str, address: str, reason: Json = None) -> Parent:
-    """A unit as a parent of what is asked inside it."""
+    """Return a visit as the parent of what is asked inside it."""
     return Parent(id=ledger.interrupt_id(run_id, address, ""), address=address, reason=reason)
 
 
@@ -213,11 +198,11 @@ def _units_around(draft: WorkingState, scope_address: str) -> Iterator[Parent]:
 def answer(
     draft: WorkingState, interrupt: Interrupt, value: Json, by: str, note: str | None = None
 ) -> None:
-    """Settle an interrupt by an answer, and let its unit go on if it waits for nothing else."""
+    """Settle an interrupt by an answer; its visit continues if it waits for nothing else."""
     settled = ledger.settle_answered(interrupt, value, by, draft.now)
     _record(draft, settled)
     visit = draft.visit(interrupt.visit)
-    draft.tell(
+    draft.publish(
         "interrupt.answered",
         interrupt.address,
         by,
@@ -243,10 +228,10 @@ def answer(
 
 
 def expire(draft: WorkingState, interrupt: Interrupt) -> None:
-    """Settle an interrupt because its deadline passed, without an answer."""
+    """Settle an interrupt whose deadline passed without an answer."""
     settled = ledger.settle(interrupt, "expired", draft.now, by=TIMEOUT)
     _record(draft, settled)
-    draft.tell(
+    draft.publish(
         "interrupt.expired", interrupt.address, TIMEOUT, id=interrupt.id, name=interrupt.name
     )
 
@@ -259,11 +244,11 @@ def withdraw(
     by: str | None = None,
     status: SettledStatus = "cancelled",
 ) -> None:
-    """Settle interrupts because nothing waits for their answers any more."""
+    """Settle interrupts whose answers are no longer needed."""
     for interrupt in list(interrupts):
         settled = ledger.settle(interrupt, status, draft.now, by=by, reason=reason)
         _record(draft, settled)
-        draft.tell(
+        draft.publish(
             "interrupt.cancelled",
             interrupt.address,
             by,
@@ -273,7 +258,7 @@ def withdraw(
         )
 
 
-def _record(draft: WorkingState, settled: Settled) -> None:
+def _record(draft: WorkingState, settled: Interrupt) -> None:
     draft.open.pop(settled.id, None)
     book = draft.settled
     book[settled.id] = settled
@@ -282,8 +267,8 @@ def _record(draft: WorkingState, settled: Settled) -> None:
 
 
 def ways_out(state: RunState, scope: str) -> tuple[str, ...]:
-    """Where a question's deadline may lead. An agent has no such node: its model would take a turn beside
-    the calls that are under way, or a tool be run that nobody called.
+    """Return the nodes that a question's deadline may lead to. An agent has none: its model would take
+    a turn during open calls, or a tool would run that the model did not call.
     """
     graph = state.graph_of(scope)
     nodes = () if state.scopes[scope].is_agent else graph.nodes
@@ -291,12 +276,12 @@ def ways_out(state: RunState, scope: str) -> tuple[str, ...]:
 
 
 def of_visit(draft: WorkingState, visit: str) -> list[Interrupt]:
-    """The open interrupts of one visit."""
+    """Return the open interrupts of one visit."""
     return [entry for entry in draft.state.ledger.open.values() if entry.visit == visit]
 
 
 def ask_to_look(draft: WorkingState, visit: Visit) -> None:
-    """Show the values before or after a visit's node, as its stage says, and wait."""
+    """Stop at the breakpoint before or after a visit's node, as its stage says."""
     visit.phase, visit.started_at = Phase.WAITING, draft.now
     ask(draft, visit, Asked(question=_look(draft, visit), kind="static"))
 
@@ -316,7 +301,9 @@ def _look(draft: WorkingState, visit: Visit) -> Question:
 
 
 def take_edits(draft: WorkingState, interrupt: ledger.Interrupt, answer: Json, by: str) -> None:
-    """Edit the values as an answer says: at once, so that what others do next is held against them."""
+    """Apply the edits in an answer to a breakpoint, at once, so that later events are checked against
+    them.
+    """
     if interrupt.kind != "static" or answer is None:
         return
     visit = draft.visit(interrupt.visit)
@@ -331,15 +318,15 @@ def take_edits(draft: WorkingState, interrupt: ledger.Interrupt, answer: Json, b
     items.set_fields(draft, visit, fields)
     # After a gate it is asked again, whatever was edited.
     approvals.spoil(visit)
-    draft.tell("run.values_edited", visit.address, by, fields=sorted(fields))
+    draft.publish("run.values_edited", visit.address, by, fields=sorted(fields))
     undo.changing(visit, before, fields)
-    if visit.way is not None:
-        visit.way = replace(visit.way, is_stale=True)
+    if visit.routing is not None:
+        visit.routing = replace(visit.routing, is_stale=True)
     tell_edited(draft, visit.scope, besides=interrupt.id)
 
 
 def tell_edited(draft: WorkingState, scope: str, *, besides: str | None = None) -> None:
-    """People have edited the values of a scope: what is open or was approved there takes note."""
+    """Update questions and approvals of a scope after people have edited its values."""
     approvals.edited(draft, scope)
     _show_edited(draft, scope)
     for entry in list(draft.state.ledger.open.values()):
@@ -348,13 +335,13 @@ def tell_edited(draft: WorkingState, scope: str, *, besides: str | None = None) 
 
 
 def let_pass(visit: Visit) -> None:
-    """Somebody has looked at a visit, and how they let it go on is no answer of the graph's."""
+    """Drop the answer to a breakpoint, which is not an answer of the graph."""
     key = key_of("static", _NAMES[visit.stage])
     visit.answers = {name: answer for name, answer in visit.answers.items() if name != key}
 
 
 def refuse_edits(state: RunState, event: events.Responded) -> None:
-    """Raise the Refusal of an edit that cannot be made, or is of values that have changed since."""
+    """Refuse an edit that cannot be made, or of values that have changed since."""
     edited: set[tuple[str, tuple[FanOutBranch, ...]]] = set()
     for id_, answer in event.answers.items():
         entry = state.ledger.open.get(id_)
@@ -401,7 +388,7 @@ def _look_schema(graph: GraphSpec) -> Json:
 
 
 def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
-    """Ask what to do about a visit that failed, which was dropped and comes back to wait."""
+    """Ask what to do about a failed visit, which was dropped and is put back to wait."""
     draft.put_back(visit)
     visit.phase, visit.stage, visit.started_at = Phase.WAITING, "error", draft.now
     visit.stopping, visit.failure = False, failure
@@ -418,7 +405,7 @@ def ask_operator(draft: WorkingState, visit: Visit, failure: Failure) -> None:
 
 
 def _fields_schema(graph: GraphSpec) -> tuple[Json, Json]:
-    """The JSON Schema of a mapping of some fields of a graph's values, and its definitions."""
+    """Return the JSON Schema of a mapping of fields of a graph's values, and its definitions."""
     state = graph.input_schema if isinstance(graph.input_schema, dict) else {}
     known: dict[str, Json] = dict.fromkeys(graph.fields, True) | state.get("properties", {})
     schema = {"type": "object", "properties": known, "additionalProperties": graph.open_values}

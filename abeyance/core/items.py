@@ -1,29 +1,34 @@
-"""What the visits of a fan-out's items read, change and are told.
+"""Values as visits read and change them: a scope's, an item's, and an agent's memory.
 
 Within an item, the values are the scope's with the item's own patches on top; those of an item inside
-an item lie on both. Nothing of it is seen outside before the fan-out is gathered, so what other branches
-do meanwhile, and in which order items come along, changes nothing. Patches of one item are folded into
-one: every reducer is associative.
+an item build on both. Nothing is visible outside before the fan-out is gathered, so neither other
+branches nor the order of items matter. Patches of one item are folded into one: every reducer is
+associative.
+
+The conversation of an agent is stored elsewhere, and the run has only a reference to its end: in the
+field `transcript` of the agent's values, and in `RunState.transcripts` once those are gone. An agent
+that remembers starts with what the last visit of the same node, in the same graph, has left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from abeyance.core import patch
 from abeyance.core.json import Json, canonical, size
-from abeyance.core.spec import FunctionNode, GraphSpec
-from abeyance.core.state import FanOutBranch, Item, RunState, Visit
+from abeyance.core.spec import FunctionNode, GraphSpec, SubgraphNode
+from abeyance.core.state import FanOutBranch, Item, RunState, Scope, Visit
 from abeyance.core.working_state import WorkingState
 
 
 def values_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
-    """The values that a visit reads."""
+    """Return the values that a visit reads."""
     return values_at(state, visit.scope, visit.members)
 
 
 def values_at(state: RunState, scope: str, members: tuple[FanOutBranch, ...]) -> Mapping[str, Json]:
-    """The values within these items of a scope's fan-outs; within none, the scope's own."""
+    """Return the values within these items of a scope's fan-outs; without any, the scope's own."""
     values = state.scopes[scope].values
     for member in members:
         changed = item_of(state, scope, member).patch
@@ -33,13 +38,13 @@ def values_at(state: RunState, scope: str, members: tuple[FanOutBranch, ...]) ->
 
 
 def version_of(state: RunState, visit: Visit) -> int:
-    """The version of the values that a visit reads: it grows with every change of them."""
+    """Return the version of the values that a visit reads: it grows with every change of them."""
     own = (item_of(state, visit.scope, member).changes for member in visit.members)
     return state.scopes[visit.scope].version + sum(own)
 
 
 def answers_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
-    """What people answered so far, as a visit sees it: its own item's answers before the scope's."""
+    """Return the answers that a visit sees: its own item's take precedence over the scope's."""
     answers = state.scopes[visit.scope].answers
     for member in visit.members:
         own = item_of(state, visit.scope, member).answers
@@ -48,7 +53,7 @@ def answers_of(state: RunState, visit: Visit) -> Mapping[str, Json]:
 
 
 def item_of(state: RunState, scope: str, member: FanOutBranch) -> Item:
-    """One item of a fan-out under way."""
+    """Return one item of a fan-out under way."""
     return state.scopes[scope].fans[member.fan].items[member.index]
 
 
@@ -58,9 +63,9 @@ def put_patch(
     members: tuple[FanOutBranch, ...],
     *patches: Mapping[str, Json],
 ) -> None:
-    """Merge what was changed where it belongs: into the innermost item, or into the scope.
+    """Merge changes where they belong: into the innermost item, or into the scope.
 
-    Raises PatchError at the first patch that cannot be merged; those before it are.
+    Raises PatchError at the first patch that cannot be merged; those before it are merged.
     """
     if not any(patches):
         return
@@ -83,14 +88,14 @@ def put_patch(
 def put_values(
     draft: WorkingState, scope_address: str, values: Mapping[str, Json], *, versions: int = 1
 ) -> None:
-    """Replace the values of a scope, by what is so many versions newer."""
+    """Replace the values of a scope, raising their version by `versions`."""
     scope = draft.scope(scope_address)
     scope.values, scope.size = values, size(values)
     scope.version += versions
 
 
 def set_fields(draft: WorkingState, visit: Visit, fields: Mapping[str, Json]) -> None:
-    """Set fields of the values that a visit reads, whatever their reducers."""
+    """Set fields of the values that a visit reads, ignoring their reducers."""
     if not visit.members:
         put_values(draft, visit.scope, {**draft.state.scopes[visit.scope].values, **fields})
         return
@@ -101,7 +106,7 @@ def set_fields(draft: WorkingState, visit: Visit, fields: Mapping[str, Json]) ->
 
 
 def put_result(draft: WorkingState, visit: Visit, result: Json) -> None:
-    """Set what the call of a tool has come to; what was known of it before stays beside that."""
+    """Set the result of a tool call, merged over what was known of it before."""
     if result is not None and visit.members:
         item = draft.item(visit.scope, visit.members[-1])
         if isinstance(item.result, Mapping) and isinstance(result, Mapping):
@@ -115,14 +120,16 @@ def hear(
     members: tuple[FanOutBranch, ...],
     heard: tuple[str | None, ...],
 ) -> None:
-    """Remember for an item of a fan-out what its visits have heard of people."""
+    """Record in an item of a fan-out whose words its visits have read."""
     if members and heard:
         item = draft.item(scope, members[-1])
-        item.heard = tuple(dict.fromkeys([*item.heard, *heard]))
+        item.heard_from = tuple(dict.fromkeys([*item.heard_from, *heard]))
 
 
 def unreachable(state: RunState, visit: Visit, fields: Mapping[str, Json]) -> list[str]:
-    """Those of the fields that cannot be set so: an item can only add to what is gathered by adding."""
+    """Return the fields that cannot be set to these values: an item can only add to what is gathered by
+    adding.
+    """
     if not visit.members:
         return []
     graph = state.graph_of(visit.scope)
@@ -151,14 +158,14 @@ def _contributions(state: RunState, visit: Visit, fields: Mapping[str, Json]) ->
 def put_answers(
     draft: WorkingState, scope: str, members: tuple[FanOutBranch, ...], answers: Mapping[str, Json]
 ) -> None:
-    """Remember answers where later visits of the same item, or of the scope, read them."""
+    """Store answers where later visits of the same item, or of the scope, read them."""
     if answers:
         holder = draft.item(scope, members[-1]) if members else draft.scope(scope)
         holder.answers = {**holder.answers, **answers}
 
 
 def forget_counts(draft: WorkingState, visit: Visit) -> None:
-    """Start counting visits anew where this one is, and around the graph that it is in."""
+    """Reset the visit counts around a visit, and around the graph that it is in."""
     for member in visit.members:
         draft.item(visit.scope, member).visit_counts = {}
     scope = draft.scope(visit.scope)
@@ -168,7 +175,7 @@ def forget_counts(draft: WorkingState, visit: Visit) -> None:
 
 
 def forget_all_counts(draft: WorkingState) -> None:
-    """Start counting visits anew everywhere."""
+    """Reset the visit counts of every scope and item."""
     for address in draft.state.scopes:
         scope = draft.scope(address)
         scope.visit_counts = {}
@@ -179,9 +186,9 @@ def forget_all_counts(draft: WorkingState) -> None:
 
 
 def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
-    """The joins that gather a fan-out to these targets, by their keys, in order of declaration.
+    """Return the keys of the joins that gather a fan-out to these targets, in order of declaration.
 
-    They are those that can be reached from the targets, counting a sending node on the way as one more
+    They are those reachable from the targets, where a sending node on the way counts as one more
     fan-out, and its join as the end of that.
     """
     depths = dict.fromkeys(targets, 1)
@@ -203,3 +210,51 @@ def gathering(graph: GraphSpec, targets: tuple[str, ...]) -> tuple[str, ...]:
         for edge in graph.edges
         if edge.is_join and any(depths.get(source) == 1 for source in edge.sources)
     )
+
+
+TRANSCRIPT_FIELD: Final = "transcript"
+"""The field of an agent's values that refers to the end of its conversation."""
+_MOST_TRANSCRIPTS: Final = 200
+
+
+def keep_agent(draft: WorkingState, visit: Visit, scope: Scope) -> None:
+    """Store the memory and the transcript of an agent whose scope is about to be dropped."""
+    kept = dict(draft.state.agent_memory)
+    for key in [key for key in kept if key.startswith(f"{scope.address}/")]:
+        # What was inside it will never be entered again.
+        del kept[key]
+    node = draft.state.node_of(visit)
+    if isinstance(node, SubgraphNode) and node.remembers:
+        kept[_agent_key(visit)] = {
+            name: scope.values[name] for name in node.remembers if name in scope.values
+        }
+    if kept != draft.state.agent_memory:
+        draft.state.agent_memory = kept
+    head = scope.values.get(TRANSCRIPT_FIELD)
+    if scope.is_agent and isinstance(head, str):
+        known = {**draft.state.transcripts, scope.address: head}
+        while len(known) > _MOST_TRANSCRIPTS:
+            del known[next(iter(known))]
+        draft.state.transcripts = known
+
+
+def agent_memory(state: RunState, visit: Visit) -> Mapping[str, Json]:
+    """Return the values that a visit of an agent's node starts with."""
+    return state.agent_memory.get(_agent_key(visit), {})
+
+
+def transcripts(state: RunState) -> dict[str, str]:
+    """Return the transcripts of a run's agents, by the agents' addresses."""
+    heads = {
+        scope.address: scope.values.get(TRANSCRIPT_FIELD)
+        for scope in state.scopes.values()
+        if scope.is_agent
+    }
+    return {
+        **state.transcripts,
+        **{key: head for key, head in heads.items() if isinstance(head, str)},
+    }
+
+
+def _agent_key(visit: Visit) -> str:
+    return f"{visit.scope}/{visit.node}"

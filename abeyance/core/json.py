@@ -1,15 +1,21 @@
-"""One text for one JSON value, so that equal values have equal hashes.
+"""Canonical JSON, hashes and sizes; paths and `{field}` templates over JSON values.
 
-Keys are sorted, no space is written, and a float without a fraction is written as an integer: a
-browser that sends `1` and a program that sends `1.0` gave the same answer. NaN and infinities are
-not JSON and are refused.
+Equal values have one canonical text, and so equal hashes: keys are sorted, there is no whitespace, and
+a float without a fraction is written as an integer, so `1` from a browser and `1.0` from a program are
+the same answer. NaN and infinities are not JSON and are refused.
+
+A template is filled once, with plain values, and never evaluated. A field is a plain name, and dots
+walk mappings only: there is no attribute access, no index, no format specification. What was filled in
+is not filled again, so a value that contains `{secret}` shows just that. A missing field stays as
+written.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -17,8 +23,9 @@ Json: TypeAlias = Any
 """Any JSON value: null, boolean, number, text, list, or mapping with text keys."""
 
 MAX_DEPTH = 120
-"""How many levels lists and mappings may be nested in what is hashed or kept. A bound of our own, so that
-it is the same in every process, whatever depth an interpreter can bear."""
+"""Maximum nesting of lists and mappings in stored or hashed values: a fixed bound, so that it does not
+depend on the recursion limit of a process.
+"""
 
 _EXACT = 2**53
 """Below this, every integer is exactly one floating-point number."""
@@ -31,16 +38,16 @@ _LITERALS = {None: "null", True: "true", False: "false"}
 
 
 def canonical(value: Json) -> str:
-    """The canonical text of a JSON value. Raises ValueError or TypeError if it is not JSON."""
+    """Return the canonical text of a JSON value. Raises ValueError or TypeError if it is not JSON."""
     if value is None or value is True or value is False:
         return _LITERALS[value]
     return _write(_plain(value))
 
 
 def why_not_json(value: Json) -> str | None:
-    """Why a value cannot be written as JSON, or None if it can.
+    """Return why a value cannot be written as JSON, or None if it can.
 
-    What came in as JSON is not always JSON: `1e400` is read as an infinity.
+    What was parsed from JSON is not always JSON: `1e400` is read as an infinity.
     """
     if value is None or (type(value) is int and -_EXACT < value < _EXACT):
         return None
@@ -52,12 +59,12 @@ def why_not_json(value: Json) -> str | None:
 
 
 def sha256(value: Json) -> str:
-    """`sha256:<hex>` of the canonical text of a JSON value."""
+    """Return `sha256:<hex>` of the canonical text of a JSON value."""
     return f"sha256:{hashlib.sha256(canonical(value).encode()).hexdigest()}"
 
 
 def size(value: Json) -> int:
-    """How many bytes a JSON value takes when it is sent."""
+    """Return the size of a JSON value in bytes, as it is sent."""
     if not value:
         if value is None:
             return len(_LITERALS[None])
@@ -67,7 +74,7 @@ def size(value: Json) -> int:
 
 
 def rfc3339(moment: datetime) -> str:
-    """A time in UTC as JSON tells it, such as 2026-03-02T09:00:00Z."""
+    """Format a UTC time, such as 2026-03-02T09:00:00Z."""
     return moment.isoformat().replace("+00:00", "Z")
 
 
@@ -97,3 +104,64 @@ def _key(key: Json) -> str:
         return key
     message = f"the key {key!r} of a JSON mapping is not text"
     raise TypeError(message)
+
+
+_TEMPLATE_FIELD = re.compile(r"\{([A-Za-z_]\w*(?:\.\w+)*)\}")
+_MISSING = object()
+
+
+def fill(text: str, values: Mapping[str, Json]) -> str:
+    """Return the text with every existing `{field}` replaced by its value."""
+
+    def replacement(found: re.Match[str]) -> str:
+        value = look_up(values, found[1], _MISSING)
+        if value is _MISSING:
+            return found[0]
+        return value if isinstance(value, str) else canonical(value)
+
+    return _TEMPLATE_FIELD.sub(replacement, text)
+
+
+def fill_all(value: Json, values: Mapping[str, Json]) -> Json:
+    """Return a JSON value with every text in it filled; keys stay as they are."""
+    match value:
+        case str():
+            return fill(value, values)
+        case Mapping():
+            return {key: fill_all(item, values) for key, item in value.items()}
+        case list() | tuple():
+            return [fill_all(item, values) for item in value]
+        case _:
+            return value
+
+
+def paths(value: Json) -> Iterator[str]:
+    """Yield the paths of all fields in the texts of a JSON value, existing or not."""
+    match value:
+        case str():
+            yield from _TEMPLATE_FIELD.findall(value)
+        case Mapping():
+            for item in value.values():
+                yield from paths(item)
+        case list() | tuple():
+            for item in value:
+                yield from paths(item)
+        case _:
+            pass
+
+
+def look_up(values: Mapping[str, Json], path: str, missing: Json = None) -> Json:
+    """Return the value at a dotted path through mappings, or `missing`."""
+    found: Json = values
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            return missing
+        found = found[name]
+    return found
+
+
+def matches(equals: Mapping[str, Json], values: Mapping[str, Json]) -> bool:
+    """Whether every path of the values has its value; a missing one counts as null."""
+    return all(
+        canonical(look_up(values, path)) == canonical(value) for path, value in equals.items()
+    )

@@ -1,10 +1,10 @@
-"""Interrupts and their answers: the record of what people were asked and what they said.
+"""Interrupts and their answers: the record of what people were asked and what they answered.
 
 An interrupt is *open* until exactly one thing settles it: an answer, its deadline, the end of its
-run, or the branch that left it. A settled one shrinks to what a repeated or late answer needs in
-order to be told the truth: status, when, by whom, and the hash of the answer. `judge` is the whole
-of the rule about answers; the workflow asks it for a running run and a client for an ended one, so
-both say the same. Most of the rules are Eino's (targeted, keyed answers) and Stargraph's (capability,
+run, or the branch that left it. A settled one shrinks to what a repeated or late answer needs to get
+the right reply: status, time, principal, and the hash of the answer. `check_answers` is the whole
+rule about answers; the workflow applies it to a running run and a client to an ended one, so both
+reply the same. Most of the rules are Eino's (targeted, keyed answers) and Stargraph's (capability,
 deadline); that a repeat is safe and that null is an answer are ours.
 """
 
@@ -12,26 +12,34 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import Literal, TypeAlias, assert_never
+from typing import Any, Final, Literal, TypeAlias, assert_never
 
 from abeyance.core.copying import changeable
 from abeyance.core.events import Responded
 from abeyance.core.json import Json, canonical, rfc3339, sha256, size, why_not_json
 from abeyance.core.policy import TIMEOUT
-from abeyance.core.spec import Kind, OnTimeout, Question
+from abeyance.core.spec import Kind, Question
 from abeyance.errors import Code, Refusal
 
 SettledStatus: TypeAlias = Literal["answered", "expired", "cancelled", "superseded"]
 
-_KEPT_ANSWER_BYTES = 512
-_KEPT_PROMPT_CHARS = 200
+_STORED_ANSWER_BYTES: Final = 512
+_STORED_PROMPT_CHARS: Final = 200
+_SPEC: Final = tuple(entry.name for entry in fields(Question))
+_CONTENT: Final = tuple(name for name in _SPEC if name not in {"name", "timeout", "on_timeout"})
+"""What a person is shown, and what the digest of an interrupt covers."""
+_SETTLED: Final = (
+    *("id", "name", "kind", "address", "prompt", "requested_capability"),
+    *("created_at", "deadline"),
+)
+"""What stays of an interrupt that is settled. The rest is large, or of no use any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """A unit that waits because of an interrupt inside it: a composite visit, or a nested graph."""
+    """A visit that waits because of an interrupt inside it: composite, or with a nested graph."""
 
     id: str
     address: str
@@ -39,57 +47,45 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupt:
-    """An open question. `number` is that of the fact which opened it: it breaks ties of time.
+class Interrupt(Question):
+    """A question that was opened: what is asked, since when, and what became of it.
 
-    `key` is the question's among those of its visit. `parents` go from the nearest to the outermost.
-    `fields` are hashes of what it shows of the values, by their paths.
+    `key` is the question's among those of its visit. `number` is that of the fact which opened it: it
+    breaks ties of time. `parents` go from the nearest to the outermost. `fields` are hashes of what the
+    question shows of the values, by their paths.
+
+    A settled interrupt keeps only what `settle` leaves. `by` is the principal who answered or withdrew
+    it, or the timeout. `answer` is stored if it is short, `answer_sha256` always.
     """
 
     id: str
-    visit: str
-    scope: str
-    name: str
     kind: Kind
     address: str
-    prompt: str
-    reason: Json
-    payload: Json
-    response_schema: Json
-    requested_capability: str | None
     created_at: datetime
-    deadline: datetime | None
-    on_timeout: OnTimeout
-    digest: str
-    number: int
-    key: str
+    deadline: datetime | None = None
+    digest: str = ""
+    visit: str = ""
+    scope: str = ""
+    key: str = ""
+    number: int = 0
     parents: tuple[Parent, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """What stays of an interrupt. `answer` is kept where it is short, `answer_sha256` always."""
-
-    id: str
-    name: str
-    kind: Kind
-    address: str
-    prompt: str
-    requested_capability: str | None
-    created_at: datetime
-    deadline: datetime | None
-    status: SettledStatus
-    settled_at: datetime
+    status: Literal["open"] | SettledStatus = "open"
+    settled_at: datetime | None = None
+    settled_reason: str | None = None
     by: str | None = None
-    reason: str | None = None
     answer_sha256: str | None = None
     answer: Json = None
+
+    @property
+    def since(self) -> datetime:
+        """When the interrupt got its status."""
+        return self.settled_at or self.created_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """That an answer was accepted, when and from whom. `replayed`: it had been accepted before."""
+    """The receipt of an accepted answer. `replayed`: it was accepted before."""
 
     interrupt_id: str
     status: Literal["answered"] = "answered"
@@ -100,10 +96,10 @@ class Receipt:
 
 @changeable(slots=True, kw_only=True)
 class Ledger:
-    """Open interrupts in the order in which they were opened, settled ones as they were settled."""
+    """Open interrupts in the order of opening, settled ones in the order of settling."""
 
     open: Mapping[str, Interrupt] = field(default_factory=dict)
-    settled: Mapping[str, Settled] = field(default_factory=dict)
+    settled: Mapping[str, Interrupt] = field(default_factory=dict)
 
 
 def interrupt_id(
@@ -115,10 +111,10 @@ def interrupt_id(
     *,
     salt: str = "",
 ) -> str:
-    """`<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
+    """Return `<run_id>.<16 hex>`: the same question in the same place has the same id in every replay.
 
-    What is asked about a visit is told apart from what its code asks under the same name, and by its
-    salt from what an earlier run of this id has asked: an answer to that, sent again, is none to this.
+    The kind separates what is asked about a visit from what its code asks under the same name. The salt
+    separates it from what an earlier run of this id asked, so that an old answer is none to this.
     """
     own = [] if kind in {"question", "rule"} else [kind]
     salted = [{"salt": salt}] if salt else []
@@ -127,23 +123,23 @@ def interrupt_id(
 
 
 def digest_of(address: str, question: Question) -> str:
-    """The hash of all that a person is shown, which they may send back with their answer."""
-    return sha256({"address": address, "name": question.name, **_content(question)})
+    """Return the hash of all that a person is shown, which callers may send with an answer."""
+    return sha256({"address": address, "name": question.name, **content_of(question)})
 
 
-def content_of(question: Question) -> str:
-    """The hash of what a question says, without who asks it and which capability it takes."""
-    return sha256({**_content(question), "requested_capability": None})
+def content_digest(question: Question) -> str:
+    """Return the hash of a question's content, without its node and its capability."""
+    return sha256({**content_of(question), "requested_capability": None})
 
 
-def _content(question: Question) -> dict[str, Json]:
-    return {
-        "prompt": question.prompt,
-        "reason": question.reason,
-        "payload": question.payload,
-        "response_schema": question.response_schema,
-        "requested_capability": question.requested_capability,
-    }
+def content_of(question: Question) -> dict[str, Json]:
+    """Return the fields of a question that a person is shown."""
+    return {name: getattr(question, name) for name in _CONTENT}
+
+
+def opened(question: Question, **record: Any) -> Interrupt:
+    """Return the open interrupt of a question. `record` is what the question does not say."""
+    return Interrupt(**{name: getattr(question, name) for name in _SPEC}, **record)
 
 
 def settle(
@@ -153,27 +149,16 @@ def settle(
     *,
     by: str | None = None,
     reason: str | None = None,
-) -> Settled:
-    """What stays of an interrupt that got no answer."""
-    return Settled(
-        id=interrupt.id,
-        name=interrupt.name,
-        kind=interrupt.kind,
-        address=interrupt.address,
-        prompt=interrupt.prompt[:_KEPT_PROMPT_CHARS],
-        requested_capability=interrupt.requested_capability,
-        created_at=interrupt.created_at,
-        deadline=interrupt.deadline,
-        status=status,
-        settled_at=now,
-        by=by,
-        reason=reason,
-    )
+) -> Interrupt:
+    """Return what stays of an interrupt that got no answer."""
+    stays = {name: getattr(interrupt, name) for name in _SETTLED}
+    stays["prompt"] = interrupt.prompt[:_STORED_PROMPT_CHARS]
+    return Interrupt(**stays, status=status, settled_at=now, settled_reason=reason, by=by)
 
 
-def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) -> Settled:
-    """What stays of an interrupt that was answered."""
-    is_short = size(answer) <= _KEPT_ANSWER_BYTES or by == TIMEOUT
+def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) -> Interrupt:
+    """Return what stays of an interrupt that was answered."""
+    is_short = size(answer) <= _STORED_ANSWER_BYTES or by == TIMEOUT
     return replace(
         settle(interrupt, "answered", now, by=by),
         answer_sha256=sha256(answer),
@@ -181,48 +166,39 @@ def settle_answered(interrupt: Interrupt, answer: Json, by: str, now: datetime) 
     )
 
 
-def receipt_of(settled: Settled, *, replayed: bool) -> Receipt:
-    """The receipt of an answered interrupt."""
-    return Receipt(
-        interrupt_id=settled.id,
-        answered_by=settled.by or "",
-        accepted_at=settled.settled_at,
-        replayed=replayed,
-    )
-
-
 def addressee(ledger: Ledger) -> str:
-    """The id that an answer without one means: that of the only open interrupt, else a refusal."""
+    """Return the id of the only open interrupt, which an answer without an id means.
+
+    Raises the Refusal `ambiguous_interrupt` if there is not exactly one.
+    """
     if len(ledger.open) == 1:
         return next(iter(ledger.open))
     listed = [{"id": entry.id, "name": entry.name} for entry in ledger.open.values()]
     ids = ", ".join(entry["id"] for entry in listed[:10])
-    told = (
-        f"so an answer must name the id of one: {ids}" if ids else "so there is nothing to answer"
-    )
+    fix = f"so an answer must name the id of one: {ids}" if ids else "so there is nothing to answer"
     raise Refusal(
         Code.AMBIGUOUS_INTERRUPT,
-        f"{len(listed)} interrupts are open, {told}.",
+        f"{len(listed)} interrupts are open, {fix}.",
         open_interrupts=listed,
     )
 
 
 def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
-    """Whether a response may be applied: the receipts of those answers that are mere repeats.
+    """Check that a response may be applied, and return the receipts of the answers that are repeats.
 
-    All or nothing: raises the Refusal of the first answer that cannot be accepted, with all of them
-    in its member `refused`.
+    All or nothing: raises the Refusal of the first answer that cannot be accepted, with all of them in
+    its member `refused`.
     """
     replays: dict[str, Receipt] = {}
     refusals: list[tuple[str, Refusal]] = []
     for id_, answer in event.answers.items():
         try:
-            known = _judge_one(ledger, id_, answer, event)
+            earlier = _check_answer(ledger, id_, answer, event)
         except Refusal as refusal:
             refusals.append((id_, refusal))
         else:
-            if known is not None:
-                replays[id_] = known
+            if earlier is not None:
+                replays[id_] = earlier
     if not refusals:
         return replays
     first = refusals[0][1]
@@ -249,8 +225,8 @@ def check_answers(ledger: Ledger, event: Responded) -> Mapping[str, Receipt]:
 def refuse_strays(event: Responded) -> None:
     """Raise `stale` if a digest is of an interrupt that the response does not answer.
 
-    Whoever sends it was shown something else than what would be answered. Asked before a response is
-    accepted only, so that what was accepted once is never judged anew.
+    The caller was shown something else than what would be answered. Checked only before a response is
+    accepted, so that an accepted one is never checked again.
     """
     strays = sorted(event.digests.keys() - event.answers.keys())
     if strays:
@@ -263,7 +239,7 @@ def refuse_strays(event: Responded) -> None:
         )
 
 
-def _judge_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Receipt | None:
+def _check_answer(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Receipt | None:
     entry = ledger.open.get(id_) or ledger.settled.get(id_)
     if entry is None:
         _refuse_parent(ledger, id_)
@@ -288,10 +264,7 @@ def _judge_one(ledger: Ledger, id_: str, answer: Json, event: Responded) -> Rece
             interrupt_id=id_,
             errors=[{"pointer": "", "message": fault}],
         )
-    if isinstance(entry, Settled):
-        return _judge_settled(entry, answer)
-    _judge_open(entry, event)
-    return None
+    return _receipt(entry, answer, event)
 
 
 def _refuse_parent(ledger: Ledger, id_: str) -> None:
@@ -309,7 +282,7 @@ def _refuse_parent(ledger: Ledger, id_: str) -> None:
         )
 
 
-def _judge_open(interrupt: Interrupt, event: Responded) -> None:
+def _check_open(interrupt: Interrupt, event: Responded) -> None:
     shown = event.digests.get(interrupt.id)
     if shown is not None and shown != interrupt.digest:
         raise Refusal(
@@ -341,42 +314,51 @@ def _judge_open(interrupt: Interrupt, event: Responded) -> None:
         )
 
 
-def _judge_settled(settled: Settled, answer: Json) -> Receipt:
-    when = rfc3339(settled.settled_at)
-    match settled.status:
-        case "answered" if settled.by == TIMEOUT:
+def _receipt(entry: Interrupt, answer: Json, event: Responded) -> Receipt | None:
+    """Return the receipt of an answer that is a repeat, None for one that can be accepted."""
+    when = rfc3339(entry.since)
+    match entry.status:
+        case "open":
+            _check_open(entry, event)
+            return None
+        case "answered" if entry.by == TIMEOUT:
             raise Refusal(
                 Code.ALREADY_ANSWERED,
-                f"{settled.name!r} was answered by its default at {when}, "
+                f"{entry.name!r} was answered by its default at {when}, "
                 "because nobody had answered in time.",
-                interrupt_id=settled.id,
+                interrupt_id=entry.id,
                 answered_by=TIMEOUT,
                 answered_at=when,
-                answer=settled.answer,
+                answer=entry.answer,
             )
-        case "answered" if settled.answer_sha256 == sha256(answer):
-            return receipt_of(settled, replayed=True)
+        case "answered" if entry.answer_sha256 == sha256(answer):
+            return Receipt(
+                interrupt_id=entry.id,
+                answered_by=entry.by or "",
+                accepted_at=entry.since,
+                replayed=True,
+            )
         case "answered":
             raise Refusal(
                 Code.ALREADY_ANSWERED,
-                f"{settled.name!r} was answered by {settled.by!r} at {when}, with another answer.",
-                interrupt_id=settled.id,
-                answered_by=settled.by,
+                f"{entry.name!r} was answered by {entry.by!r} at {when}, with another answer.",
+                interrupt_id=entry.id,
+                answered_by=entry.by,
                 answered_at=when,
             )
         case "expired":
             raise Refusal(
                 Code.EXPIRED,
-                f"{settled.name!r} could be answered until its deadline and expired at {when}.",
-                interrupt_id=settled.id,
-                deadline=settled.deadline and rfc3339(settled.deadline),
+                f"{entry.name!r} could be answered until its deadline and expired at {when}.",
+                interrupt_id=entry.id,
+                deadline=entry.deadline and rfc3339(entry.deadline),
             )
         case "cancelled" | "superseded":
             raise Refusal(
                 Code.WITHDRAWN,
-                f"{settled.name!r} was withdrawn at {when} ({settled.reason or settled.status}).",
-                interrupt_id=settled.id,
-                status=settled.status,
+                f"{entry.name!r} was withdrawn at {when} ({entry.settled_reason or entry.status}).",
+                interrupt_id=entry.id,
+                status=entry.status,
             )
         case _:
-            assert_never(settled.status)
+            assert_never(entry.status)

@@ -1,16 +1,16 @@
-"""How a run pauses and goes on, how it begins to end, and when it may be evicted.
+"""Pausing and resuming a run, beginning its ending, and evicting it.
 
-*A pause* starts no new work until somebody resumes the run or the pause's deadline passes. It lets
-running code finish, or stops it, to begin again when the run goes on.
+*A pause* starts no new work until someone resumes the run or the pause's deadline passes. Running code
+finishes, or is stopped and runs again after the pause.
 
-*An ending*: the first reason decides the outcome; later ones are recorded beside it, so that nothing is
-hidden. From then on no visit starts, nobody can answer any more, unread messages are reported, and what
-runs is stopped: a graceful end waits for it up to `grace`, an immediate one does not. `machine` then
-takes the run from here to its close.
+*An ending*: the first reason decides the outcome; later ones are recorded as `secondary_errors`. From
+then on no visit starts, no answer is accepted, unread messages are reported, and running code is
+stopped: a graceful ending waits for it up to `grace`, an immediate one does not. `machine` takes the
+run from here to its close.
 
-*An eviction* halts a run that nobody has done anything to for long, or in whose place another wants to
-start. Whoever evicts knows only roughly when a run was active last. The run itself knows: so an eviction
-for inactivity says since when, and a run that was active after that stays.
+*An eviction* halts an inactive run, or one whose place another run needs. The caller knows the last
+activity only roughly, the run exactly: so an eviction for inactivity has `inactive_since`, and a run
+that was active later continues.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
 EVICTED: Final = "evicted"
-"""Why a run was halted that was evicted."""
+"""The reason of a run that was halted by eviction."""
 
 
 def paused(draft: WorkingState, event: Paused) -> None:
-    """Somebody pauses the run."""
+    """Pause the run."""
     state = draft.state
     # Also a repeat, which does nothing else, is counted.
     draft.counters.pause_count += 1
@@ -49,7 +49,7 @@ def paused(draft: WorkingState, event: Paused) -> None:
         deadline=deadline,
         on_timeout=event.on_timeout,
     )
-    draft.tell(
+    draft.publish(
         "run.paused",
         actor=event.actor,
         reason=event.reason,
@@ -61,7 +61,7 @@ def paused(draft: WorkingState, event: Paused) -> None:
 
 
 def resumed(draft: WorkingState, event: Resumed) -> None:
-    """Somebody says: go on."""
+    """Resume the run, if it is paused."""
     draft.state.last_activity_at = event.now
     if draft.state.pause is None:
         draft.counters.resume_count += 1
@@ -70,20 +70,20 @@ def resumed(draft: WorkingState, event: Resumed) -> None:
 
 
 def resume(draft: WorkingState, actor: str, reason: str | None) -> None:
-    """The run is paused no longer."""
+    """End the pause."""
     draft.state.pause = None
     draft.counters.resume_count += 1
-    draft.tell("run.resumed", actor=actor, reason=reason)
+    draft.publish("run.resumed", actor=actor, reason=reason)
 
 
 def stop_for_now(draft: WorkingState, reason: Literal["pause", "rotation"]) -> None:
-    """Stop the code that runs, to begin again later. A finally node is waited for, and so is a call that
-    may run only once.
+    """Stop running code, to run it again later. Finally nodes and calls that may run only once are
+    awaited.
     """
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
         is_once = visit.call is not None and visit.call.once
         if not visit.stopping and not visit.is_finally and not is_once:
-            draft.want(StopNode(visit=visit.address, reason=reason))
+            draft.emit(StopNode(visit=visit.address, reason=reason))
             draft.visit(visit.address).stopping = True
 
 
@@ -98,11 +98,11 @@ def begin_ending(
     grace: float | None = None,
     native: bool = False,
 ) -> None:
-    """End the run, or record beside the ending under way that there was another reason."""
+    """End the run; if it is ending already, record another reason."""
     state, under_way = draft.state, draft.state.ending
     if under_way is not None:
         later = error or Failure(code=outcome, message=reason or outcome)
-        state.ending = replace(under_way, beside=(*under_way.beside, later))
+        state.ending = replace(under_way, secondary_errors=(*under_way.secondary_errors, later))
         return
     state.pause = None
     if native:
@@ -117,7 +117,7 @@ def begin_ending(
         mode=mode,
         grace_until=draft.after(state.limits.grace if grace is None else grace),
         native=native,
-        finally_left=state.spec.finally_nodes,
+        finally_pending=state.spec.finally_nodes,
     )
     interrupts.withdraw(draft, state.ledger.open.values(), f"the run ended: {outcome}", by=actor)
     messages.report(draft, state.mailbox.queue, outcome)
@@ -129,7 +129,7 @@ def begin_ending(
 
 
 def _bring(draft: WorkingState, visit: Visit) -> None:
-    """What a visit had done when it asked is a part of what the run leaves."""
+    """Merge what a visit had changed when it asked: it is part of the run's result."""
     try:
         items.put_patch(draft, visit.scope, visit.members, visit.patch)
     except PatchError as error:
@@ -138,11 +138,11 @@ def _bring(draft: WorkingState, visit: Visit) -> None:
 
 
 def stop_running(draft: WorkingState, *, abandon: bool) -> None:
-    """Stop every visit that runs; with `abandon` the run does not wait for them."""
+    """Stop every running visit; with `abandon` the run does not wait for them."""
     for visit in list(draft.state.in_phase(Phase.RUNNING)):
         if visit.stopping and not abandon:
             continue
-        draft.want(StopNode(visit=visit.address, reason="ending", abandon=abandon))
+        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=abandon))
         if abandon:
             draft.drop_visit(visit.address)
         else:
@@ -150,7 +150,7 @@ def stop_running(draft: WorkingState, *, abandon: bool) -> None:
 
 
 def cancel_requested(draft: WorkingState, event: CancelRequested) -> None:
-    """Somebody cancels the run."""
+    """Cancel the run."""
     draft.counters.cancel_count += 1
     draft.state.last_activity_at = event.now
     under_way = draft.state.ending
@@ -171,24 +171,26 @@ def cancel_requested(draft: WorkingState, event: CancelRequested) -> None:
 def _cancel_again(
     draft: WorkingState, under_way: Ending, reason: str | None, mode: CancelMode
 ) -> None:
-    """Somebody cancels a run that ends already. With `now` they insist.
+    """Record a cancel of a run that is ending. With `now`, stop waiting for running code.
 
-    What still runs, be it a finally node, is then not waited for. Beside another outcome it is
-    recorded once that the run was cancelled too.
+    That includes finally nodes. If the outcome is another, the cancel is recorded once as a secondary
+    error.
     """
     later = Failure(code="cancelled", message=reason or "cancelled")
-    if under_way.outcome != "cancelled" and all(f.code != later.code for f in under_way.beside):
-        under_way = replace(under_way, beside=(*under_way.beside, later))
+    if under_way.outcome != "cancelled" and all(
+        f.code != later.code for f in under_way.secondary_errors
+    ):
+        under_way = replace(under_way, secondary_errors=(*under_way.secondary_errors, later))
     if mode == "now":
         is_last = any(visit.is_finally for visit in draft.state.visits.values())
-        left = () if is_last else under_way.finally_left
-        under_way = replace(under_way, mode="now", finally_left=left)
+        left = () if is_last else under_way.finally_pending
+        under_way = replace(under_way, mode="now", finally_pending=left)
         stop_running(draft, abandon=True)
     draft.state.ending = under_way
 
 
 def may_evict(state: RunState, event: Evicted) -> bool:
-    """Whether the run would be halted: it does not end already, and is as inactive as it has to be."""
+    """Whether an eviction would halt the run: it is not ending, and has been inactive long enough."""
     if state.finished or state.ending is not None:
         return False
     if event.inactive_since is None:
@@ -198,6 +200,6 @@ def may_evict(state: RunState, event: Evicted) -> bool:
 
 
 def evict(draft: WorkingState, event: Evicted) -> None:
-    """Halt the run, if it applies."""
+    """Halt the run if it may be evicted."""
     if may_evict(draft.state, event):
         begin_ending(draft, "halted", EVICTED, actor=event.actor)

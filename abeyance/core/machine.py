@@ -1,19 +1,21 @@
-"""The one way in which a run changes: `advance(state, event) -> (state, effects)`.
+"""The entry point of the core: `advance(state, event) -> (state, effects)`.
 
-*Total.* Every event either yields the next state or raises a `Refusal`, and a refusal leaves the run
-as it was. What people ask for may be refused; controls that would change nothing are absorbed; what
-follows from our own effects is never refused, only absorbed when it comes late. `check` is the part
-that refuses, alone: Temporal's update validator calls it, so a refused request adds nothing to the
-history.
+*Total.* Every event either yields the next state or raises a `Refusal`, which leaves the run unchanged.
+Requests of people may be refused; controls without effect are absorbed; results of our own effects are
+never refused, and absorbed if they come late. `check` only refuses: Temporal's update validator calls
+it, so a refused request adds nothing to the history.
 
-*In this order.* First everything that is due by the event's time happens (`deadlines`), then the
-event itself, then whatever follows until nothing moves: ready visits start (`schedule`), visits that
-are done lead on (`leaving`), a graph with nothing left in it completes or its joins starve (`flow`), an
-ending takes its next step .
+*Order.* First everything that is due by the event's time is carried out, then the event itself, then
+everything that follows, until nothing moves: ready visits start (`schedule`), finished visits are
+routed (`visits`), a graph with nothing left in it completes or its joins starve (`routing`), an ending
+takes its next step.
 
-*Coming back.* A run is handed over when none of its code runs (`may_rotate`). The one that goes on
-from the snapshot gets `Restored`, which starts what the hand-over held back. Nothing else tells it
-from a run that never stopped.
+*Deadlines.* A deadline has passed when `now >= deadline`, by the time of the event, so an answer at or
+after its deadline is late even if the timer has not fired because no worker was up. Deadlines are
+absolute; a pause does not extend them.
+
+*Continue-as-new.* A run continues in a new execution when none of its code runs (`may_rotate`). The new
+one starts from the snapshot with `Restored`, which starts what was held back.
 """
 
 from __future__ import annotations
@@ -26,30 +28,32 @@ from typing import assert_never
 from abeyance.core import (
     asking,
     authority,
-    deadlines,
     directives,
     edits,
     events,
     fanout,
     idempotency,
     interrupts,
+    items,
     ledger,
     lifecycle,
     messages,
     routing,
     schedule,
-    size_limits,
     subgraphs,
     visits,
 )
-from abeyance.core.effects import Effect, Finish
+from abeyance.core.effects import Effect, Finish, StopNode
 from abeyance.core.json import Json, size, why_not_json
+from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Failed, Finished, Interrupted, Stopped
-from abeyance.core.spec import END, START, GoTo, GraphSpec, InterruptNode
+from abeyance.core.policy import TIMEOUT
+from abeyance.core.spec import END, Default, GoTo, GraphSpec, Halt, InterruptNode, ResumeRun
 from abeyance.core.state import (
     Ending,
     Failure,
     Limits,
+    Pause,
     Phase,
     Rotation,
     RunState,
@@ -69,7 +73,7 @@ def new_run(
     now: datetime,
     salt: str = "",
 ) -> RunState:
-    """A run before its first event, which has to be `Started`. The spec must be without faults.
+    """Create a run before its first event, which must be `Started`. The spec must be valid.
 
     Raises the Refusal `invalid_input` if the values are not JSON.
     """
@@ -91,20 +95,20 @@ def new_run(
 def check(state: RunState, event: events.Event) -> None:
     """Raise the Refusal that `advance` would raise. Changes nothing."""
     draft = WorkingState(state, event.now)
-    deadlines.apply_due(draft)
+    _apply_due(draft)
     _refuse(draft.state, event)
 
 
 def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effect, ...]]:
-    """The run after an event, and what it wants done. Raises Refusal; the run is then unchanged."""
+    """Return the run after an event, and its effects. Raises Refusal; the run is then unchanged."""
     draft = WorkingState(state, event.now)
-    deadlines.apply_due(draft)
+    _apply_due(draft)
     _refuse(draft.state, event)
     if not state.finished:
         _apply(draft, event)
-        _settle(draft)
+        _run_to_quiescence(draft)
         if draft.state.status is Status.AWAITING_INPUT is not state.status:
-            draft.tell("run.awaiting_input", open=len(draft.state.ledger.open))
+            draft.publish("run.awaiting_input", open=len(draft.state.ledger.open))
     elif isinstance(event, events.MessageSent) and event.signalled:
         # Nothing else changes a run that is over. What a signal brought in its last moment is noted.
         messages.sent(draft, event)
@@ -112,7 +116,7 @@ def advance(state: RunState, event: events.Event) -> tuple[RunState, tuple[Effec
 
 
 def may_rotate(state: RunState) -> bool:
-    """Whether the run can be handed over now: its history is long and no code of it runs."""
+    """Whether the run can continue as new: its history is long and none of its code runs."""
     return (
         state.rotation is not None and not state.finished and not any(state.in_phase(Phase.RUNNING))
     )
@@ -128,7 +132,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             ledger.check_answers(state.ledger, event)
             authority.refuse(state, event)
             interrupts.refuse_edits(state, event)
-            size_limits.refuse_answers(state, event)
+            schedule.refuse_large_answers(state, event)
         case events.Paused(on_timeout=GoTo(node=node)):
             targets = [*(n for n in state.spec.nodes if n not in state.spec.finally_nodes), END]
             if node not in targets:
@@ -141,7 +145,7 @@ def _refuse(state: RunState, event: events.Event) -> None:
             messages.refuse(state, event.message)
         case events.ValuesEdited():
             edits.refuse_values(state, event)
-            size_limits.refuse_patch(state, event)
+            schedule.refuse_large_patch(state, event)
         case events.DeadlineEdited():
             # What is not open, or not there, is told first.
             edits.open_interrupt(state.ledger, event.interrupt_id)
@@ -159,7 +163,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
         case events.Started():
             # A second one would walk the graph twice.
             if not draft.state.counters.visits and draft.state.ending is None:
-                visits.start_scope(draft, draft.state.root.address, START)
+                visits.start_scope(draft, draft.state.root.address)
         case events.Restored():
             draft.state.rotation, draft.state.task_bytes, draft.state.yielding = None, 0, False
         case events.Ticked():
@@ -191,7 +195,7 @@ def _apply(draft: WorkingState, event: events.Event) -> None:
         case events.DeadlineEdited():
             edits.edit_deadline(draft, event)
         case events.SignalRefused(signal=signal, code=code, reason=reason):
-            draft.tell("signal.refused", signal=signal, code=code, reason=reason)
+            draft.publish("signal.refused", signal=signal, code=code, reason=reason)
         case _:
             assert_never(event)
 
@@ -203,11 +207,13 @@ def _visit_ended(draft: WorkingState, event: events.VisitEnded) -> None:
     visit = draft.visit(event.visit)
     draft.state.last_activity_at = event.now
     match event.outcome:
-        case Finished() as finished if visit.way is not None:
-            visits.decided(draft, visit, visit.way, finished)
+        case Finished() as finished if visit.routing is not None:
+            visits.routes_chosen(draft, visit, visit.routing, finished)
         case Finished() as finished:
             messages.give_back(draft, visit, finished)
-            if visit.returned is not None or isinstance(draft.state.node_of(visit), InterruptNode):
+            if visit.pending_patch is not None or isinstance(
+                draft.state.node_of(visit), InterruptNode
+            ):
                 # It was code of routes and rules; the answer itself was merged before it was asked.
                 finished = replace(finished, patch={})
             visits.finish(draft, visit, finished)
@@ -251,11 +257,11 @@ def _rotation_due(draft: WorkingState, rotation: Rotation) -> None:
         lifecycle.stop_for_now(draft, "rotation")
 
 
-def _settle(draft: WorkingState) -> None:
-    """Let everything follow that follows, until nothing moves."""
+def _run_to_quiescence(draft: WorkingState) -> None:
+    """Let everything happen that follows, until nothing moves."""
     while directives.carry_out(draft) or schedule.start_ready(draft) or _close(draft):
-        while draft.following:
-            _apply(draft, draft.following.pop(0))
+        while draft.queued:
+            _apply(draft, draft.queued.pop(0))
 
 
 def _close(draft: WorkingState) -> bool:
@@ -277,20 +283,89 @@ def _close(draft: WorkingState) -> bool:
 
 
 def _end(draft: WorkingState, ending: Ending) -> bool:
-    """Take the next step of an ending towards its close. True if there was one.
+    """Take the next step of an ending. Return whether there was one.
 
-    First what still runs is waited for, then the `finally` nodes run, one after another in the order of
-    their declaration, and then the run is finished. A finally node that fails is recorded beside the
-    outcome and hides nothing.
+    First running code is awaited, then the `finally` nodes run one after another in the order of their
+    declaration, then the run is finished. A failed finally node is recorded as a secondary error.
     """
     if draft.state.finished or draft.state.visits:
         return False
-    if ending.finally_left:
-        node, *left = ending.finally_left
-        draft.state.ending = replace(ending, finally_left=tuple(left), grace_until=None)
+    if ending.finally_pending:
+        node, *left = ending.finally_pending
+        draft.state.ending = replace(ending, finally_pending=tuple(left), grace_until=None)
         routing.enter(draft, draft.state.root.address, node, is_finally=True)
         return True
     draft.state.ending = replace(ending, grace_until=None)
     draft.state.finished = True
-    draft.want(Finish())
+    draft.emit(Finish())
     return True
+
+
+def _apply_due(draft: WorkingState) -> None:
+    """Carry out everything that is due by now, the earliest first."""
+    messages.expire(draft)
+    while (first := draft.state.first_deadline()) is not None and first[0] <= draft.now:
+        match first[1]:
+            case Interrupt() as interrupt:
+                _interrupt_is_due(draft, interrupt)
+            case Pause() as pause:
+                _pause_is_due(draft, pause)
+            case Ending() as ending:
+                # What still runs is no longer waited for.
+                draft.state.ending = replace(ending, grace_until=None)
+                lifecycle.stop_running(draft, abandon=True)
+            case _:
+                assert_never(first[1])
+
+
+def _interrupt_is_due(draft: WorkingState, interrupt: Interrupt) -> None:
+    match interrupt.on_timeout:
+        case Halt():
+            interrupts.expire(draft, interrupt)
+            lifecycle.begin_ending(draft, "halted", "interrupt-timeout", actor=TIMEOUT)
+        case GoTo(node=node):
+            interrupts.expire(draft, interrupt)
+            visit = draft.visit(interrupt.visit)
+            reason = f"the deadline of {interrupt.name!r} left this visit"
+            if visit.call is not None:
+                # It has no other way than out of its call, and that has a result all the same.
+                routing.end_call(draft, visit, {"unanswered": interrupt.name}, reason, by=TIMEOUT)
+                return
+            routing.leave_unit(draft, visit, reason, by=TIMEOUT)
+            routing.go_instead(draft, visit, node)
+        case Default(answer=answer):
+            interrupts.answer(draft, interrupt, answer, TIMEOUT)
+        case _:
+            assert_never(interrupt.on_timeout)
+
+
+def _pause_is_due(draft: WorkingState, pause: Pause) -> None:
+    match pause.on_timeout:
+        case ResumeRun():
+            lifecycle.resume(draft, TIMEOUT, "the pause's deadline passed")
+        case Halt():
+            lifecycle.begin_ending(draft, "halted", "pause-timeout", actor=TIMEOUT)
+        case GoTo(node=node):
+            _withdraw_everything(draft)
+            lifecycle.resume(draft, TIMEOUT, f"the pause's deadline passed: going to {node!r}")
+            routing.go(draft, draft.state.root.address, node)
+        case _:
+            assert_never(pause.on_timeout)
+
+
+def _withdraw_everything(draft: WorkingState) -> None:
+    interrupts.withdraw(
+        draft,
+        draft.state.ledger.open.values(),
+        "the pause's deadline left every branch",
+        by=TIMEOUT,
+    )
+    for visit in list(draft.state.in_phase(Phase.RUNNING)):
+        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
+    root = draft.scope(draft.state.root.address)
+    root.tokens, root.fans = {}, {}
+    for scope in reversed(list(draft.state.scopes.values())):
+        if scope.visit is not None:
+            items.keep_agent(draft, draft.state.visits[scope.visit], scope)
+            draft.drop_scope(scope.address)
+    draft.visits.clear()

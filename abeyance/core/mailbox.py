@@ -1,11 +1,10 @@
-"""The bounded queue of messages that people put into a run.
+"""The bounded queue of messages to a run.
 
-Accepted means delivered or reported: a message that was admitted is taken by one visit, carried out as
-a directive, or listed as undelivered, with the reason. A full box says so at once. Messages are read in
-the order in which they came, those of a higher priority first. A repeat of a message id is recognised
-for as long as its hash is remembered; the same id with another body is a conflict, never a second
-message. The bound and its refusal are those of ADK's InterruptService; ids and deduplication are
-netherbrain's, made to hold across restarts.
+Every admitted message is delivered to one visit, carried out as a directive, or listed as undelivered
+with the reason. A full queue refuses at once. Messages are read in the order of arrival, higher
+priorities first. A repeated message id is recognised as long as its hash is stored; the same id with
+another body is a conflict, never a second message. The bound and its refusal are those of ADK's
+InterruptService; ids and deduplication are netherbrain's, across restarts.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _RANK: Final = {"high": 0, "normal": 1, "low": 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undelivered:
-    """A message that nobody took."""
+    """A message that no visit took."""
 
     message_id: str
     reason: UndeliveredReason
@@ -43,9 +42,7 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A message that a signal brought and that could not be admitted, or a directive that could not be
-    carried out.
-    """
+    """A signalled message that was refused, or a directive that could not be carried out."""
 
     message_id: str
     code: str
@@ -54,7 +51,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mailbox:
-    """`queue` is in the order of reading; `seen` maps remembered ids to hashes of their messages."""
+    """`queue` is in reading order; `seen` maps the latest ids to hashes of their messages."""
 
     queue: tuple[Message, ...] = ()
     seen: Mapping[str, str] = field(default_factory=dict)
@@ -62,9 +59,10 @@ class Mailbox:
     rejected: tuple[Rejected, ...] = ()
 
     def knows(self, message: Message) -> bool:
-        """Whether this very message was admitted before.
+        """Whether this message was admitted before.
 
-        Raises `message_conflict` on a mix-up, and `invalid_message` if it cannot be written down.
+        Raises `message_conflict` for another message with its id, and `invalid_message` if it is not
+        JSON.
         """
         if (fault := why_not_json(_body(message))) is not None:
             raise Refusal(
@@ -78,9 +76,7 @@ class Mailbox:
         return known is not None
 
     def refuse_if_full(self, bound: int, message: Message) -> None:
-        """Raise `queue_full` if there is no room for one more: `bound` are counted, and all together
-        have to fit into a hand-over of the run.
-        """
+        """Raise `queue_full` if there are `bound` messages, or too many bytes for a snapshot."""
         if len(self.queue) >= bound:
             raise Refusal(
                 Code.QUEUE_FULL,
@@ -100,11 +96,11 @@ class Mailbox:
             )
 
     def next_expiry(self) -> datetime | None:
-        """When the first unread message gets too old."""
+        """Return when the first unread message expires."""
         return min((m.expires_at for m in self.queue if m.expires_at is not None), default=None)
 
     def with_message(self, message: Message) -> Mailbox:
-        """The box with one more message, behind all that are to be read before it."""
+        """Return the mailbox with one more message, behind those of its priority."""
         seen = {**self.seen, message.message_id: digest(message)}
         # It was turned away before, and is in now.
         rejected = tuple(note for note in self.rejected if note.message_id != message.message_id)
@@ -116,22 +112,24 @@ class Mailbox:
         return replace(self, queue=queue, seen=seen, rejected=rejected)
 
     def with_returned(self, messages: tuple[Message, ...]) -> Mailbox:
-        """The box with messages put back that were taken and not read, before all of their priority."""
+        """Return the mailbox with messages put back that were taken and not read, first of their
+        priority.
+        """
         queue = sorted((*messages, *self.queue), key=lambda message: _RANK[message.priority])
         return replace(self, queue=tuple(queue))
 
     def with_rejected(self, message: Message, code: str) -> Mailbox:
-        """The box with a note that a message came to nothing; the last hundred notes are kept."""
+        """Return the mailbox with a rejection recorded; the last hundred are kept."""
         note = Rejected(message_id=message.message_id, code=code, preview=preview(message))
         return replace(self, rejected=(*self.rejected, note)[-_REPORTED:])
 
     def without(self, messages: Iterable[Message]) -> Mailbox:
-        """The box after somebody took these messages."""
+        """Return the mailbox without these messages."""
         gone = {message.message_id for message in messages}
         return replace(self, queue=tuple(m for m in self.queue if m.message_id not in gone))
 
     def reporting(self, messages: Collection[Message], reason: UndeliveredReason) -> Mailbox:
-        """The box with these messages moved to the report."""
+        """Return the mailbox with these messages moved to the undelivered ones."""
         left = tuple(
             Undelivered(message_id=message.message_id, reason=reason, preview=preview(message))
             for message in messages
@@ -141,22 +139,22 @@ class Mailbox:
 
 
 def preview(message: Message) -> str:
-    """The first characters of a message, for a report."""
+    """Return the first characters of a message, for a report."""
     return cut(message.text)
 
 
 def cut(text: str) -> str:
-    """The first characters of a text."""
+    """Return the first characters of a text."""
     return text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}..."
 
 
 def size_of(message: Message) -> int:
-    """In bytes: what a message takes."""
+    """Return the size of a message in bytes."""
     return size(_body(message))
 
 
 def conflict(message_id: str) -> Refusal:
-    """The refusal of another message under an id that was used."""
+    """Return the refusal of another message with an id that was used."""
     return Refusal(
         Code.MESSAGE_CONFLICT,
         f"The message id {message_id!r} was used for another message; "
@@ -166,7 +164,7 @@ def conflict(message_id: str) -> Refusal:
 
 
 def digest(message: Message) -> str:
-    """A hash of what a message says."""
+    """Return a hash of a message's content."""
     return sha256(_body(message)).removeprefix("sha256:")[:_HASH_CHARS]
 
 

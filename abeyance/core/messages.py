@@ -1,10 +1,9 @@
-"""What becomes of a message: it is held against the run's bounds, read by one visit, or reported.
+"""Messages: admission, delivery to a visit, and reports of those that no visit read.
 
-A message is for the visit that its `target` names, by address or by node; without one for the first that
-reads. A visit reads when its function takes an `inbox`, at its start, or asks while it runs. What a visit
-has taken belongs to it: tried again, it gets the same messages, and nobody else does. What it took and
-was never given goes back into the box when it ends. Directives are taken by the run itself
-(`directives`).
+A message is for the visit that its `target` names, by address or by node; without a target for the
+first reader. A visit reads at its start if its function takes an `inbox`, or asks while it runs. The
+messages that a visit has taken belong to it: a retry gets the same ones. Those that its code never
+received go back into the mailbox when it ends. Directives are taken by the run itself (`directives`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from abeyance.errors import Code, Refusal
 DIRECTIVES: Final = frozenset(
     {"continue", "rerun", "go_back", "skip", "pause", "defer", "update_state"}
 )
-"""The actions that the run itself carries out. Any other is the author's own."""
+"""Actions that the run itself carries out. Any other is the author's own."""
 
 _LONGEST_ID: Final = 256
 # Nothing but a host and perhaps a port: whoever reads the url later must not read another host.
@@ -37,7 +36,7 @@ _HTTPS: Final = re.compile(r"https://(?P<host>[A-Za-z0-9.-]+(:[0-9]{1,5})?)([/?#
 
 
 def refuse(state: RunState, message: Message) -> None:
-    """Raise the Refusal of a message that may not be admitted."""
+    """Refuse a message that may not be admitted."""
     _refuse_malformed(state, message)
     if state.mailbox.knows(message):
         return
@@ -54,7 +53,7 @@ def refuse(state: RunState, message: Message) -> None:
 
 
 def sent(draft: WorkingState, event: MessageSent) -> None:
-    """Admit a message; one that was signalled and is refused is recorded as rejected."""
+    """Admit a message; a signalled one that is refused is recorded as rejected."""
     message = replace(event.message, sent_at=event.now)
     if event.fault is not None:
         reject(draft, message, str(Code.INVALID_MESSAGE), event.fault)
@@ -73,7 +72,7 @@ def sent(draft: WorkingState, event: MessageSent) -> None:
     counters = draft.counters
     counters.messages_queued += 1
     counters.max_queue_depth = max(counters.max_queue_depth, len(box.queue))
-    draft.tell(
+    draft.publish(
         "message.queued",
         actor=message.sender,
         message_id=message.message_id,
@@ -82,9 +81,9 @@ def sent(draft: WorkingState, event: MessageSent) -> None:
 
 
 def reject(draft: WorkingState, message: Message, code: str, reason: str) -> None:
-    """Record that a message came to nothing."""
+    """Record that a message was rejected."""
     draft.state.mailbox = draft.state.mailbox.with_rejected(message, code)
-    draft.tell(
+    draft.publish(
         "message.rejected",
         actor=message.sender,
         message_id=message.message_id,
@@ -94,7 +93,7 @@ def reject(draft: WorkingState, message: Message, code: str, reason: str) -> Non
 
 
 def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
-    """The unread messages that a visit may take, in the order of reading."""
+    """Yield the unread messages that a visit may take, in reading order."""
     names = _names(state, visit)
     for message in state.mailbox.queue:
         if message.action in DIRECTIVES:
@@ -108,7 +107,7 @@ def for_visit(state: RunState, visit: Visit) -> Iterator[Message]:
 
 
 def _is_turn(state: RunState, target: str, visit: Visit) -> bool:
-    """Whether a target is another turn of the same agent: who writes to one means any later one."""
+    """Whether the target is another turn of the same agent, which means any later turn."""
     if not state.scopes[visit.scope].is_agent:
         return False
     first = f"{visit.scope};node:{visit.node}"
@@ -126,57 +125,60 @@ def _names(state: RunState, visit: Visit) -> set[str]:
 
 
 def read_at_start(draft: WorkingState, visit: Visit) -> None:
-    """Hand a visit, which starts for the first time and has an inbox, what is for it."""
+    """Deliver the messages for a visit that starts for the first time and has an inbox."""
     visit.inbox = tuple(for_visit(draft.state, visit))
     _deliver(draft, visit, visit.inbox)
 
 
 def taken(draft: WorkingState, event: MessagesTaken) -> None:
-    """A running visit takes messages."""
+    """Deliver messages that a running visit asks for."""
     visit = draft.state.visits.get(event.visit)
     if visit is None or visit.phase is not Phase.RUNNING:
         return
-    wanted = max(0, event.upto - len(visit.taken))
+    wanted = max(0, event.upto - len(visit.messages_taken))
     found = tuple(for_visit(draft.state, visit))[:wanted]
     if found:
         visit = draft.visit(visit.address)
-        visit.taken = (*visit.taken, *found)
+        visit.messages_taken = (*visit.messages_taken, *found)
         _deliver(draft, visit, found)
 
 
 def give_back(draft: WorkingState, visit: Visit, finished: Finished) -> None:
-    """Put back what a visit has taken and its code has not read.
+    """Put back messages that a visit has taken and its code has not read.
 
-    The answer may have been lost: the attempt that asked for it died, or nobody could tell it, and the
-    one that finished did not ask. Or an agent was not let begin.
+    The reply may have been lost: the attempt that asked died, and the one that finished did not ask. Or
+    the gate of an agent did not let it begin.
     """
-    known = len(visit.taken) if finished.read is None else max(finished.read, visit.read)
-    unread = (*(visit.inbox if finished.unread else ()), *visit.taken[known:])
+    known = (
+        len(visit.messages_taken)
+        if finished.messages_read is None
+        else max(finished.messages_read, visit.messages_read)
+    )
+    unread = (*(visit.inbox if finished.inbox_unread else ()), *visit.messages_taken[known:])
     if unread:
         draft.state.mailbox = draft.state.mailbox.with_returned(unread)
         draft.counters.messages_delivered -= len(unread)
         for message in unread:
-            draft.tell("message.returned", visit.address, message_id=message.message_id)
+            draft.publish("message.returned", visit.address, message_id=message.message_id)
 
 
 def cleared(draft: WorkingState, event: MessagesCleared) -> None:
-    """Somebody throws the unread messages away."""
+    """Discard the unread messages."""
     unread = draft.state.mailbox.queue
     if unread:
         report(draft, unread, "cleared")
         draft.state.last_activity_at = event.now
-        draft.tell("messages.cleared", actor=event.actor, count=len(unread))
+        draft.publish("messages.cleared", actor=event.actor, count=len(unread))
 
 
 def _deliver(draft: WorkingState, visit: Visit, messages: tuple[Message, ...]) -> None:
-    """A visit is told these messages."""
     if not messages:
         return
     draft.state.mailbox = draft.state.mailbox.without(messages)
     draft.state.last_activity_at = draft.now
     draft.counters.messages_delivered += len(messages)
     for message in messages:
-        draft.tell("message.delivered", visit.address, message_id=message.message_id)
+        draft.publish("message.delivered", visit.address, message_id=message.message_id)
     senders = [Principal(subject=m.sender, capabilities=m.capabilities) for m in messages]
     if any(authority.missing(draft.state, sender) for sender in senders):
         approvals.hear(draft, visit, None)
@@ -185,21 +187,21 @@ def _deliver(draft: WorkingState, visit: Visit, messages: tuple[Message, ...]) -
 def report(draft: WorkingState, messages: tuple[Message, ...], reason: UndeliveredReason) -> None:
     """List messages as undelivered."""
     for message in messages:
-        draft.tell("message.undelivered", message_id=message.message_id, reason=reason)
+        draft.publish("message.undelivered", message_id=message.message_id, reason=reason)
     draft.state.mailbox = draft.state.mailbox.reporting(messages, reason)
 
 
 def report_unread(draft: WorkingState, visit: Visit, reason: UndeliveredReason) -> None:
-    """Report what a visit was handed at its start whose code has not begun, and never will."""
-    if visit.inbox and visit.starts == 1:
+    """Report the messages delivered at the start of a visit whose code will never begin."""
+    if visit.inbox and visit.activations == 1:
         draft.counters.messages_delivered -= len(visit.inbox)
         for message in visit.inbox:
-            draft.tell("message.returned", visit.address, message_id=message.message_id)
+            draft.publish("message.returned", visit.address, message_id=message.message_id)
         report(draft, tuple(visit.inbox), reason)
 
 
 def expire(draft: WorkingState) -> None:
-    """Report what has become too old."""
+    """Report the messages that have expired."""
     old = tuple(
         message
         for message in draft.state.mailbox.queue
@@ -287,7 +289,7 @@ def _refuse_unknown_target(state: RunState, message: Message) -> None:
 
 
 def _refuse_to_wait_behind_a_gate(state: RunState, message: Message) -> None:
-    """Between an accepted answer and the start of what it allowed nothing else may be applied."""
+    """Refuse a directive that would be applied between an answer and the start of what it allowed."""
     target = message.target
     if target is None or message.action not in DIRECTIVES:
         return
@@ -343,6 +345,6 @@ def _invalid(message: Message, text: str, **details: int) -> Refusal:
 
 
 def is_allowed_media(url: str, hosts: Container[str]) -> bool:
-    """Whether a url of media may be handed to a model: https, on one of these hosts, and nothing else."""
+    """Whether a media url may be passed to a model: https, and on one of these hosts."""
     found = _HTTPS.fullmatch(url)
     return found is not None and found["host"].lower().removesuffix(":443") in hosts

@@ -1,4 +1,4 @@
-"""What the code of a visit came to: a closed union, returned by its activity, carried by `VisitEnded`."""
+"""Outcome of a visit's code: a closed union, returned by the activity, carried by `VisitEnded`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from abeyance.core.json import Json
 from abeyance.core.spec import Kind, Question
 
 ToolStatus: TypeAlias = Literal["success", "failed", "denied", "interrupted"]
-"""How the call of a tool ended."""
+"""Status of a finished tool call."""
 
 
 def key_of(kind: Kind, key: str) -> str:
-    """The key of an answer in its visit: those that code did not ask for are told apart by kind.
+    """Return the key of an answer in its visit; keys of questions that code did not ask have a prefix.
 
-    No key of code's begins with a slash: neither a name nor a process has one in it.
+    Keys of questions from code never begin with a slash: neither a name nor a process contains one.
     """
     return key if kind == "question" else f"/{kind}/{key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A question that code asks. `process` is the part of the visit that asks it, if it has parts.
+    """A question that code asks. `process` names the part of the visit that asks, if it has parts.
 
-    `deadline` is a moment, in place of the question's `timeout`. A name is unique in its process.
+    `deadline` is a point in time and replaces the question's `timeout`. A name is unique in its
+    process.
     """
 
     question: Question
@@ -36,22 +37,22 @@ class Asked:
 
     @property
     def key(self) -> str:
-        """What tells it from the other questions of its visit, and finds its answer again."""
+        """Identifies the question, and its answer, among those of its visit."""
         name = self.question.name
         return key_of(self.kind, name if self.process is None else f"{self.process}/{name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """That a visit is the call of a tool. `id` is the call's, unique among those of its agent.
+    """Marks a visit as the call of a tool. `id` is unique among the calls of its agent.
 
-    What is `asked` has to be answered before its code runs for the first time. `once`: nobody may stop
-    the code to run it again, and what became of it when its worker died a person has to say.
+    `interrupts` have to be answered before its code first runs. `once`: the code is never stopped to
+    run again, and if its worker dies a person decides what became of it.
     """
 
     tool: str
     id: str
-    asked: tuple[Asked, ...] = ()
+    interrupts: tuple[Asked, ...] = ()
     once: bool = False
 
 
@@ -77,33 +78,35 @@ class Emitted:
 class Finished:
     """The code returned.
 
-    `patch` is what it changes; `goto` or `sends` replace its edges (no sends at all is None, and an
-    empty fan-out is one without items); `routed` are the targets that route functions chose, `fired` the
-    ids of the rules with CLIPS text that fired. `read` counts the messages that it was given when it
-    asked for them; None is all that the visit has taken. `unread`: those that it was handed at its start
-    were not read. `uncounted`: it only handed work on, so it is no round of a loop.
+    `patch` is what it changes. `goto` or `sends` replace its edges (None for no sends; an empty tuple
+    is a fan-out without items). `route_targets` are the targets that route functions chose,
+    `fired_rules` the ids of the CLIPS rules that fired. `messages_read` counts the messages that the
+    code received when it asked for them; None means all that the visit has taken. `inbox_unread`: the
+    messages delivered at its start were not read. `exempt_from_max_visits`: it only handed work on, so
+    it is not a round of a loop.
 
-    `result` is that of a tool call, which `ended` so; `turn` tells of a turn of a model. Followers of the
-    run see `ended`, `turn` and what the code `emitted`; no rule of the run depends on them.
+    `result` and `tool_status` are those of a tool call; `turn` describes a turn of a model.
+    `tool_status`, `turn` and `emitted` are for readers of the events; no rule of the run depends on
+    them.
     """
 
     kind: Literal["finished"] = "finished"
     patch: Mapping[str, Json] = field(default_factory=dict)
     goto: str | None = None
-    routed: tuple[str, ...] = ()
+    route_targets: tuple[str, ...] = ()
     sends: tuple[Send, ...] | None = None
-    fired: tuple[str, ...] = ()
-    read: int | None = None
+    fired_rules: tuple[str, ...] = ()
+    messages_read: int | None = None
     result: Json = None
-    unread: bool = False
-    uncounted: bool = False
-    ended: ToolStatus | None = None
+    inbox_unread: bool = False
+    exempt_from_max_visits: bool = False
+    tool_status: ToolStatus | None = None
     turn: Mapping[str, Json] | None = None
     emitted: tuple[Emitted, ...] = ()
 
     @property
     def is_decided(self) -> bool:
-        """Whether the code itself chose where to go, in place of its node's edges and route functions."""
+        """Whether the code itself chose the next node, in place of edges and route functions."""
         return self.goto is not None or self.sends is not None
 
 
@@ -111,28 +114,29 @@ class Finished:
 class Interrupted:
     """The code asks people, and has ended until they answer.
 
-    `composite`: it runs several processes, so every answer re-enters it, not only the last. `reason`
-    is then what it says of itself. `saved` is the visit's private state. `read` is as in `Finished`.
-    `patch` is what it had done by then: it counts only if the visit ends without its code.
+    `composite`: it has several processes, so every answer starts it again, not only the last; `reason`
+    is then its own description. `user_state` is the visit's private state. `messages_read` is as in
+    `Finished`. `patch` is what it had changed so far: it counts only if the visit ends without running
+    its code again.
     """
 
     kind: Literal["interrupted"] = "interrupted"
-    asked: tuple[Asked, ...]
+    interrupts: tuple[Asked, ...]
     journal: Json = None
-    saved: Json = None
+    user_state: Json = None
     composite: bool = False
     reason: Json = None
-    read: int | None = None
+    messages_read: int | None = None
     patch: Mapping[str, Json] = field(default_factory=dict)
     emitted: tuple[Emitted, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """The code was stopped, because of a pause, a rotation or an ending.
+    """The code was stopped, because of a pause, continue-as-new or an ending.
 
-    `patch` is what it had done by then: it counts only if the visit does not begin again. `begun` False:
-    no worker had the code in hand, be it for the first time or to be tried again.
+    `patch` is what it had changed so far: it counts only if the visit does not run again. `begun`
+    False: no worker had started this attempt.
     """
 
     kind: Literal["stopped"] = "stopped"
@@ -143,9 +147,9 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The code failed for good: its retries are used up, or it said (`fatal`) that none would help.
+    """The code failed for good: its retries are used up, or `fatal` says that no retry would help.
 
-    `patch` is what it had done by then: it counts only if nobody has it done again.
+    `patch` is what it had changed so far: it counts only if the visit does not run again.
     """
 
     kind: Literal["failed"] = "failed"

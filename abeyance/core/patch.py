@@ -1,8 +1,8 @@
 """Merging what a visit changed into the values of its scope.
 
-Each field has a reducer: `last` replaces, `append` extends a list by a list, `merge` updates a
-mapping, `add` sums numbers, `union` keeps the distinct items of lists. They are data, not functions,
-because the merge happens here, in the same way in every replay.
+Each field has a reducer: `last` replaces, `append` extends a list by a list, `merge` updates a mapping,
+`add` sums numbers, `union` keeps the distinct items of lists. Reducers are data, not functions, because
+the merge happens here, in the same way in every replay.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class PatchError(Exception):
 def merged(
     spec: GraphSpec, values: Mapping[str, Json], patch: Mapping[str, Json]
 ) -> Mapping[str, Json]:
-    """The values after a patch. Raises PatchError; then nothing of the patch counts."""
+    """Return the values after a patch. Raises PatchError; then nothing of the patch is merged."""
     unknown = sorted(name for name in patch if name not in spec.fields and not spec.open_values)
     if unknown:
         message = (
@@ -39,7 +39,7 @@ def merged(
 def applied(
     spec: GraphSpec, values: Mapping[str, Json], patch: Mapping[str, Json]
 ) -> Mapping[str, Json]:
-    """The values after a patch that was merged before, into these or others. Raises PatchError."""
+    """Return the values after a patch that was validated by `merged` before. Raises PatchError."""
     changed = {
         name: _reduced(spec.fields.get(name, _LAST).reducer, name, values.get(name), value)
         for name, value in patch.items()
@@ -48,7 +48,7 @@ def applied(
 
 
 def refuse_misfits(spec: GraphSpec, changes: Mapping[str, Json]) -> None:
-    """Raise PatchError if a field is set to JSON of a kind that it never is."""
+    """Raise PatchError if a field is set to a kind of JSON that it does not take."""
     for name, value in changes.items():
         known = spec.fields.get(name, _LAST).kinds
         if known and kind_of(value) not in known:
@@ -57,7 +57,7 @@ def refuse_misfits(spec: GraphSpec, changes: Mapping[str, Json]) -> None:
 
 
 def kind_of(value: Json) -> str:
-    """The kind of JSON that a value is; a number without a fraction is an integer."""
+    """Return the JSON Schema type of a value; a number without a fraction is an integer."""
     match value:
         case None:
             return "null"
@@ -76,7 +76,7 @@ def kind_of(value: Json) -> str:
 
 
 def contribution(spec: FieldSpec | None, before: Json, after: Json) -> Json:
-    """The patch of a field that makes `after` of `before`, as far as its reducer can do that."""
+    """Return the patch that turns `before` into `after`, as far as the reducer can express it."""
     match (spec or _LAST).reducer:
         case "append" if _are(list, before, after) and after[: len(before or [])] == (before or []):
             return after[len(before or []) :]

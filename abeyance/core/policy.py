@@ -1,9 +1,9 @@
-"""Who may answer what.
+"""Principals and their capabilities.
 
-A principal is somebody who acts, with the capabilities that somebody trustworthy vouched for. The
-rule is membership, and nothing implies anything else: an administrator who may stop every run may
-still not approve a payment. Who comes around the API (Temporal's own UI or command line) brings no
-principal and is `temporal`, with no capability.
+A principal acts with the capabilities that a trusted issuer vouched for. The rule is membership, and no
+capability implies another: an administrator who may stop every run may still not approve a payment.
+Callers that bypass the API (Temporal's own UI or command line) have no principal; they act as
+`temporal`, without capabilities.
 """
 
 from __future__ import annotations
@@ -12,28 +12,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 EVERYTHING = "*"
-"""The capability of a principal who may do all. It comes from a file of tokens, from an API without
-authentication, and from an issuer of tokens only where a setting lets it."""
+"""The capability that includes all others. It comes from a file of tokens, from an API without
+authentication, and from an issuer of tokens only where a setting allows it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who acts, and what they may do."""
+    """The subject that acts, and its capabilities."""
 
     subject: str
     capabilities: tuple[str, ...] = ()
 
     def may(self, capability: str | None) -> bool:
-        """Whether the principal has the capability; None asks for none."""
+        """Whether the principal has the capability; None requires none."""
         return (
             capability is None or capability in self.capabilities or EVERYTHING in self.capabilities
         )
 
     def lacks(self, wanted: Iterable[str | None]) -> tuple[str, ...]:
-        """Those of several capabilities that the principal does not have, each once, sorted.
+        """Return the required capabilities that the principal does not have, each once, sorted.
 
-        A pattern such as `tenant:*:approve` stands for every capability that fits it, so that only
-        who may do everything has it.
+        A pattern such as `tenant:*:approve` stands for every capability that fits it, so only a
+        principal with `*` has it.
         """
         if EVERYTHING in self.capabilities:
             return ()
@@ -43,4 +44,4 @@ class Principal:
 
 TEMPORAL = Principal(subject="temporal")
 TIMEOUT = "timeout"
-"""The subject that gave an answer when nobody did in time."""
+"""The subject of an answer that was given by default at a deadline."""

@@ -1,12 +1,12 @@
-"""The way through a graph: entering nodes, failing in them, and meeting at joins.
+"""Routing: entering nodes, failing in them, and meeting at joins.
 
 Dataflow without supersteps: a node is entered as soon as an edge to it fires, whatever other branches
 are doing. An edge with several sources is a join: it keeps a queue of tokens for each source and fires
-when every source has one, taking the oldest of each, so that loops pair up. How a visit finds its way
-out of its node is told in `leaving`, what a fan-out does at a join in `fanout`.
+when every source has one, taking the oldest of each, so that loops pair up. `visits` chooses the way
+out of a node, `fanout` handles items at a join.
 
-What fails in a nested graph, and is dealt with by nobody there, fails the visit that the graph is walked
-for; only at the root does it end the run.
+A failure that a nested graph does not handle fails the visit that the graph is walked for; only at the
+root does it end the run.
 """
 
 from __future__ import annotations
@@ -15,19 +15,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from abeyance.core import agent_memory, approvals, interrupts, items, lifecycle
+from abeyance.core import approvals, interrupts, items, lifecycle
 from abeyance.core.address import below
 from abeyance.core.effects import StopNode
 from abeyance.core.json import Json
 from abeyance.core.outcome import Call
 from abeyance.core.patch import PatchError
 from abeyance.core.spec import END, AskHuman, Edge, GoTo, InterruptNode, ReturnErrorToCaller
-from abeyance.core.state import Approval, Failure, FanOutBranch, Met, Phase, Scope, Token, Visit
+from abeyance.core.state import (
+    Approval,
+    Failure,
+    FanOutBranch,
+    Phase,
+    Scope,
+    TakenToken,
+    Token,
+    Visit,
+)
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
-_MOST_UNCOUNTED: Final = 100
-"""More than an agent makes calls one after the other between two questions to its model."""
+_MOST_EXEMPT: Final = 100
+"""Larger than the number of calls that an agent makes in sequence between two turns of its model."""
 
 
 def enter(
@@ -43,9 +52,9 @@ def enter(
     before: Visit | None = None,
     covered: tuple[Approval, ...] = (),
 ) -> Visit | None:
-    """Make a visit of a node, ready to start. Too many of one node fail the graph: None.
+    """Create a visit of a node, ready to start. Too many visits of one node fail the graph: None.
 
-    `before` is the visit of a call that goes on in this node: at its address, as the call that it is.
+    `before` is the visit of a call that continues in this node: at its address, as the same call.
     `covered` are the approvals that lead to it.
     """
     if scope_address not in draft.state.scopes:
@@ -72,7 +81,7 @@ def enter(
             results=results,
             guidance=guidance,
             call=call,
-            asked={} if before is None else before.asked,
+            ask_counts={} if before is None else before.ask_counts,
             approvals=covered,
         )
     )
@@ -90,8 +99,8 @@ def _address(draft: WorkingState, scope: str, node: str, ordinal: int, call: Cal
 
 
 def _is_taken(draft: WorkingState, address: str) -> bool:
-    """Whether a call has been there. Two of one id would be one visit, or, one after the other, would ask
-    under one id: the answer to the first, sent again, would be that to the second.
+    """Whether the address was used by a call. Two calls with one id would be one visit, or their
+    questions would share an id: the answer to the first, sent again, would answer the second.
     """
     if address in draft.state.visits:
         return True
@@ -108,9 +117,9 @@ def count(
     members: tuple[FanOutBranch, ...],
     address: str,
 ) -> bool:
-    """Count one more visit of a node. False, and its graph has failed, if that is one too many.
+    """Count one more visit of a node. If it exceeds `max_visits`, fail the graph and return False.
 
-    Within a fan-out each item counts its own visits: five hundred items are no loop.
+    Within a fan-out each item counts its own visits: five hundred items are not a loop.
     """
     bound = draft.state.limits.max_visits
     holder = draft.item(scope_address, members[-1]) if members else draft.scope(scope_address)
@@ -127,26 +136,26 @@ def count(
     return False
 
 
-def recount(draft: WorkingState, visit: Visit, *, uncounted: bool) -> bool:
-    """A visit has finished. One that is no round of a loop is counted no more, as long as there are not
-    too many of them in a row. True if it is not counted.
-    """
+def recount(draft: WorkingState, visit: Visit, *, is_exempt: bool) -> bool:
+    """Uncount a finished visit that is exempt, unless too many in a row are. Return whether it was."""
     scope, node = draft.scope(visit.scope), visit.node
-    in_a_row = scope.uncounted.get(node, 0)
-    if uncounted and in_a_row < _MOST_UNCOUNTED and not visit.members:
+    in_a_row = scope.exempt_in_a_row.get(node, 0)
+    if is_exempt and in_a_row < _MOST_EXEMPT and not visit.members:
         number = max(0, scope.visit_counts.get(node, 0) - 1)
         scope.visit_counts = {**scope.visit_counts, node: number}
-        scope.uncounted = {**scope.uncounted, node: in_a_row + 1}
+        scope.exempt_in_a_row = {**scope.exempt_in_a_row, node: in_a_row + 1}
         return True
-    if in_a_row and not uncounted:
-        scope.uncounted = {name: row for name, row in scope.uncounted.items() if name != node}
+    if in_a_row and not is_exempt:
+        scope.exempt_in_a_row = {
+            name: row for name, row in scope.exempt_in_a_row.items() if name != node
+        }
     return False
 
 
 def fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool = False) -> None:
-    """A visit failed: do what its node's `on_error` says, else fail the graph that it is in.
+    """Fail a visit: do what its node's `on_error` says, else fail its graph.
 
-    `fatal`: its code said that there is nothing to be done about it, which no model is told.
+    `fatal`: no model is told, because it could do nothing about it.
     """
     if failure.address is None:
         failure = replace(failure, address=visit.address)
@@ -170,7 +179,7 @@ def fail(draft: WorkingState, visit: Visit, failure: Failure, *, fatal: bool = F
 
 
 def _brought(draft: WorkingState, visit: Visit, failure: Failure) -> Failure:
-    """What a visit had done when it failed is a part of what its graph leaves."""
+    """Merge what a failed visit had changed: it is part of its graph's result."""
     try:
         items.put_patch(draft, visit.scope, visit.members, visit.patch)
     except PatchError as error:
@@ -182,7 +191,7 @@ def _brought(draft: WorkingState, visit: Visit, failure: Failure) -> Failure:
 def fail_scope(
     draft: WorkingState, scope_address: str, failure: Failure, *, fatal: bool = False
 ) -> None:
-    """A graph cannot go on: the visit that it is walked for fails, or, at the root, the run."""
+    """Fail a graph: the visit that it is walked for fails, or, at the root, the run."""
     scope = draft.state.scopes[scope_address]
     if scope.visit is None:
         lifecycle.begin_ending(draft, "failed", failure.message, error=failure)
@@ -193,23 +202,23 @@ def fail_scope(
 def end_call(
     draft: WorkingState, visit: Visit, result: Json, reason: str, *, by: str | None = None
 ) -> None:
-    """The call of a tool ends without its code. What that had done when it last asked counts."""
+    """End a tool call without running its code. What it had changed when it last asked is merged."""
     drop_unit(draft, visit, reason, by=by)
     draft.put_back(visit)
     visit.phase, visit.stage, visit.result = Phase.READY, "body", result
     # Without the patch: should it be what cannot be merged, it is not tried again.
-    visit.returned, visit.patch = visit.patch, {}
+    visit.pending_patch, visit.patch = visit.patch, {}
 
 
 def leave_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
-    """Forget a visit that is not over: its code, if it runs, is not waited for."""
+    """Drop a visit that is not over; running code is abandoned."""
     if visit.phase is Phase.RUNNING:
-        draft.want(StopNode(visit=visit.address, reason="ending", abandon=True))
+        draft.emit(StopNode(visit=visit.address, reason="ending", abandon=True))
     drop_unit(draft, visit, reason, by=by)
 
 
 def drop_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None = None) -> None:
-    """Forget a visit, with what it asks and all that is inside it."""
+    """Drop a visit, with its questions and everything inside it."""
     interrupts.withdraw(draft, interrupts.of_visit(draft, visit.address), reason, by=by)
     draft.drop_visit(visit.address)
     inner = next((s for s in draft.state.scopes.values() if s.visit == visit.address), None)
@@ -217,7 +226,7 @@ def drop_unit(draft: WorkingState, visit: Visit, reason: str, *, by: str | None 
         return
     for each in [v for v in draft.state.visits.values() if v.scope == inner.address]:
         leave_unit(draft, each, reason, by=by)
-    agent_memory.keep(draft, visit, inner)
+    items.keep_agent(draft, visit, inner)
     draft.drop_scope(inner.address)
 
 
@@ -245,10 +254,10 @@ def go(
 
 
 def go_instead(draft: WorkingState, visit: Visit, target: str) -> None:
-    """Go where a goto says, in place of what would follow a visit that is over.
+    """Follow a goto, in place of the edges of a finished visit.
 
-    From inside a fan-out it leads out of it, unless the target leads to where that one is gathered: a
-    node before the fan-out does not, though it would lead there by a new one.
+    Inside a fan-out it leads out of it, unless the target leads to a join that gathers it. A node
+    before the fan-out does not count, though it would lead there by a new one.
     """
     members = visit.members
     graph = draft.graph(visit.scope)
@@ -256,7 +265,7 @@ def go_instead(draft: WorkingState, visit: Visit, target: str) -> None:
         fan = draft.state.scopes[visit.scope].fans[members[-1].fan]
         if not fan.joins or not set(fan.joins).isdisjoint(items.gathering(graph, (target,))):
             break
-        draft.item(visit.scope, members[-1]).left = True
+        draft.item(visit.scope, members[-1]).left_fan_out = True
         members = members[:-1]
     is_call = visit.call is not None and members == visit.members
     go(
@@ -292,10 +301,10 @@ def put_token(
 
 
 def take_tokens_back(
-    draft: WorkingState, scope_address: str, gate_: str, met: Iterable[Met]
+    draft: WorkingState, scope_address: str, gate_: str, met: Iterable[TakenToken]
 ) -> None:
-    """Undo what a gate's answer did at the joins of a scope: the tokens that it covers are gone, and
-    those that were taken beside them wait again.
+    """Undo the effect of a gate's answer at the joins of a scope: drop the tokens that it covers, and
+    put back those that were taken together with them.
     """
     for key, come in draft.state.scopes[scope_address].tokens.items():
         left = {source: approvals.beside(gate_, queue) for source, queue in come.items()}
@@ -306,9 +315,10 @@ def take_tokens_back(
 
 
 def release_starved(draft: WorkingState, scope: Scope) -> bool:
-    """Deal with the joins of a scope in which nothing else can happen. False if there are none.
+    """Release or fail a starved join of a scope in which nothing else can happen. Return False if there
+    is none.
 
-    A join that takes what has arrived starts with that; any other fails the graph.
+    A join with `arrived` starts with what has arrived; any other fails the graph.
     """
     graph = draft.graph(scope.address)
     starved = [edge for edge in graph.edges if edge.key in scope.tokens]

@@ -1,7 +1,7 @@
-"""Which of the ready visits may start, and what starting one means.
+"""Starting ready visits.
 
-A visit that may start does so at once, in the order in which it became ready, unless the run is
-paused, ending or about to rotate, `max_parallel_visits` run already, or the workflow task has sent all
+A ready visit starts at once, in the order in which visits became ready, unless the run is paused,
+ending or about to continue as new, `max_parallel_visits` are running, or the workflow task has sent all
 that one task may send. It then stays ready, and is looked at again after every event.
 """
 
@@ -15,13 +15,13 @@ from typing import Final, assert_never
 from abeyance.core import (
     approvals,
     asking,
+    events,
     fanout,
     interrupts,
     items,
     mailbox,
     messages,
     routing,
-    size_limits,
     subgraphs,
     visits,
 )
@@ -29,18 +29,19 @@ from abeyance.core.effects import RunNode, VisitInput, Yield
 from abeyance.core.json import Json, size
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import FunctionNode, InterruptNode, SubgraphNode
-from abeyance.core.state import Approval, Phase, RunState, Visit
+from abeyance.core.state import Approval, Failure, Phase, RunState, Visit
 from abeyance.core.working_state import WorkingState
+from abeyance.errors import Code, FailureCode, Refusal
 
 _ORDER_BYTES = 2_000
-"""What an order to run a visit takes beside the values, answers and journal that it carries."""
+"""Overhead of an input beside its values, answers and journal."""
 
 
 _ROUTE_RETRIES: Final = 3
 
 
 def start_ready(draft: WorkingState) -> bool:
-    """Start what may start, in order. True if something did that may have made more ready."""
+    """Start the visits that may start, in order. Return whether that may have made more ready."""
     moved = False
     # Counted once: hundreds of visits may be ready, and each would count hundreds.
     running = sum(1 for _ in draft.state.in_phase(Phase.RUNNING))
@@ -81,14 +82,14 @@ def _start(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
             visit.stage = "body"
         case "error":
             return _recover(draft, visit)
-        case "rules" if visit.way is not None and visit.way.is_stale:
+        case "rules" if visit.routing is not None and visit.routing.is_stale:
             if not has_place or not _has_room_to_decide(draft, visit, {}):
                 return False
             _decide(draft, visit)
             return True
         case "after" | "rules":
-            assert visit.way is not None  # noqa: S101 these stages come after the way is known
-            visits.go_on(draft, visit, visit.way)
+            assert visit.routing is not None  # noqa: S101 these stages come after the way is known
+            visits.resume_routing(draft, visit, visit.routing)
             return True
         case "body":
             pass
@@ -98,21 +99,21 @@ def _start(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
 
 
 def _run_body(draft: WorkingState, visit: Visit, *, has_place: bool) -> bool:
-    if visit.call is not None and visit.returned is None:
-        if visit.call.asked:
+    if visit.call is not None and visit.pending_patch is None:
+        if visit.call.interrupts:
             asking.before(draft, visit, visit.call)
             return True
         if (refused := asking.refusal(draft.state, visit)) is not None:
             visits.finish(draft, visit, Finished(result=refused, patch=visit.patch))
             return True
     node = draft.state.node_of(visit)
-    runs_code = visit.returned is None and not isinstance(node, InterruptNode)
+    runs_code = visit.pending_patch is None and not isinstance(node, InterruptNode)
     if runs_code and (void := approvals.void(draft.state, visit)) is not None:
         _ask_again(draft, visit, void)
         return True
     match node:
-        case _ if visit.returned is not None:
-            return _go_out(draft, visit, visit.returned, has_place=has_place)
+        case _ if visit.pending_patch is not None:
+            return _go_out(draft, visit, visit.pending_patch, has_place=has_place)
         case FunctionNode() as node:
             return has_place and _run(draft, visit, node)
         case InterruptNode(question=question) if question.name not in visit.answers:
@@ -134,10 +135,10 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
     visit.answers = {name: value for name, value in visit.answers.items() if name != key}
     visit.stage = "body"
     match answer["action"]:
-        case "retry" if visit.way is not None:
+        case "retry" if visit.routing is not None:
             # Its work is done, and only the way out of it was not found.
-            visits.seek_anew(draft, visit, visit.way)
-        case "retry" if visit.returned is not None and not visit.returned:
+            visits.reroute(draft, visit, visit.routing)
+        case "retry" if visit.pending_patch is not None and not visit.pending_patch:
             # The same, but what asks for the way is code of its own.
             pass
         case "retry" if isinstance(draft.state.node_of(visit), SubgraphNode):
@@ -146,11 +147,11 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
             covered = approvals.of_others(visit)
             routing.enter(draft, visit.scope, visit.node, members=visit.members, covered=covered)
         case "retry":
-            visit.returned = None
+            visit.pending_patch = None
         case "skip":
             for member in visit.members[-1:]:
                 draft.item(visit.scope, member).skipped = True
-            visit.returned, visit.way = answer.get("patch", {}), None
+            visit.pending_patch, visit.routing = answer.get("patch", {}), None
         case _:
             failure = visit.failure
             assert failure is not None  # noqa: S101 it is what the operator was asked about
@@ -160,11 +161,16 @@ def _recover(draft: WorkingState, visit: Visit) -> bool:
 
 
 def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
-    carried = size_limits.of(draft.state, visit)
-    reads_inbox = node.reads_inbox and not visit.starts
+    carried = _input_bytes(draft.state, visit)
+    reads_inbox = node.reads_inbox and not visit.activations
     if reads_inbox:
         carried += sum(map(mailbox.size_of, messages.for_visit(draft.state, visit)))
-    if (failure := size_limits.failure(draft.state, visit, carried)) is not None:
+    if carried > (limit := draft.state.limits.visit_bytes):
+        message = (
+            f"the input of {visit.node!r} has {carried} bytes of values, answers and steps, and "
+            f"visit_bytes allows {limit}: keep large data elsewhere, and a reference to it in the values"
+        )
+        failure = Failure(code=FailureCode.VISIT_TOO_LARGE, message=message)
         routing.fail(draft, visit, failure)
         return True
     if not _has_room(draft, carried):
@@ -172,8 +178,12 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     approvals.begin(draft, visit)
     if reads_inbox:
         messages.read_at_start(draft, visit)
-    visit.phase, visit.started_at, visit.given = Phase.RUNNING, draft.now, tuple(visit.answers)
-    visit.starts += 1
+    visit.phase, visit.started_at, visit.answered_keys = (
+        Phase.RUNNING,
+        draft.now,
+        tuple(visit.answers),
+    )
+    visit.activations += 1
     visit.moment = _moment(draft.state, visit)
     if visit.is_finally and node.timeout is None:
         node = replace(node, timeout=draft.state.limits.finally_timeout)
@@ -181,16 +191,16 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
     if visit.members:
         item = items.item_of(draft.state, visit.scope, visit.members[-1]).item
     visit_input = replace(
-        _input(draft, visit, size_limits.answers_of(draft.state, visit)),
-        own=visit.answers,
-        bound=_bound(visit),
+        _input(draft, visit, _answers_for(draft.state, visit)),
+        own_answers=visit.answers,
+        shown_hashes=_bound(visit),
         asks=node.asks,
-        start=visit.starts,
+        activation=visit.activations,
         retries=node.retries,
         timeout=node.timeout,
         local=node.local,
         journal=visit.journal,
-        saved=visit.saved,
+        user_state=visit.user_state,
         interrupted=visit.interrupted,
         item=item,
         results=visit.results,
@@ -199,7 +209,7 @@ def _run(draft: WorkingState, visit: Visit, node: FunctionNode) -> bool:
         outcome=None if draft.state.ending is None else draft.state.ending.outcome,
         call=visit.call,
     )
-    draft.want(RunNode(input=visit_input, heartbeat=node.heartbeat))
+    draft.emit(RunNode(input=visit_input, heartbeat=node.heartbeat))
     return True
 
 
@@ -223,41 +233,43 @@ def _input(draft: WorkingState, visit: Visit, answers: Mapping[str, Json]) -> Vi
 
 def _moment(state: RunState, visit: Visit) -> int:
     # Both only grow, so of two moments that are equal both are.
-    return items.version_of(state, visit) + len(visit.taken)
+    return items.version_of(state, visit) + len(visit.messages_taken)
 
 
 def _bound(visit: Visit) -> Mapping[str, str]:
-    """What the answered gates of a visit's own code showed, where it might show something else now."""
+    """Return hashes of what the answered questions of a visit showed, if they may show something else
+    now.
+    """
     if visit.call is not None:
         return {}
     gates = {each.key for each in visit.approvals if each.gate == visit.address}
     return {
         key: hash_
-        for key, hash_ in visit.bound.items()
-        if key in gates & {*visit.answers} and visit.bound_at[key] != visit.moment
+        for key, hash_ in visit.shown_hashes.items()
+        if key in gates & {*visit.answers} and visit.shown_at[key] != visit.moment
     }
 
 
 def _ask_again(draft: WorkingState, visit: Visit, void: Approval) -> None:
-    """Do not begin a visit that differs from what its gate showed: leave all that the answer has led to,
-    and ask at the gate again.
+    """Ask a gate again, because what it showed has changed before the visit that it allowed began.
+    Everything that the answer has led to is left.
     """
     while visit.scope != void.scope:
         visit = draft.state.visits[str(draft.state.scopes[visit.scope].visit)]
-    draft.tell("interrupt.reopened", void.gate, node=void.node, before=visit.address)
+    draft.publish("interrupt.reopened", void.gate, node=void.node, before=visit.address)
     reason = f"{void.node!r} is asked again: what it showed has changed since it was answered"
     fanout.retrace(draft, void, reason)
     kept = takewhile(lambda each: each.gate != void.gate, visit.approvals)
     again = routing.enter(draft, void.scope, void.node, members=void.members, covered=tuple(kept))
-    if void.way is not None and again is not None:
+    if void.routing is not None and again is not None:
         # Its code has run, and only the rule asks.
-        visits.seek_anew(draft, again, void.way)
+        visits.reroute(draft, again, void.routing)
 
 
 def _go_out(
     draft: WorkingState, visit: Visit, changes: Mapping[str, Json], *, has_place: bool
 ) -> bool:
-    """Leave a node that ran no code: code that has to say where to is asked first."""
+    """Leave a node without code; its route functions run first, if it has any."""
     graph = draft.graph(visit.scope)
     if not graph.routes_from(visit.node) and not graph.has_clips_on(visit.node):
         visits.finish(draft, visit, Finished(patch=changes))
@@ -267,18 +279,18 @@ def _go_out(
     if not has_place or not _has_room_to_decide(draft, visit, changes):
         return False
     if visits.merge(draft, visit, changes):
-        visit.returned = {}
+        visit.pending_patch = {}
         _decide(draft, visit)
     return True
 
 
 def _decide(draft: WorkingState, visit: Visit) -> None:
-    """Ask the code of routes and rules where a visit leads that ran none itself."""
+    """Run the route functions and rules of a node without code."""
     visit.phase = Phase.RUNNING
-    visit.starts += 1
+    visit.activations += 1
     visit_input = _input(draft, visit, items.answers_of(draft.state, visit))
     visit_input = replace(visit_input, kind="routes", retries=_ROUTE_RETRIES, local=True)
-    draft.want(RunNode(input=visit_input))
+    draft.emit(RunNode(input=visit_input))
 
 
 def _has_room_to_decide(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> bool:
@@ -292,7 +304,68 @@ def _has_room(draft: WorkingState, bytes_: int) -> bool:
     # The first order of a task always goes, or values above the bound would never be sent.
     if state.task_bytes and after > state.limits.task_bytes:
         state.yielding = True
-        draft.want(Yield())
+        draft.emit(Yield())
         return False
     state.task_bytes = after
     return True
+
+
+def _answers_for(state: RunState, visit: Visit) -> Mapping[str, Json]:
+    """Return what people answered elsewhere; the visit has the answers to its own questions."""
+    answers = items.answers_of(state, visit)
+    if visit.call is not None:
+        return answers
+    own = {key.rpartition("/")[2] for key in visit.answers}
+    return {name: answer for name, answer in answers.items() if name not in own}
+
+
+def _input_bytes(state: RunState, visit: Visit) -> int:
+    """Return the size of the visit's input.
+
+    The input travels in one piece, for which Temporal has a bound: beyond it the run would hang, and no
+    answer, message or cancel would reach it. So an answer that makes the input of its visit too large is
+    refused, and a visit whose input is too large without it fails.
+    """
+    values = items.values_of(state, visit)
+    scope = state.scopes[visit.scope]
+    carried = scope.size if values is scope.values else size(values)
+    rest: list[Json] = [_answers_for(state, visit), visit.answers]
+    rest += [visit.journal, visit.user_state, visit.results]
+    if visit.members:
+        rest.append(items.item_of(state, visit.scope, visit.members[-1]).item)
+    return carried + sum(map(size, rest)) + sum(map(mailbox.size_of, visit.inbox))
+
+
+def refuse_large_answers(state: RunState, event: events.Responded) -> None:
+    """Refuse answers that would make the input of a waiting visit too large."""
+    waiting = {
+        entry.visit: entry
+        for id_ in event.answers
+        if (entry := state.ledger.open.get(id_)) is not None
+    }
+    added = sum(map(size, event.answers.values()))
+    for address, entry in waiting.items():
+        visit = state.visits[address]
+        is_merged = not isinstance(state.node_of(visit), FunctionNode)
+        _refuse_too_large(state, visit, added * (1 + is_merged), interrupt_id=entry.id)
+
+
+def refuse_large_patch(state: RunState, event: events.ValuesEdited) -> None:
+    """Refuse an edit that would make the input of a waiting visit too large."""
+    for visit in state.visits.values():
+        _refuse_too_large(state, visit, size(event.patch))
+
+
+def _refuse_too_large(state: RunState, visit: Visit, added: int, **details: str) -> None:
+    before = _input_bytes(state, visit)
+    limit = state.limits.visit_bytes
+    # A visit that is too large already fails when it starts, and must be able to.
+    if before <= limit < before + added:
+        raise Refusal(
+            Code.PAYLOAD_TOO_LARGE,
+            f"The input of {visit.address} would grow from {before} to {before + added} bytes, and "
+            f"visit_bytes allows {limit}: shorten this, or send a reference to what is large.",
+            limit=limit,
+            actual=before + added,
+            **details,
+        )

@@ -1,4 +1,4 @@
-"""What a person is asked, and what is done when nobody answers, or when something fails.
+"""The declared graph: nodes, edges, rules, questions, and what happens on timeouts and errors.
 
 A question here is as its author declared it. The ledger holds it as it was shown.
 """
@@ -14,21 +14,21 @@ from abeyance.core.json import Json, sha256
 Kind: TypeAlias = Literal[
     "question", "approval", "static", "error", "outcome", "rule", "elicitation"
 ]
-"""What asks: code, a gated tool call, a look at the values, a failed visit, a call of which nobody knows
-what became of it, a rule, an MCP server.
+"""Origin of a question: code, a gated tool call, a breakpoint, a failed visit, a call with an unknown
+outcome, a rule, an MCP server.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """When a deadline passes: the run ends `halted`."""
+    """At the deadline the run ends as `halted`."""
 
     kind: Literal["halt"] = "halt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoTo:
-    """Run this node of the same scope with the values as they are, in place of what would follow."""
+    """Run this node of the same scope with the current values, in place of what would follow."""
 
     kind: Literal["goto"] = "goto"
     node: str
@@ -36,7 +36,7 @@ class GoTo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Default:
-    """When a deadline passes: this answer is given, by `timeout`."""
+    """At the deadline this answer is given, by `timeout`."""
 
     kind: Literal["default"] = "default"
     answer: Json
@@ -44,28 +44,28 @@ class Default:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fail:
-    """When a visit fails: the run fails."""
+    """A failed visit fails the run."""
 
     kind: Literal["fail"] = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeRun:
-    """When a pause's deadline passes: the run goes on."""
+    """At the deadline of a pause the run resumes."""
 
     kind: Literal["resume"] = "resume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskHuman:
-    """When a visit fails: a person says whether to try again, to skip it with a patch, or to fail."""
+    """For a failed visit a person decides: try again, skip it with a patch, or fail."""
 
     kind: Literal["interrupt"] = "interrupt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnErrorToCaller:
-    """When a visit for a tool call fails: the failure is its result, which the model sees."""
+    """The failure of a tool call is its result, which the model sees."""
 
     kind: Literal["tell"] = "tell"
 
@@ -77,9 +77,9 @@ OnError: TypeAlias = Fail | GoTo | AskHuman | ReturnErrorToCaller
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a person is asked, before it is filled with values and opened.
+    """A question to a person, before it is filled with values and opened.
 
-    `timeout` is in seconds; None waits for ever. `response_schema` None accepts any JSON value.
+    `timeout` is in seconds; None never expires. `response_schema` None accepts any JSON value.
     """
 
     name: str
@@ -104,9 +104,9 @@ Join: TypeAlias = Literal["all", "arrived"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSpec:
-    """A field of the values: how patches merge into it, and of which kinds of JSON they are.
+    """A field of the values: its reducer, and the kinds of JSON that it takes.
 
-    No `kinds`: of any, or nobody knows.
+    Empty `kinds`: any, or unknown.
     """
 
     reducer: Reducer = "last"
@@ -118,9 +118,9 @@ class FunctionNode:
     """A node that is a Python function. Times are in seconds.
 
     `retries` counts the attempts after the first. `to` names the targets that a returned `Goto` or
-    `Send` may have. `reads_inbox`: it is handed the messages that are there when it starts. `guarded`: it
-    is run again, rather than left, while messages for it are unread. `asks` are the capabilities that
-    its code may ask for, as names or as patterns such as `tenant:*:approve`.
+    `Send` may have. `reads_inbox`: it receives the messages that are unread when it starts. `guarded`:
+    it runs again, rather than being left, while messages for it are unread. `asks` are the capabilities
+    that its code may ask for, as names or patterns such as `tenant:*:approve`.
     """
 
     kind: Literal["function"] = "function"
@@ -139,7 +139,7 @@ class FunctionNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptNode:
-    """A node that asks a person. The answer is written to the field `answer_to`, if that is given."""
+    """A node that asks a person. The answer is written to the field `answer_to`, if set."""
 
     kind: Literal["interrupt"] = "interrupt"
     id: str
@@ -151,13 +151,13 @@ class InterruptNode:
 class SubgraphNode:
     """A node that is a graph of its own, walked inside the run in a scope of its own.
 
-    `input` and `output` map fields of the target to fields of the source; None means all that both
-    have. `defaults` are the values with which the nested graph begins where `input` says nothing.
+    `input` and `output` map fields of the target to fields of the source; None maps all that both have.
+    `defaults` are initial values of the nested graph for what `input` does not set.
 
-    `agent`: the graph is that of an agent. It is then handed all values around it, with the item of a
-    fan-out and what a person said, in its field `input`. `result` is the field of it that is the result
-    of a tool call. The fields that `remembers` names begin as the last visit of the node left them.
-    `asks` are the capabilities that may be asked for before the graph is entered.
+    `agent`: the graph is that of an agent. Its field `input` then receives all outer values, with the
+    item of a fan-out and the guidance of a person. `result` is its field with the result of a tool
+    call. The fields in `remembers` start as the last visit of the node left them. `asks` are the
+    capabilities that may be asked for before the graph is entered.
     """
 
     kind: Literal["subgraph"] = "subgraph"
@@ -204,10 +204,10 @@ Condition: TypeAlias = Always | When | Else
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A way from one source, or a join of several, to a target.
+    """An edge from one source, or a join of several, to a target.
 
-    `gathers`: it was declared from a list, which makes it a join also where the list has one source:
-    behind a fan-out such an edge waits for every item.
+    `gathers`: it was declared from a list, which makes it a join even with one source: behind a fan-out
+    such an edge waits for every item.
     """
 
     sources: tuple[str, ...]
@@ -223,13 +223,13 @@ class Edge:
 
     @property
     def key(self) -> str:
-        """A name for the edge that is stable as long as its graph is."""
+        """Stable name of the edge within its graph."""
         return f"{'+'.join(self.sources)}>{self.target}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A way that user code decides: a function named `<source>.<name>` picks among the targets."""
+    """A choice made by user code: the function `<source>.<name>` picks among the targets."""
 
     source: str
     name: str
@@ -238,7 +238,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """A rule fires after a visit of `node` (None: of any) if every path of the values has its value."""
+    """Fires after a visit of `node` (None: of any) if every path of the values has its value."""
 
     kind: Literal["matches"] = "matches"
     node: str | None = None
@@ -247,9 +247,9 @@ class Matches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clips:
-    """A rule fires if its CLIPS text does: that is evaluated where the code of nodes runs.
+    """Fires if its CLIPS text does, which is evaluated where the code of nodes runs.
 
-    `node` None: it is looked at after a visit of any node.
+    `node` None: it is evaluated after a visit of any node.
     """
 
     kind: Literal["clips"] = "clips"
@@ -262,7 +262,7 @@ RuleCondition: TypeAlias = Matches | Clips
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A rule asks a person, under its own name, before the visit that fired it leads on."""
+    """A rule asks a person, under its own name, before the visit that fired it is routed."""
 
     kind: Literal["interrupt"] = "interrupt"
     question: Question
@@ -293,12 +293,12 @@ class Parallel:
 
 
 Decision: TypeAlias = HaltRun | Retry | GoTo | Parallel
-"""What a rule does in place of the edges."""
+"""Decision of a rule, in place of the edges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assert:
-    """A rule adds a fact, in CLIPS text, that other rules may look at in the same evaluation."""
+    """A rule adds a fact, in CLIPS text, for other rules of the same evaluation."""
 
     kind: Literal["assert"] = "assert"
     fact: str
@@ -306,7 +306,7 @@ class Assert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retract:
-    """A rule takes a fact away, in CLIPS text, for the rest of the evaluation."""
+    """A rule removes a fact, in CLIPS text, for the rest of the evaluation."""
 
     kind: Literal["retract"] = "retract"
     fact: str
@@ -317,14 +317,14 @@ RuleAction: TypeAlias = Ask | Assert | Retract | Decision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What is to be done after a visit for which a condition holds (Stargraph's rules)."""
+    """Actions after a visit for which a condition holds (Stargraph's rules)."""
 
     id: str
     condition: RuleCondition
     actions: tuple[RuleAction, ...]
 
     def targets(self, source: str) -> frozenset[str]:
-        """The nodes that may run because the rule fired after a visit of `source`."""
+        """Return the nodes that may run because the rule fired after a visit of `source`."""
         found: set[str] = set()
         for action in self.actions:
             match action:
@@ -372,28 +372,26 @@ class GraphSpec:
         )
 
     def edges_from(self, source: str) -> tuple[Edge, ...]:
-        """The edges that `source` may fire."""
+        """Return the edges that `source` may fire."""
         return tuple(edge for edge in self.edges if source in edge.sources)
 
     def routes_from(self, source: str) -> tuple[Route, ...]:
-        """The routes that are decided when `source` finishes."""
+        """Return the routes that are decided when `source` finishes."""
         return tuple(route for route in self.routes if route.source == source)
 
     def has_clips_on(self, node: str) -> bool:
-        """Whether a rule that is looked at after a visit of `node` needs CLIPS."""
+        """Whether a rule that is evaluated after a visit of `node` needs CLIPS."""
         return any(isinstance(rule.condition, Clips) for rule in self.rules_on(node))
 
     def rules_on(self, node: str) -> tuple[Rule, ...]:
-        """The rules that are looked at after a visit of `node`: none where nothing follows it."""
+        """Return the rules that are evaluated after a visit of `node`: none after a finally node."""
         if node not in self.nodes or node in self.finally_nodes:
             return ()
         return tuple(rule for rule in self.rules if rule.condition.node in (None, node))
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """Every question that the graph asks people by itself: those of its nodes and its rules, and
-        of the graphs in it.
-        """
+        """Every question that the nodes and rules of the graph, and of the graphs in it, declare."""
         actions = [action for rule in self.rules for action in rule.actions]
         asking = [*self.nodes.values(), *actions]
         own = [each.question for each in asking if isinstance(each, InterruptNode | Ask)]
@@ -401,7 +399,7 @@ class GraphSpec:
         return (*own, *(question for graph in nested for question in graph.questions))
 
     def asks_of(self, node: str) -> tuple[str, ...]:
-        """The capabilities that a node says its questions ask for."""
+        """Return the capabilities that a node declares for its questions."""
         match self.nodes.get(node):
             case InterruptNode(question=Question(requested_capability=str() as capability)):
                 return (capability,)
@@ -412,9 +410,9 @@ class GraphSpec:
 
     @property
     def guarded_by(self) -> tuple[str, ...]:
-        """Every capability that anything in the graph can ask for, sorted; patterns as they are written.
+        """Every capability that anything in the graph can ask for, sorted, including patterns.
 
-        Who changes what was approved must be allowed to approve it: to change the course of a run takes
+        Changing what was approved requires permission to approve it: changing the course of a run takes
         all of these, for its whole life.
         """
         found = {question.requested_capability for question in self.questions}
@@ -425,8 +423,8 @@ class GraphSpec:
         return tuple(sorted(name for name in found if name is not None))
 
     def behind_questions(self) -> frozenset[str]:
-        """The names of the nodes, and of the graphs in it with theirs, that can be reached only or also
-        by way of a question.
+        """Return the names of nodes, and of nested graphs with theirs, that can be reached by way of a
+        question.
         """
         asking = [name for name in self.nodes if self._asks(name)]
         behind: set[str] = set()
@@ -441,7 +439,7 @@ class GraphSpec:
 
     @property
     def every_name(self) -> frozenset[str]:
-        """Its own name, and those of all nodes, also of the graphs in it, and of these."""
+        """Its own name, and those of all nodes, including nested graphs."""
         inner = [node.graph for node in self.nodes.values() if isinstance(node, SubgraphNode)]
         return frozenset({self.name, *self.nodes}).union(*(graph.every_name for graph in inner))
 
@@ -459,7 +457,7 @@ class GraphSpec:
                 assert_never(node)
 
     def successors(self, source: str) -> frozenset[str]:
-        """Every node that may run because of `source`, in whatever way."""
+        """Return every node that may run because of `source`."""
         found = {edge.target for edge in self.edges_from(source)}
         found.update(target for route in self.routes_from(source) for target in route.targets)
         found.update(target for rule in self.rules_on(source) for target in rule.targets(source))

@@ -1,16 +1,15 @@
-"""What is true of a run: one frozen value, and questions about it that change nothing.
+"""The state of a run: one frozen value, with read-only queries on it.
 
-`RunState` is all that there is. It is frozen: an `advance` changes a copy of its own (`draft`). Written
-down as JSON and read again it is equal, and goes on as if it had never stopped: that is what
-continue-as-new, tests in memory and, one day, a fork rest on. Everything in it is bounded by `Limits`.
-Addresses are held as text, which is also how they key the maps: `scopes` by the address of the graph,
-`visits` by their own.
+`RunState` holds everything. It is frozen: `advance` changes a working copy (`working_state`). Written
+as JSON and read back it is equal, which is what continue-as-new and the tests in memory rely on.
+`Limits` bounds everything in it. Addresses are stored as text, and key the maps: `scopes` by the
+address of the graph, `visits` by their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal, TypeAlias
@@ -24,11 +23,11 @@ from abeyance.core.outcome import Call, Finished
 from abeyance.core.spec import Decision, GraphSpec, Node, OnPauseTimeout, SubgraphNode
 
 FORMAT = 1
-"""The version of a snapshot's form. A change that old code could not read raises it."""
+"""Version of the snapshot's format. Raise it for a change that older code cannot read."""
 
 
 class Status(StrEnum):
-    """What a run is shown as."""
+    """Status of a run, as callers see it."""
 
     RUNNING = "running"
     AWAITING_INPUT = "awaiting-input"
@@ -45,15 +44,15 @@ Outcome: TypeAlias = Literal["completed", "failed", "cancelled", "halted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
-    """A call that came under a key: the hash of all that it says and of who says it, and its receipt."""
+    """A call made with an idempotency key: the hash of its content and its caller, and its receipt."""
 
     digest: str
     receipt: Json = None
 
 
 class Phase(StrEnum):
-    """Where a visit is: about to start, running code, waiting for people, or walking a nested graph,
-    whose own visits say what it does.
+    """Phase of a visit: about to start, running code, waiting for people, or walking a nested graph,
+    whose own visits have phases of their own.
     """
 
     READY = "ready"
@@ -63,20 +62,20 @@ class Phase(StrEnum):
 
 
 Stage: TypeAlias = Literal["entered", "before", "body", "error", "after", "rules"]
-"""How far a visit has come: the question before its node, the node itself, the question to an
-operator when it failed, the question after it, and those of the rules.
+"""Progress of a visit: the breakpoint before its node, the node itself, the question to an operator if
+it failed, the breakpoint after it, and the questions of rules.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The bounds of one run. Times are in seconds, sizes in bytes, the length of messages in characters.
-    `allowed_actions` of messages: none means all; `allowed_media_hosts`, from which their media may be
-    loaded: none means none.
+    """Bounds of one run. Times are in seconds, sizes in bytes, message lengths in characters. Empty
+    `allowed_actions` allow every action of a message; empty `allowed_media_hosts` allow no host to load
+    media from.
 
-    `task_bytes` bounds what one workflow task sends, `visit_bytes` what one visit is given, for which
-    Temporal has a bound of 2 MB where there is no storage; `settled_kept` how many settled interrupts
-    are remembered, so that a repeated answer gets its first receipt.
+    `task_bytes` bounds what one workflow task sends. `visit_bytes` bounds the input of one visit:
+    without external storage Temporal allows 2 MB. `settled_kept` bounds the settled interrupts that are
+    kept, so that a repeated answer gets its first receipt.
     """
 
     max_queue_size: int = 100
@@ -98,7 +97,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What failed, and where."""
+    """An error, and the address where it happened."""
 
     code: str
     message: str
@@ -107,10 +106,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingDecision:
-    """Where a finished visit leads: what a rule decided, else what its code chose, else the edges.
+    """Next step of a finished visit: the decision of a rule, else what its code chose, else the edges.
 
-    `outcome` is that of its code, without what has been merged. `is_stale`: a person has edited the
-    values since its route functions chose, so they are asked again.
+    `outcome` is that of its code, without what is merged already. `is_stale`: a person has edited the
+    values since its route functions chose, so they run again.
     """
 
     outcome: Finished
@@ -120,7 +119,7 @@ class RoutingDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FanOutBranch:
-    """Of which item of which fan-out a visit is a part; `fan` is the address of the visit that sent."""
+    """The item of a fan-out that a visit belongs to; `fan` is the address of the sending visit."""
 
     fan: str
     index: int
@@ -128,15 +127,16 @@ class FanOutBranch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A question with a capability that was answered, and that covers what the answer led to.
+    """An answered question with a capability, and what it covers.
 
-    `gate` is the address of the visit that asked, which was of `node` in `scope`, within the items of
-    `members`; `key` is that of its question. `shown` are hashes of what people saw of the values, by
-    path. `begun`: what the answer allowed has begun; until then nothing that was shown may change
-    unseen. `broken`: a person has changed values since, so the question is asked again. `way` is where
-    the visit led whose rule asked. `met` are the tokens of others that were taken since at joins.
+    `gate` is the address of the visit that asked: a visit of `node` in `scope`, within the items of
+    `members`; `key` is the key of its question. `shown_hashes` are hashes of the values that people
+    saw, by path. `begun`: what the answer allowed has begun; before that, nothing that was shown may
+    change. `broken`: a person has changed values since, so the question is asked again. `routing` is
+    the routing decision of a visit whose rule asked. `taken_tokens` are the tokens of other branches
+    that joins have taken since.
 
-    What was asked in a nested graph or an item of a fan-out that is over is asked again with all of it:
+    A question inside a nested graph or an item that is over is asked again together with all of it:
     `gate` is then the visit that the graph was walked for, or that sent the item.
     """
 
@@ -145,25 +145,25 @@ class Approval:
     node: str
     capability: str
     key: str = ""
-    shown: Mapping[str, str] = field(default_factory=dict)
+    shown_hashes: Mapping[str, str] = field(default_factory=dict)
     members: tuple[FanOutBranch, ...] = ()
     begun: bool = False
     broken: bool = False
-    way: RoutingDecision | None = None
-    met: tuple[Met, ...] = ()
+    routing: RoutingDecision | None = None
+    taken_tokens: tuple[TakenToken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """That a visit has come to a join, and the approvals that cover it."""
+    """Arrival of a visit at a join, with the approvals that cover it."""
 
     visit: str
     approvals: tuple[Approval, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Met:
-    """A token that was taken at a join, and from which of its sources it had come."""
+class TakenToken:
+    """A token that a join has taken, with the edge and the source that it came from."""
 
     edge: str
     source: str
@@ -172,30 +172,31 @@ class Met:
 
 @changeable(slots=True, kw_only=True)
 class Item:
-    """One item of a fan-out: what its visits changed, said and reached so far.
+    """One item of a fan-out: what its visits have changed, answered and reached so far.
 
-    `reached` are the joins that it came to; `left`: a goto led out of the fan-out; `skipped`: a person
-    skipped a visit that had failed. `changes` counts how often its values were changed. `result` is that
-    of a tool call. `heard` is as that of its visits. `approvals` are those that were given in it.
+    `joins_reached` are the joins that it came to. `left_fan_out`: a goto led out of the fan-out.
+    `skipped`: a person skipped a failed visit of it. `changes` counts the changes of its values.
+    `result` is the result of a tool call. `heard_from` is as in `Visit`. `approvals` are those given
+    inside it.
     """
 
     item: Json
-    reached: tuple[str, ...] = ()
-    left: bool = False
+    joins_reached: tuple[str, ...] = ()
+    left_fan_out: bool = False
     skipped: bool = False
     patch: Mapping[str, Json] = field(default_factory=dict)
     changes: int = 0
     answers: Mapping[str, Json] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
     result: Json = None
-    heard: tuple[str | None, ...] = ()
+    heard_from: tuple[str | None, ...] = ()
     approvals: tuple[Approval, ...] = ()
 
 
 @changeable(slots=True, kw_only=True)
 class FanOut:
-    """A fan-out that is under way. `joins` are where the graph gathers it, by the keys of the edges;
-    `outer` is the membership of the visit that sent it, and `approvals` are what covered that.
+    """A fan-out under way. `joins` are the keys of the edges that gather it; `outer` is the membership
+    of the sending visit, and `approvals` are those that covered it.
     """
 
     outer: tuple[FanOutBranch, ...]
@@ -206,7 +207,7 @@ class FanOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undo:
-    """What takes the patches of a visit back: fields as they were, and those that were not there."""
+    """Reverts the patches of a visit: the former values of fields, and the fields that did not exist."""
 
     fields: Mapping[str, Json] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
@@ -214,22 +215,23 @@ class Undo:
 
 @changeable(slots=True, kw_only=True)
 class Visit:
-    """One execution of a node. `starts` counts how often its code was started (stops, re-entries).
+    """One execution of a node. `activations` counts the starts of its code (after stops and answers
+    too).
 
-    `answers` are those to its own questions, by their keys, and `given` the keys of those that its code
-    was last started with. `asked` counts by key how often it asked. `saved` is what it kept when it
-    asked. `composite`: each answer re-enters it. `returned` is what its nested graph changed, once that
-    is over, or what a person put in place of what it failed to do; nothing is left of it once that is
-    merged. `failure` is what an operator is asked about. A visit that has finished has in `way` where
-    it leads. `inbox` are the messages that it was handed at its start, `taken` those that it asked for
-    since; `guidance` is what a person said who had it run again, and `undo` takes back what it has
-    changed so far. `call` says that it is the call of a tool, and `result` is what that has come to.
-    `patch` is what its code had done when it last asked or failed, and counts if the visit ends so.
+    `answers` are the answers to its own questions, by key; `answered_keys` the keys that its code was
+    last started with. `ask_counts` counts by key how often it asked. `user_state` is what its code
+    stored when it asked. `composite`: every answer starts it again. `pending_patch` is what its nested
+    graph changed, or what a person put in place of a failed body; it is empty once merged. `failure` is
+    what an operator is asked about. `routing` is set once the code has finished. `inbox` are the
+    messages delivered at its start, `messages_taken` those that it asked for later. `guidance` is the
+    text of a person who had it run again, and `undo` reverts its changes so far. `call` marks the call
+    of a tool, and `result` is its result. `patch` is what its code had changed when it last asked or
+    failed; it counts if the visit ends so.
 
-    `approvals` cover it, the oldest first. `heard` are the capabilities under which people have told it
-    something, None for what anybody may say. `bound` are hashes of what its own questions showed, by
-    their keys, and `bound_at` says at which `moment` the code was started that showed it: moments are
-    told apart by the values and the messages that it could read.
+    `approvals` cover it, the oldest first. `heard_from` are the capabilities of the people whose words
+    it has read, None for people without any. `shown_hashes` are hashes of what its own questions
+    showed, by key, and `shown_at` is the `moment` of the activation that asked. A moment is a state of
+    the values and messages that the code could read.
     """
 
     address: str
@@ -239,39 +241,39 @@ class Visit:
     is_finally: bool = False
     created_at: datetime
     started_at: datetime | None = None
-    starts: int = 0
+    activations: int = 0
     journal: Json = None
     answers: Mapping[str, Json] = field(default_factory=dict)
     stopping: bool = False
-    way: RoutingDecision | None = None
+    routing: RoutingDecision | None = None
     stage: Stage = "entered"
     members: tuple[FanOutBranch, ...] = ()
     results: Json = None
     interrupted: bool = False
     composite: bool = False
-    given: tuple[str, ...] = ()
-    saved: Json = None
-    returned: Mapping[str, Json] | None = None
-    asked: Mapping[str, int] = field(default_factory=dict)
+    answered_keys: tuple[str, ...] = ()
+    user_state: Json = None
+    pending_patch: Mapping[str, Json] | None = None
+    ask_counts: Mapping[str, int] = field(default_factory=dict)
     failure: Failure | None = None
     inbox: tuple[Message, ...] = ()
-    taken: tuple[Message, ...] = ()
-    read: int = 0
+    messages_taken: tuple[Message, ...] = ()
+    messages_read: int = 0
     guidance: str | None = None
     undo: Undo | None = None
     call: Call | None = None
     result: Json = None
     patch: Mapping[str, Json] = field(default_factory=dict)
     approvals: tuple[Approval, ...] = ()
-    heard: tuple[str | None, ...] = ()
-    bound: Mapping[str, str] = field(default_factory=dict)
-    bound_at: Mapping[str, int] = field(default_factory=dict)
+    heard_from: tuple[str | None, ...] = ()
+    shown_hashes: Mapping[str, str] = field(default_factory=dict)
+    shown_at: Mapping[str, int] = field(default_factory=dict)
     moment: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Todo:
-    """A message that was put off."""
+    """A deferred message."""
 
     message_id: str
     text: str
@@ -282,9 +284,7 @@ class Todo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A visit of the trail of a scope: one that is over, how to take back what it changed, and the
-    approvals that covered it.
-    """
+    """A finished visit in the trail of a scope, with its undo and the approvals that covered it."""
 
     node: str
     address: str
@@ -295,17 +295,17 @@ class Step:
 
 @changeable(slots=True, kw_only=True)
 class Scope:
-    """A graph that is being walked. `tokens` are, by join and source, the visits that have come.
+    """A graph that is being walked. `tokens` are the visits waiting at joins, by join and source.
 
-    `ordinals` count a node's visits for its addresses; `visit_counts` for the bound on loops, and
-    start anew when a person answers; `uncounted` are, by node, the visits in a row that were no round of
-    a loop. `size` is that of the values, in bytes. A nested graph's scope has the `visit` that it is
-    walked for, the `path` of nodes that leads to it from the root, and the values that it was `given`.
-    `is_agent`: it is the graph of an agent. `fans` are the fan-outs under way, by the address of who
-    sent them. `trail` are its last visits, oldest first, for as long as it has had one branch. `guards`
-    counts the visits that were made because messages were unread. `approvals` are those that were given
-    in it; `heard` are, by the fields of the values around it, the capabilities under which people have
-    had them changed since it began.
+    `ordinals` count the visits of a node for their addresses. `visit_counts` enforce `max_visits`, and
+    are reset by a person's answer; `exempt_in_a_row` count, by node, consecutive visits that do not
+    count. `size` is the size of the values in bytes. The scope of a nested graph has the `visit` that
+    it is walked for, the `path` of nodes from the root, and its `input` values. `is_agent`: it is the
+    graph of an agent. `fans` are the fan-outs under way, by the address of the sending visit. `trail`
+    are its last visits, oldest first, as long as it has one branch. `guard_turns` counts the visits
+    that were made because messages were unread. `approvals` are those given inside it. `heard_from`
+    are, by field of the outer values, the capabilities of people who have changed it since the scope
+    began.
     """
 
     address: str
@@ -315,22 +315,22 @@ class Scope:
     tokens: Mapping[str, Mapping[str, tuple[Token, ...]]] = field(default_factory=dict)
     ordinals: Mapping[str, int] = field(default_factory=dict)
     visit_counts: Mapping[str, int] = field(default_factory=dict)
-    uncounted: Mapping[str, int] = field(default_factory=dict)
+    exempt_in_a_row: Mapping[str, int] = field(default_factory=dict)
     answers: Mapping[str, Json] = field(default_factory=dict)
     visit: str | None = None
     is_agent: bool = False
     path: tuple[str, ...] = ()
-    given: Mapping[str, Json] = field(default_factory=dict)
+    input: Mapping[str, Json] = field(default_factory=dict)
     fans: Mapping[str, FanOut] = field(default_factory=dict)
     trail: tuple[Step, ...] = ()
-    guards: int = 0
+    guard_turns: int = 0
     approvals: tuple[Approval, ...] = ()
-    heard: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    heard_from: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Since when, by whom and for how long a run is paused."""
+    """A pause: since when, by whom and until when."""
 
     since: datetime
     actor: str
@@ -342,7 +342,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a run ends. `beside` are later reasons to end, which decide nothing but hide nothing."""
+    """The ending of a run. `secondary_errors` are later reasons to end: recorded, but without effect on
+    the outcome.
+    """
 
     outcome: Outcome
     reason: str | None
@@ -352,18 +354,18 @@ class Ending:
     mode: CancelMode = "graceful"
     grace_until: datetime | None = None
     native: bool = False
-    finally_left: tuple[str, ...] = ()
-    beside: tuple[Failure, ...] = ()
+    finally_pending: tuple[str, ...] = ()
+    secondary_errors: tuple[Failure, ...] = ()
 
     @property
     def deadline(self) -> datetime | None:
-        """Until when what still runs is waited for."""
+        """The end of the grace period for visits that still run."""
         return self.grace_until
 
 
 @changeable(slots=True, kw_only=True)
 class Counters:
-    """What is counted over a run's life."""
+    """Totals over the life of a run."""
 
     messages_queued: int = 0
     messages_delivered: int = 0
@@ -379,12 +381,12 @@ Rotation: TypeAlias = Literal["soft", "hard"]
 
 @changeable(slots=True, kw_only=True)
 class RunState:
-    """A run. `facts` counts what was published; `task_bytes` what this workflow task has sent.
+    """A run. `events_published` numbers its events; `task_bytes` is what this workflow task has sent.
 
-    `transcripts` are the conversations of agents that are over, by their addresses; `remembered` is what
-    the next visit of an agent's node begins with. `keys` maps hashes of the last keys to the calls that
-    came under them. `salt` tells what it asks from what an earlier run of its id
-    has asked.
+    `transcripts` are the references to finished conversations of agents, by address; `agent_memory` is
+    what the next visit of an agent's node starts with. `keys` maps hashes of the latest idempotency
+    keys to their calls. `salt` keeps its interrupt ids distinct from those of an earlier run with the
+    same id.
     """
 
     format: int = FORMAT
@@ -405,9 +407,9 @@ class RunState:
     rotation: Rotation | None = None
     counters: Counters = field(default_factory=Counters)
     transcripts: Mapping[str, str] = field(default_factory=dict)
-    remembered: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    agent_memory: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     keys: Mapping[str, Called] = field(default_factory=dict)
-    facts: int = 0
+    events_published: int = 0
     task_bytes: int = 0
     yielding: bool = False
     salt: str = ""
@@ -419,7 +421,7 @@ class RunState:
 
     @property
     def status(self) -> Status:
-        """What the run is shown as: ending before paused before awaiting-input before running."""
+        """Ending comes before paused, paused before awaiting-input, that before running."""
         if self.ending is not None:
             return Status(self.ending.outcome) if self.finished else Status.ENDING
         if self.pause is not None:
@@ -428,7 +430,7 @@ class RunState:
         return Status.AWAITING_INPUT if phases == {Phase.WAITING} else Status.RUNNING
 
     def graph_of(self, scope: str) -> GraphSpec:
-        """The graph that is walked in a scope."""
+        """Return the graph that is walked in a scope."""
         graph = self.spec
         for node in self.scopes[scope].path:
             inner = graph.nodes[node]
@@ -437,15 +439,15 @@ class RunState:
         return graph
 
     def node_of(self, visit: Visit) -> Node:
-        """The node that a visit is of."""
+        """Return the node of a visit."""
         return self.graph_of(visit.scope).nodes[visit.node]
 
     def in_phase(self, phase: Phase) -> Iterator[Visit]:
-        """The visits in one phase, oldest first."""
+        """Yield the visits in a phase, oldest first."""
         return (visit for visit in self.visits.values() if visit.phase is phase)
 
     def first_deadline(self) -> tuple[datetime, Interrupt | Pause | Ending] | None:
-        """The first moment that the run waits for, and what will be due then; of equals the older."""
+        """Return the earliest deadline and what is due then; of equal ones the older."""
         first: tuple[datetime, Interrupt | Pause | Ending] | None = None
         for each in (*self.ledger.open.values(), self.pause, self.ending):
             deadline = None if each is None else each.deadline
@@ -454,9 +456,35 @@ class RunState:
         return first
 
     def next_deadline(self) -> datetime | None:
-        """When the run has to be ticked, if nothing else happens before."""
+        """Return when the run needs a tick if nothing happens before."""
         first = self.first_deadline()
         moments = [] if first is None else [first[0]]
         if (expiry := self.mailbox.next_expiry()) is not None:
             moments.append(expiry)
         return min(moments, default=None)
+
+
+ScopeValues: TypeAlias = Mapping[str, Mapping[str, Json]]
+"""The values of every scope, by its address."""
+
+
+def parted(state: RunState) -> tuple[RunState, GraphSpec, ScopeValues]:
+    """The snapshot without its heavy parts, the spec, and the values of every scope."""
+    values = {address: scope.values for address, scope in state.scopes.items()}
+    bare = {address: replace(scope, values={}) for address, scope in state.scopes.items()}
+    return replace(state, spec=GraphSpec(name=state.spec.name), scopes=bare), state.spec, values
+
+
+def joined(snapshot: RunState, spec: GraphSpec, values: ScopeValues) -> RunState:
+    """The run again. Raises ValueError if the snapshot was written by a later version of this code."""
+    if snapshot.format > FORMAT:
+        message = (
+            f"this snapshot has format {snapshot.format}, and this version reads up to {FORMAT}: "
+            "deploy the version that wrote it, or a later one"
+        )
+        raise ValueError(message)
+    scopes = {
+        address: replace(scope, values=values[address])
+        for address, scope in snapshot.scopes.items()
+    }
+    return replace(snapshot, spec=spec, scopes=scopes)

@@ -1,19 +1,19 @@
-"""Graphs inside a graph: a node that is walked in a scope of its own, within the same run.
+"""Nested graphs: a node that is walked in a scope of its own, within the same run.
 
-The scope begins with what the node's `input` hands in, and has an address below that of its visit. It
-is over when nothing in it is ready, running or waiting and no join has tokens left. What it changed is
-then the patch of the visit: of fields that were handed in only the change, so that a list to which both
-sides append is not appended twice.
+The scope begins with what the node's `input` maps into it, and has an address below that of its visit.
+It is over when nothing in it is ready, running or waiting and no join has tokens left. Its changes are
+then the patch of the visit: for fields that were mapped in, only the difference, so that a list to
+which both sides append is not appended twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from abeyance.core import agent_memory, approvals, items, patch, routing, visits
+from abeyance.core import approvals, items, patch, routing, visits
 from abeyance.core.address import below
 from abeyance.core.json import Json, canonical, size
-from abeyance.core.spec import START, GraphSpec, SubgraphNode
+from abeyance.core.spec import GraphSpec, SubgraphNode
 from abeyance.core.state import Phase, Scope, Visit
 from abeyance.core.working_state import WorkingState
 
@@ -26,7 +26,7 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
     given = {target: values[source] for target, source in inputs.items() if source in values}
     kind = "agent" if node.agent else "graph"
     address = below(visit.address, kind, node.graph.name)
-    remembered = agent_memory.remembered(draft.state, visit)
+    remembered = items.agent_memory(draft.state, visit)
     initial = {**node.defaults, **given, **remembered}
     if node.agent:
         item, result = None, None
@@ -42,7 +42,7 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             "media_hosts": list(draft.state.limits.allowed_media_hosts),
         }
     visit.phase, visit.started_at = Phase.NESTED, draft.now
-    visit.starts += 1
+    visit.activations += 1
     draft.add_scope(
         Scope(
             address=address,
@@ -51,7 +51,7 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
             size=size(initial),
             visit=visit.address,
             path=(*outer.path, node.id),
-            given=given,
+            input=given,
         )
     )
     # What begins as something of its own is not what was shown.
@@ -60,11 +60,11 @@ def begin(draft: WorkingState, visit: Visit, node: SubgraphNode) -> None:
         for target, source in inputs.items()
         if target not in initial or (target in given and target not in remembered)
     }
-    visits.start_scope(draft, address, START, approvals.handed_in(visit.approvals, handed))
+    visits.start_scope(draft, address, approvals.handed_in(visit.approvals, handed))
 
 
 def close(draft: WorkingState) -> bool:
-    """Close a nested graph in which nothing can happen any more. False if there is none."""
+    """Close a nested graph in which nothing can happen any more. Return False if there is none."""
     busy = {visit.scope for visit in draft.state.visits.values()}
     for scope in draft.state.scopes.values():
         if scope.visit is None or scope.address in busy:
@@ -81,9 +81,9 @@ def close(draft: WorkingState) -> bool:
         approvals.handed_out(graph, visit, scope, inputs, made)
         if node.result is not None:
             visit.result = {"content": scope.values.get(node.result)}
-        agent_memory.keep(draft, visit, scope)
+        items.keep_agent(draft, visit, scope)
         draft.drop_scope(scope.address)
-        visit.phase, visit.returned = Phase.READY, changed
+        visit.phase, visit.pending_patch = Phase.READY, changed
         return True
     return False
 
@@ -103,8 +103,8 @@ def _changed(
         if node.agent and now is None and scope.values.get("input") is not None:
             # An agent that a hook did not let begin has no output, and what was there stays.
             continue
-        if inputs.get(source) == target and source in scope.given:
-            before = scope.given[source]
+        if inputs.get(source) == target and source in scope.input:
+            before = scope.input[source]
             if canonical(now) != canonical(before):
                 changes[target] = patch.contribution(graph.fields.get(target), before, now)
         else:

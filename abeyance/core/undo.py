@@ -1,8 +1,8 @@
-"""What a scope has done last, so that a person may have it done again.
+"""The undo log of a scope, so that a person can have its last visits done again.
 
-Only while a scope has one branch, no fan-out and no open join is it clear what came before what: then
-its finished visits are kept, the last twenty, each with what takes back what it changed. Effects in the
-world are not taken back.
+The order of visits is unambiguous only while a scope has one branch, no fan-out and no open join: then
+its last twenty finished visits are kept, each with an undo of its changes. Effects outside the run are
+not undone.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from abeyance.core.state import RunState, Step, Undo, Visit
 from abeyance.core.working_state import WorkingState
 
 MAX_ENTRIES: Final = 20
-"""How many visits are remembered."""
+"""Maximum number of visits in the log."""
 _MOST_BYTES: Final = 200_000
-"""What takes them back may be this large in all: a snapshot has to hold it."""
+"""Maximum size of the log, which is part of the snapshot."""
 
 
 def is_linear(state: RunState, scope_address: str) -> bool:
-    """Whether a scope has at most one branch now, and nothing that waits for another."""
+    """Whether a scope has at most one branch now, and no fan-out or open join."""
     scope = state.scopes[scope_address]
     branches = sum(visit.scope == scope_address for visit in state.visits.values())
     return branches <= 1 and not scope.fans and not scope.tokens
 
 
 def changing(visit: Visit, before: Mapping[str, Json], changed: Iterable[str]) -> None:
-    """A visit changes fields that were as they are `before`; the first change of a field is the one to
-    take back.
+    """Record fields as they were `before` a visit changes them; only its first change of a field
+    counts.
     """
     known = visit.undo or Undo()
     seen = {*known.fields, *known.absent}
@@ -41,7 +41,7 @@ def changing(visit: Visit, before: Mapping[str, Json], changed: Iterable[str]) -
 
 
 def leave(draft: WorkingState, visit: Visit) -> None:
-    """A visit is over: it is the last of its scope's trail, or the end of the trail."""
+    """Append a finished visit to its scope's trail, or clear the trail."""
     scope = draft.state.scopes[visit.scope]
     if visit.members or not is_linear(draft.state, visit.scope):
         if scope.trail:
@@ -62,7 +62,7 @@ def leave(draft: WorkingState, visit: Visit) -> None:
 
 
 def back(draft: WorkingState, scope_address: str, steps: int) -> Step:
-    """Take back the last `steps` visits of a scope; returns the earliest of them."""
+    """Undo the last `steps` visits of a scope; return the earliest of them."""
     scope = draft.scope(scope_address)
     undone = scope.trail[-steps:]
     values = dict(scope.values)
@@ -74,7 +74,7 @@ def back(draft: WorkingState, scope_address: str, steps: int) -> Step:
 
 
 def apply_undo(values: dict[str, Json], undo: Undo) -> None:
-    """Put back what a visit has changed."""
+    """Restore what a visit has changed."""
     values.update(undo.fields)
     for name in undo.absent:
         values.pop(name, None)

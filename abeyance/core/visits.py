@@ -1,16 +1,21 @@
-"""How a visit ends: its patch is merged, people and rules are asked, and one way out is taken.
+"""The end of a visit: merge its patch, ask people and rules, and choose the way out.
 
-A visit that finishes merges its patch. If its graph says `interrupt_after`, a person looks at it first.
-Then the graph's rules say what they say, once. While somebody is asked, the visit waits with its way on
-held. The way is the rules' decision; without one what its code returned, a Goto or a fan-out; without
-that all edges whose condition holds on the merged values, and those that route functions chose.
+A finished visit merges its patch. If its graph has a breakpoint after the node, a person is asked
+first. Rules are evaluated once. If one asks a question, the routing decision is kept until it is
+answered. The next node is the rules' decision; without one what the code returned, a Goto or a fan-out;
+without that every edge whose condition holds on the merged values, and those that route functions
+chose.
+
+*Rules.* Every question of a rule that fires is asked: dropping one would open a gate. Of the decisions
+one counts: halt before retry before goto before parallel, and of equals the one declared first. The
+order is Stargraph's; that its rules can ask is ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import assert_never
+from typing import Final, assert_never
 
 from abeyance.core import (
     approvals,
@@ -21,14 +26,17 @@ from abeyance.core import (
     messages,
     patch,
     routing,
-    rules,
     undo,
 )
-from abeyance.core.json import Json, why_not_json
+from abeyance.core.json import Json, matches, why_not_json
 from abeyance.core.outcome import Finished, key_of
 from abeyance.core.spec import (
     END,
+    START,
     Always,
+    Ask,
+    Assert,
+    Clips,
     Decision,
     Edge,
     Else,
@@ -36,23 +44,30 @@ from abeyance.core.spec import (
     GoTo,
     GraphSpec,
     HaltRun,
+    Matches,
     Parallel,
+    Question,
+    Retract,
     Retry,
+    Rule,
     When,
 )
 from abeyance.core.state import Approval, Failure, Phase, RoutingDecision, Token, Visit
 from abeyance.core.working_state import WorkingState
 from abeyance.errors import FailureCode
 
+_RANK: Final = {HaltRun: 0, Retry: 1, GoTo: 2, Parallel: 3}
+"""Precedence among the decisions of rules: the lowest counts."""
+
 
 def start_scope(
-    draft: WorkingState, scope_address: str, source: str, covered: tuple[Approval, ...] = ()
+    draft: WorkingState, scope_address: str, covered: tuple[Approval, ...] = ()
 ) -> None:
     """Fire the edges out of START. If no condition holds, the graph fails. `covered` are the approvals
-    that the graph begins under.
+    that the graph begins with.
     """
     graph = draft.graph(scope_address)
-    fired = _fired(graph, source, draft.state.scopes[scope_address].values, ())
+    fired = _fired(graph, START, draft.state.scopes[scope_address].values, ())
     if fired is None:
         message = (
             "none of the conditions on the edges from START holds for this input; "
@@ -64,13 +79,13 @@ def start_scope(
     for edge in fired:
         if len(edge.sources) > 1:
             token = Token(visit=scope_address, approvals=covered)
-            routing.put_token(draft, scope_address, edge, source, token)
+            routing.put_token(draft, scope_address, edge, START, token)
         else:
             routing.go(draft, scope_address, edge.target, covered=covered)
 
 
 def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
-    """A visit is done: merge its patch, and leave its node or ask what has to be asked before."""
+    """Merge the patch of a finished visit, and leave its node or ask what has to be asked before."""
     graph = draft.graph(visit.scope)
     # Before the merge: what fails and is tried again must not have changed anything.
     if (fault := _unknown_target(graph, visit.node, finished)) is not None:
@@ -86,7 +101,7 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
     if draft.state.ending is not None:
         draft.drop_visit(visit.address)
         return
-    uncounted = routing.recount(draft, visit, uncounted=finished.uncounted)
+    is_exempt = routing.recount(draft, visit, is_exempt=finished.exempt_from_max_visits)
     interrupts.withdraw(
         draft,
         interrupts.of_visit(draft, visit.address),
@@ -94,23 +109,25 @@ def finish(draft: WorkingState, visit: Visit, finished: Finished) -> None:
         status="superseded",
     )
     items.put_result(draft, visit, visit.result if finished.result is None else finished.result)
-    if _hold_back(draft, visit, finished):
+    if _read_unread(draft, visit, finished):
         return
     # What is merged, or told to followers alone, need not be kept.
-    kept = replace(finished, patch={}, result=None, turn=None, emitted=(), uncounted=uncounted)
-    visit.way = RoutingDecision(outcome=kept)
-    visit.journal, visit.saved, visit.composite, visit.stopping = None, None, False, False
+    stored = replace(
+        finished, patch={}, result=None, turn=None, emitted=(), exempt_from_max_visits=is_exempt
+    )
+    visit.routing = RoutingDecision(outcome=stored)
+    visit.journal, visit.user_state, visit.composite, visit.stopping = None, None, False, False
     if visit.node in graph.interrupt_after and not visit.is_finally:
         visit.stage = "after"
         interrupts.ask_to_look(draft, visit)
     else:
-        _judge(draft, visit, visit.way)
+        _apply_rules(draft, visit, visit.routing)
 
 
-def _hold_back(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
-    """Run a visit again, rather than leave it, where messages for it are unread. False if it may leave.
+def _read_unread(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
+    """Run a guarded visit again if messages for it are unread. Return whether it does.
 
-    An agent so hears, before it ends, what people were told has reached it (netherbrain's guard).
+    So an agent reads every message that was accepted for it before it ends (netherbrain's guard).
     """
     node = draft.state.node_of(visit)
     if not isinstance(node, FunctionNode) or not node.guarded:
@@ -119,55 +136,66 @@ def _hold_back(draft: WorkingState, visit: Visit, finished: Finished) -> bool:
     if finished.is_decided or not unread:
         return False
     scope = draft.scope(visit.scope)
-    if scope.guards >= draft.state.limits.max_guard_turns:
+    if scope.guard_turns >= draft.state.limits.max_guard_turns:
         messages.report(draft, unread, "guard")
         return False
-    scope.guards += 1
-    _drop(draft, visit)
+    scope.guard_turns += 1
+    _end(draft, visit)
     routing.enter(draft, visit.scope, visit.node, members=visit.members, covered=visit.approvals)
     return True
 
 
-def go_on(draft: WorkingState, visit: Visit, way: RoutingDecision) -> None:
-    """What was asked after a visit is answered: it goes on by the way that was held."""
+def resume_routing(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
+    """Continue routing a visit after what was asked about it is answered."""
     if visit.stage == "after":
         interrupts.let_pass(visit)
-        if way.is_stale:
+        if route.is_stale:
             # Code chose on the values as they were before a person edited them.
-            seek_anew(draft, visit, replace(way, is_stale=False))
+            reroute(draft, visit, replace(route, is_stale=False))
         else:
-            _judge(draft, visit, way)
+            _apply_rules(draft, visit, route)
         return
-    for changes in rules.answers_to(draft.graph(visit.scope), visit.node, visit.answers):
-        if not merge(draft, visit, changes):
-            return
-    _leave(draft, visit, way)
+    for rule in draft.graph(visit.scope).rules_on(visit.node):
+        for action in rule.actions:
+            match action:
+                case Ask(answer_to=str() as field) if (
+                    key := key_of("rule", rule.id)
+                ) in visit.answers:
+                    if not merge(draft, visit, {field: visit.answers[key]}):
+                        return
+                case _:
+                    pass
+    _leave(draft, visit, route)
 
 
-def seek_anew(draft: WorkingState, visit: Visit, way: RoutingDecision) -> None:
-    """Seek the way out again of a visit whose code has returned, with the values as they are now."""
+def reroute(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
+    """Choose the way out of a finished visit again, with the current values."""
     graph = draft.graph(visit.scope)
-    decides = graph.routes_from(visit.node) and not way.outcome.is_decided
+    decides = graph.routes_from(visit.node) and not route.outcome.is_decided
     if decides or graph.has_clips_on(visit.node):
         # It is asked as soon as there is room for it.
-        visit.way = replace(way, is_stale=True)
+        visit.routing = replace(route, is_stale=True)
         visit.phase, visit.stage = Phase.READY, "rules"
     else:
-        _judge(draft, visit, way)
+        _apply_rules(draft, visit, route)
 
 
-def decided(draft: WorkingState, visit: Visit, way: RoutingDecision, finished: Finished) -> None:
-    """Code was asked again for the way of a visit whose values a person has edited."""
+def routes_chosen(
+    draft: WorkingState, visit: Visit, route: RoutingDecision, finished: Finished
+) -> None:
+    """Route a visit after its route functions ran again, because a person has edited its values."""
     if draft.state.ending is not None:
         draft.drop_visit(visit.address)
         return
-    routed = () if way.outcome.is_decided else finished.routed
-    fault = _unknown_target(draft.graph(visit.scope), visit.node, replace(finished, routed=routed))
+    routed = () if route.outcome.is_decided else finished.route_targets
+    fault = _unknown_target(
+        draft.graph(visit.scope), visit.node, replace(finished, route_targets=routed)
+    )
     if fault is not None:
         routing.fail(draft, visit, Failure(code=FailureCode.UNKNOWN_NODE, message=fault))
         return
-    chosen = replace(way.outcome, routed=routed, fired=finished.fired)
-    _judge(draft, visit, RoutingDecision(outcome=chosen))
+    chosen = replace(route.outcome, route_targets=routed, fired_rules=finished.fired_rules)
+    _apply_rules(draft, visit, RoutingDecision(outcome=chosen))
 
 
 def _unknown_target(graph: GraphSpec, name: str, finished: Finished) -> str | None:
@@ -178,33 +206,44 @@ def _unknown_target(graph: GraphSpec, name: str, finished: Finished) -> str | No
     elif finished.goto is not None:
         chosen, allowed = {finished.goto}, {*declared, END}
     else:
-        chosen = set(finished.routed)
+        chosen = set(finished.route_targets)
         allowed = {target for route in graph.routes_from(name) for target in route.targets}
-    for target in sorted(chosen - allowed):
-        told = ", ".join(map(repr, sorted(allowed))) or "nowhere"
+    if not chosen <= allowed:
+        targets = ", ".join(map(repr, sorted(allowed))) or "nowhere"
         return (
-            f"the node {name!r} chose to go to {target!r}; it may go to {told}: declare its targets "
-            "with to=[...]"
+            f"the node {name!r} chose to go to {min(chosen - allowed)!r}; it may go to {targets}: "
+            "declare its targets with to=[...]"
         )
     return None
 
 
-def _judge(draft: WorkingState, visit: Visit, way: RoutingDecision) -> None:
-    values = items.values_of(draft.state, visit)
-    verdict = rules.evaluate(draft.graph(visit.scope), visit.node, values, way.outcome.fired)
-    way = replace(way, decision=verdict.decision)
-    # Answers to rules that were asked before, and after which no way was found, have been merged.
-    asked = {key_of("rule", rule.id) for rule in draft.graph(visit.scope).rules_on(visit.node)}
-    visit.answers = {key: answer for key, answer in visit.answers.items() if key not in asked}
-    visit.way, visit.stage = way, "rules"
-    for question in verdict.questions:
+def _apply_rules(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
+    """Evaluate the rules on the merged values: their questions first, then the strongest decision."""
+    graph, values = draft.graph(visit.scope), items.values_of(draft.state, visit)
+    questions: list[Question] = []
+    decisions: list[Decision] = []
+    for rule in graph.rules_on(visit.node):
+        for action in rule.actions if _rule_fires(rule, values, route.outcome.fired_rules) else ():
+            match action:
+                case Ask(question=question):
+                    questions.append(question)
+                case Assert() | Retract():
+                    pass
+                case _:
+                    decisions.append(action)
+    decision = min(decisions, key=lambda decision: _RANK[type(decision)], default=None)
+    visit.routing, visit.stage = replace(route, decision=decision), "rules"
+    # Answers to rules that asked earlier, and after which no way out was found, are merged already.
+    stale = {key_of("rule", rule.id) for rule in graph.rules_on(visit.node)}
+    visit.answers = {key: answer for key, answer in visit.answers.items() if key not in stale}
+    for question in questions:
         interrupts.open_question(draft, visit, question, "rule")
-    if not verdict.questions:
-        _leave(draft, visit, way)
+    if not questions:
+        _leave(draft, visit, visit.routing)
 
 
 def merge(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> bool:
-    """Merge what a visit changed, and remember how to take it back. False if that failed the visit."""
+    """Merge a visit's changes, and log their undo. Return False if that failed the visit."""
     before = items.values_of(draft.state, visit)
     try:
         items.put_patch(draft, visit.scope, visit.members, changes)
@@ -213,29 +252,29 @@ def merge(draft: WorkingState, visit: Visit, changes: Mapping[str, Json]) -> boo
         return False
     if changes:
         visit.approvals = approvals.changed(
-            draft, visit.scope, visit.members, before, own=visit.approvals, heard=visit.heard
+            draft, visit.scope, visit.members, before, own=visit.approvals, heard=visit.heard_from
         )
-        items.hear(draft, visit.scope, visit.members, visit.heard)
+        items.hear(draft, visit.scope, visit.members, visit.heard_from)
         undo.changing(visit, before, changes)
     return True
 
 
-def _leave(draft: WorkingState, visit: Visit, way: RoutingDecision) -> None:
+def _leave(draft: WorkingState, visit: Visit, route: RoutingDecision) -> None:
     graph = draft.graph(visit.scope)
     values = items.values_of(draft.state, visit)
-    outcome = way.outcome
-    if way.decision is not None:
-        _drop(draft, visit)
-        _obey(draft, visit, way.decision)
+    outcome = route.outcome
+    if route.decision is not None:
+        _end(draft, visit)
+        _carry_out(draft, visit, route.decision)
     elif outcome.sends is not None:
-        _drop(draft, visit)
-        fanout.send(draft, visit, outcome.sends, uncounted=outcome.uncounted)
+        _end(draft, visit)
+        fanout.send(draft, visit, outcome.sends, is_exempt=outcome.exempt_from_max_visits)
     elif outcome.goto is not None:
-        _drop(draft, visit)
+        _end(draft, visit)
         routing.go_instead(draft, visit, outcome.goto)
-    elif (fired := _fired(graph, visit.node, values, outcome.routed)) is not None:
-        _drop(draft, visit)
-        _fire(draft, visit, fired, outcome.routed)
+    elif (fired := _fired(graph, visit.node, values, outcome.route_targets)) is not None:
+        _end(draft, visit)
+        _fire(draft, visit, fired, outcome.route_targets)
     else:
         message = (
             f"none of the conditions on the ways out of {visit.node!r} holds; "
@@ -244,13 +283,13 @@ def _leave(draft: WorkingState, visit: Visit, way: RoutingDecision) -> None:
         routing.fail(draft, visit, Failure(code=FailureCode.NO_WAY_OUT, message=message))
 
 
-def _drop(draft: WorkingState, visit: Visit) -> None:
+def _end(draft: WorkingState, visit: Visit) -> None:
     approvals.keep(draft, visit)
     undo.leave(draft, visit)
     draft.drop_visit(visit.address)
 
 
-def _obey(draft: WorkingState, visit: Visit, decision: Decision) -> None:
+def _carry_out(draft: WorkingState, visit: Visit, decision: Decision) -> None:
     match decision:
         case HaltRun(reason=reason):
             lifecycle.begin_ending(draft, "halted", reason)
@@ -276,7 +315,12 @@ def _fired(
     graph: GraphSpec, source: str, values: Mapping[str, Json], routed: tuple[str, ...]
 ) -> tuple[Edge, ...] | None:
     edges = graph.edges_from(source)
-    holding = [edge for edge in edges if _holds(edge, values)]
+    holding = [
+        edge
+        for edge in edges
+        if isinstance(edge.condition, Always)
+        or (isinstance(edge.condition, When) and matches(edge.condition.equals, values))
+    ]
     is_conditional = bool(graph.routes_from(source)) or any(
         isinstance(edge.condition, When) for edge in edges
     )
@@ -286,18 +330,6 @@ def _fired(
             return None
         holding += rest
     return tuple(holding)
-
-
-def _holds(edge: Edge, values: Mapping[str, Json]) -> bool:
-    match edge.condition:
-        case Always():
-            return True
-        case When(equals=equals):
-            return rules.hold(equals, values)
-        case Else():
-            return False
-        case _:
-            assert_never(edge.condition)
 
 
 def _fire(
@@ -315,3 +347,13 @@ def _fire(
             )
     for target in dict.fromkeys(routed):
         routing.go(draft, visit.scope, target, members=visit.members, covered=visit.approvals)
+
+
+def _rule_fires(rule: Rule, values: Mapping[str, Json], fired: tuple[str, ...]) -> bool:
+    match rule.condition:
+        case Matches(equals=equals):
+            return matches(equals, values)
+        case Clips():
+            return rule.id in fired
+        case _:
+            assert_never(rule.condition)

@@ -1,11 +1,11 @@
-"""One `advance` in progress: a working copy of the run, and what it wants done so far.
+"""One `advance` in progress: a working copy of the run, and the effects so far.
 
-The only thing in the core that changes. It is made at the beginning of an `advance`, handed down through
-the rules, and thrown away: nobody outside ever sees one. `state` is a copy of the run that the rules
-change in place. What is in it is still that of the run before, and frozen, until a rule asks for the one
-visit, scope or item that it is about to change (`visit`, `scope`, `item`): that is copied once, and the
-copy is the same for everybody until `frozen` ends the draft. So the run before stays as it was, also
-after a refusal, and nothing is copied that does not change.
+The only mutable thing in the core. It is created at the beginning of an `advance`, passed down through
+the rules, and discarded at the end. `state` is a copy of the run that the rules change in place. Its
+contents are still those of the previous run, and frozen, until a rule requests the one visit, scope or
+item that it changes (`visit`, `scope`, `item`): that one is copied once, and every later request
+returns the same copy until `frozen` ends the draft. So the previous run stays unchanged, also after a
+refusal, and only what changes is copied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from abeyance.core.copying import freeze, is_working, make_working, working
 from abeyance.core.effects import Effect, Publish
 from abeyance.core.events import Event
 from abeyance.core.json import Json
-from abeyance.core.ledger import Interrupt, Ledger, Settled
+from abeyance.core.ledger import Interrupt, Ledger
 from abeyance.core.spec import GraphSpec
 from abeyance.core.state import Counters, FanOut, FanOutBranch, Item, RunState, Scope, Visit
 
@@ -42,8 +42,8 @@ class WorkingState:
         "_settled",
         "_visits",
         "effects",
-        "following",
         "now",
+        "queued",
         "state",
     )
 
@@ -52,17 +52,17 @@ class WorkingState:
         self.state = working(state)
         self.now = now
         self.effects: list[Effect] = []
-        self.following: list[Event] = []
+        self.queued: list[Event] = []
         self._copies: list[object] = [self.state]
         self._visits: dict[str, Visit] | None = None
         self._scopes: dict[str, Scope] | None = None
         self._open: dict[str, Interrupt] | None = None
-        self._settled: dict[str, Settled] | None = None
+        self._settled: dict[str, Interrupt] | None = None
 
     def frozen(self, *, is_touched: bool = True) -> RunState:
-        """The run after this, which nobody changes any more; the very run before, if it is equal.
+        """End the draft, and return the run, frozen: the previous one if nothing has changed.
 
-        `is_touched`: what is another than before was updated now. The draft is of no more use.
+        `is_touched`: set `updated_at` if anything has changed.
         """
         before, state = self._before, self.state
         changed = set(compress(_FIELDS, map(is_not, _fields_of(before), _fields_of(state))))
@@ -75,33 +75,33 @@ class WorkingState:
         return before if is_same else state
 
     def after(self, seconds: float) -> datetime:
-        """The moment in so many seconds: not before now, and at the latest in a hundred years."""
+        """Return the time in so many seconds: at least now, and at most a hundred years ahead."""
         return self.now + timedelta(seconds=max(0.0, min(_FARTHEST, seconds)))
 
     @property
     def visits(self) -> dict[str, Visit]:
-        """The visits, in a mapping that may be changed."""
+        """The visits, in a mutable mapping."""
         if self._visits is None:
             self.state.visits = self._visits = dict(self.state.visits)
         return self._visits
 
     @property
     def scopes(self) -> dict[str, Scope]:
-        """The scopes, in a mapping that may be changed."""
+        """The scopes, in a mutable mapping."""
         if self._scopes is None:
             self.state.scopes = self._scopes = dict(self.state.scopes)
         return self._scopes
 
     @property
     def open(self) -> dict[str, Interrupt]:
-        """The open interrupts, in a mapping that may be changed."""
+        """The open interrupts, in a mutable mapping."""
         if self._open is None:
             self._ledger().open = self._open = dict(self.state.ledger.open)
         return self._open
 
     @property
-    def settled(self) -> dict[str, Settled]:
-        """The settled interrupts, in a mapping that may be changed."""
+    def settled(self) -> dict[str, Interrupt]:
+        """The settled interrupts, in a mutable mapping."""
         if self._settled is None:
             self._ledger().settled = self._settled = dict(self.state.ledger.settled)
         return self._settled
@@ -113,27 +113,27 @@ class WorkingState:
 
     @property
     def counters(self) -> Counters:
-        """The run's counters, to be changed."""
+        """The mutable counters of the run."""
         if not is_working(self.state.counters):
             self.state.counters = self._copy(self.state.counters)
         return self.state.counters
 
     def visit(self, address: str) -> Visit:
-        """A visit, to be changed."""
+        """Return a visit to change."""
         visit = self.state.visits[address]
         if not is_working(visit):
             self.visits[address] = visit = self._copy(visit)
         return visit
 
     def scope(self, address: str) -> Scope:
-        """A scope, to be changed."""
+        """Return a scope to change."""
         scope = self.state.scopes[address]
         if not is_working(scope):
             self.scopes[address] = scope = self._copy(scope)
         return scope
 
     def fan(self, scope_address: str, address: str) -> FanOut:
-        """A fan-out, to be changed."""
+        """Return a fan-out to change."""
         fan = self.state.scopes[scope_address].fans[address]
         if not is_working(fan):
             fan = self._copy(fan)
@@ -143,7 +143,7 @@ class WorkingState:
         return fan
 
     def item(self, scope_address: str, member: FanOutBranch) -> Item:
-        """An item of a fan-out, to be changed."""
+        """Return an item of a fan-out to change."""
         item = self.state.scopes[scope_address].fans[member.fan].items[member.index]
         if not is_working(item):
             item = self._copy(item)
@@ -151,48 +151,48 @@ class WorkingState:
         return item
 
     def add_visit(self, visit: Visit) -> Visit:
-        """Add a visit that was made just now, behind all others."""
+        """Add a new visit behind all others."""
         self._copies.append(make_working(visit))
         self.visits[visit.address] = visit
         return visit
 
     def add_scope(self, scope: Scope) -> None:
-        """Add a scope that was made just now, behind all others."""
+        """Add a new scope behind all others."""
         self._copies.append(make_working(scope))
         self.scopes[scope.address] = scope
 
     def put_back(self, visit: Visit) -> None:
-        """Put a visit behind all others that has been dropped."""
+        """Put a dropped visit back, behind all others."""
         assert is_working(visit)  # noqa: S101 else the run before would be changed
         self.visits[visit.address] = visit
 
     def drop_visit(self, address: str) -> None:
-        """Forget a visit."""
+        """Remove a visit."""
         self.visits.pop(address, None)
 
     def drop_scope(self, address: str) -> None:
-        """Forget a scope."""
+        """Remove a scope."""
         self.scopes.pop(address, None)
 
     def graph(self, scope: str) -> GraphSpec:
-        """The graph that is walked in a scope."""
+        """Return the graph that is walked in a scope."""
         return self.state.graph_of(scope)
 
-    def follow(self, event: Event) -> None:
+    def enqueue(self, event: Event) -> None:
         """Let an event happen right after this one."""
-        self.following.append(event)
+        self.queued.append(event)
 
-    def want(self, effect: Effect) -> None:
-        """Ask for an effect."""
+    def emit(self, effect: Effect) -> None:
+        """Add an effect."""
         self.effects.append(effect)
 
-    def tell(
+    def publish(
         self, type_: str, address: str | None = None, actor: str | None = None, **data: Json
     ) -> int:
-        """Publish a fact; returns its number."""
-        self.state.facts += 1
-        number = self.state.facts
-        self.want(
+        """Publish an event, and return its number."""
+        self.state.events_published += 1
+        number = self.state.events_published
+        self.emit(
             Publish(
                 number=number, time=self.now, type=type_, address=address, actor=actor, data=data
             )

@@ -1,1 +1,1 @@
-"""What Temporal's histories tell of runs, read without a worker, and the feed that is made of them."""
+"""Runs read from Temporal's histories and memos, without a worker, and the event feed made of them."""

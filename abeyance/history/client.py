@@ -1,4 +1,4 @@
-"""Asking Temporal's server for histories, and waiting for it while it cannot be reached."""
+"""RPCs that read histories, retried while Temporal cannot be reached."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ T = TypeVar("T")
 
 _RPC: Final = timedelta(seconds=5)
 _POLL: Final = timedelta(seconds=70)
-"""Longer than the server lets a long poll wait before it answers that there is nothing new."""
+"""Longer than the server holds a long poll before it answers that there is nothing new."""
 _PAGE: Final = 200
-"""In transactions of the server, each of which wrote some events."""
+"""In transactions of the server, each of one or more events."""
 _RUNNING: Final = (WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, PAUSED_NATIVELY)
 
 
@@ -47,9 +47,9 @@ class Execution:
 
 
 class HistoryClient:
-    """A namespace's server, asked about the runs of `task_queue`: others are as if they were not there.
+    """The histories of the runs of `task_queue`; any other workflow is NotFound.
 
-    `patience` is how many seconds it is waited for when it has gone away.
+    `patience` is how many seconds an unreachable server is retried.
     """
 
     def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
@@ -60,7 +60,7 @@ class HistoryClient:
         self._patience = patience
 
     def converter(self, run_id: str) -> DataConverter:
-        """What reads the payloads of a run."""
+        """The data converter of a run."""
         return of_run(self._data_converter, run_id)
 
     async def execution(self, run_id: str, execution: str = "") -> Execution:
@@ -73,16 +73,16 @@ class HistoryClient:
         async def ask() -> DescribeWorkflowExecutionResponse:
             return await self._service.describe_workflow_execution(request, timeout=_RPC)
 
-        told = await self._patiently(run_id, ask)
-        info = told.workflow_execution_info
+        response = await self._retried(run_id, ask)
+        info = response.workflow_execution_info
         if info.type.name != wire.WORKFLOW or info.task_queue != self._task_queue:
-            # Somebody else's workflow is no run, and that of another deployment is none of ours.
+            # Another application's workflow, or a run of another deployment.
             raise NotFound
         return Execution(
             id=info.execution.run_id,
             first=info.first_run_id,
             is_running=info.status in _RUNNING,
-            reset_to=told.workflow_extended_info.reset_run_id,
+            reset_to=response.workflow_extended_info.reset_run_id,
         )
 
     async def history(
@@ -90,9 +90,8 @@ class HistoryClient:
     ) -> GetWorkflowExecutionHistoryResponse:
         """A page of a history. Raises NotFound and Unavailable.
 
-        With `wait`, after the last page of an open history there is always another: it comes when there
-        is more, or, empty, after some seconds. A token that was given without `wait` leads to what there
-        was at that time and no further.
+        With `wait`, an open history always has another page: it comes when there are new events, or empty
+        after some seconds. A token from a call without `wait` ends where the history ended at that time.
         """
         request = GetWorkflowExecutionHistoryRequest(
             namespace=self._namespace,
@@ -107,17 +106,17 @@ class HistoryClient:
         async def ask() -> GetWorkflowExecutionHistoryResponse:
             return await self._service.get_workflow_execution_history(request, timeout=timeout)
 
-        found = await self._patiently(run_id, ask)
-        # A cursor names an execution, and nobody has been asked whose it is. What follows the first page
-        # is reached by its token alone.
-        for event in found.history.events[:1]:
+        response = await self._retried(run_id, ask)
+        # A cursor names an execution of which the deployment was not checked yet. The later pages are
+        # reached only by the token of the first.
+        for event in response.history.events[:1]:
             begun = event.workflow_execution_started_event_attributes
             if event.event_id == 1 and begun.task_queue.name != self._task_queue:
                 raise NotFound
-        return found
+        return response
 
-    async def _patiently(self, run_id: str, ask: Callable[[], Awaitable[T]]) -> T:
-        # Not `retry.patiently`: the time counts from the first failure, for a poll may be long.
+    async def _retried(self, run_id: str, ask: Callable[[], Awaitable[T]]) -> T:
+        # Not `retry_until`: the time counts from the first failure, because a poll may be long.
         clock = asyncio.get_running_loop().time
         deadline: float | None = None
         async for pause in attempts(0.05, 1.0):
@@ -135,7 +134,7 @@ class HistoryClient:
 
 
 def unknown_run(run_id: str) -> Refusal:
-    """The refusal of what is asked about a run that is not there."""
+    """The refusal of a run that does not exist."""
     return Refusal(
         Code.UNKNOWN_RUN,
         f"There is no run {run_id!r}, or its history is no longer kept.",

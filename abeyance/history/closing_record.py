@@ -1,8 +1,7 @@
-"""What an ended run left behind, and how answers that come after its end are judged.
+"""Closing records of ended runs, and late answers checked by them.
 
-It left its closing record in its last event; a cancelled one left it in the memo, because Temporal gives
-it no result. A run that an operator terminated left nothing: of that one the memo and the status are told
-(`described`).
+The last event has the closing record; that of a cancelled run is in the memo, because Temporal gives it
+no result. A run that an operator terminated has none: its record is made of the memo and the status.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from abeyance import wire
 from abeyance.core import edits, idempotency, ledger
 from abeyance.core.events import Responded
 from abeyance.core.json import rfc3339
-from abeyance.core.ledger import Ledger, Settled
 from abeyance.errors import Code, Refusal
 from abeyance.history.description import RunDescription, decoded
 from abeyance.history.event_translation import closing_sources
+from abeyance.projections import ledger_of
 from abeyance.storage.converter import decode_message, of_run
 
 
 async def closing_record(
     temporal: TemporalClient, described: RunDescription, rpc_timeout: Any
 ) -> wire.ClosingRecord:
-    """What an ended run left behind; for one that left nothing, what the memo tells.
+    """Return the closing record of an ended run, made of its memo if it left none.
 
     Raises Unreadable.
     """
@@ -41,9 +40,9 @@ async def closing_record(
         and (record := await closing_record_in(temporal, described.run_id, event)) is not None
     ):
         return record
-    found = _record(described.closing(), described.ended_at)
-    if found is not None:
-        return found
+    record = _record(described.closing(), described.ended_at)
+    if record is not None:
+        return record
     message = None
     if event is not None:
         failure = event.workflow_execution_failed_event_attributes.failure
@@ -57,19 +56,19 @@ async def closing_record(
 async def closing_record_in(
     temporal: TemporalClient, run_id: str, event: HistoryEvent
 ) -> wire.ClosingRecord | None:
-    """What an ended run left behind in the event that ended it; None if nothing. Raises Unreadable."""
+    """Return the closing record in the last event of a run, None without one. Raises Unreadable."""
     payloads = closing_sources(event)
     if not payloads:
         return None
     ended_at = event.event_time.ToDatetime(tzinfo=UTC)
-    found = await decoded(of_run(temporal.data_converter, run_id), payloads[0])
-    return _record(found, ended_at)
+    value = await decoded(of_run(temporal.data_converter, run_id), payloads[0])
+    return _record(value, ended_at)
 
 
-def _record(found: Any, ended_at: datetime | None) -> wire.ClosingRecord | None:
-    if not isinstance(found, Mapping) or "view" not in found:
+def _record(value: Any, ended_at: datetime | None) -> wire.ClosingRecord | None:
+    if not isinstance(value, Mapping) or "view" not in value:
         return None
-    record = wire.ClosingRecord.model_validate(found)
+    record = wire.ClosingRecord.model_validate(value)
     view = record.view.model_copy(
         update={
             "values": record.values,
@@ -96,21 +95,20 @@ async def _closing_event(
 
 
 def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> list[ledger.Receipt]:
-    """Judge an answer by what an ended run left behind, by the same rules as a running one.
+    """Check an answer to an ended run by the rules of a running one.
 
-    Only the repeat of an accepted answer gets a receipt; everything else is refused.
+    Only the repeat of an accepted answer gets a receipt; any other is refused.
     """
     view = record.view
-    named = order.interrupt_id or idempotency.addressee(record.keys, order.key)
-    if order.responses is None and named is None:
+    id_ = order.interrupt_id or idempotency.addressee(record.keys, order.key)
+    if order.responses is None and id_ is None:
         raise Refusal(
             Code.RUN_FINISHED,
             f"The run {view.run_id!r} has ended ({view.status}) and waits for no answer.",
             run_status=view.status,
             ended_at=view.ended_at and rfc3339(view.ended_at),
         )
-    answers = order.responses or {named or "": order.response}
-    book = _book(record)
+    answers = order.responses or {id_ or "": order.response}
     event = Responded(
         now=view.ended_at or view.updated_at,
         principal=order.principal,
@@ -124,22 +122,18 @@ def respond_after_the_end(record: wire.ClosingRecord, order: wire.Respond) -> li
         return idempotency.receipts_again(called)
     try:
         ledger.refuse_strays(event)
-        return list(ledger.check_answers(book, event).values())
+        return list(ledger.check_answers(ledger_of(record.interrupts), event).values())
     except Refusal as refusal:
         raise _ended(refusal, view) from refusal
 
 
 def edit_after_the_end(record: wire.ClosingRecord, order: wire.EditDeadline) -> Refusal:
-    """The refusal of an edited deadline, by what an ended run left behind: none of it is open."""
+    """Return the refusal of a deadline's edit in an ended run, by the status of the interrupt."""
     try:
-        edits.open_interrupt(_book(record), order.interrupt_id)
+        edits.open_interrupt(ledger_of(record.interrupts), order.interrupt_id)
     except Refusal as refusal:
         return _ended(refusal, record.view)
-    raise AssertionError("an ended run asks nothing")
-
-
-def _book(record: wire.ClosingRecord) -> Ledger:
-    return Ledger(settled={entry.id: _settled(entry) for entry in record.interrupts})
+    raise AssertionError("an ended run has no open interrupt")
 
 
 def _ended(refusal: Refusal, view: wire.RunView) -> Refusal:
@@ -148,22 +142,3 @@ def _ended(refusal: Refusal, view: wire.RunView) -> Refusal:
         "ended_at": view.ended_at and rfc3339(view.ended_at),
     }
     return Refusal(refusal.code, refusal.message, **{**ended, **refusal.details})
-
-
-def _settled(entry: wire.InterruptView) -> Settled:
-    return Settled(
-        id=entry.id,
-        name=entry.name,
-        kind=entry.kind,  # type: ignore[arg-type]
-        address=entry.address,
-        prompt=entry.prompt,
-        requested_capability=entry.requested_capability,
-        created_at=entry.created_at,
-        deadline=entry.deadline,
-        status=entry.status,  # type: ignore[arg-type]
-        settled_at=entry.settled_at or entry.created_at,
-        by=entry.answered_by,
-        reason=entry.settled_reason,
-        answer_sha256=entry.answer_sha256,
-        answer=entry.answer,
-    )

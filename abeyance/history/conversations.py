@@ -1,7 +1,6 @@
-"""Which runs a conversation holds, as its own history tells, so that no worker has to be asked.
+"""The claims of a conversation, read from its history without a worker.
 
-What the workflow of a conversation knows is what its history brought it: the claims that it began with,
-those that it accepted since, and those that were given back.
+They are those of its start and of accepted updates, less those that were released.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ T = TypeVar("T")
 async def roster(
     temporal: TemporalClient, task_queue: str, conversation_id: str, rpc_timeout: timedelta
 ) -> Sequence[Claim]:
-    """The claims of a deployment's conversation, oldest first; the releases that no worker has seen yet
-    count.
+    """Return the claims of a conversation, oldest first, without those released by unread signals.
 
     Raises NotFound, or RPCError NOT_FOUND, if there is no such conversation.
     """
@@ -48,28 +46,28 @@ async def _after(held: Conversation, event: HistoryEvent, converter: DataConvert
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             started = event.workflow_execution_started_event_attributes
             if started.workflow_type.name != wire.CONVERSATION_WORKFLOW:
-                # Somebody else's workflow is no conversation.
+                # Another application's workflow.
                 raise NotFound
             return await _read(converter, started.input, Conversation)
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
-            called = event.workflow_execution_update_accepted_event_attributes
-            wanted = await _read(converter, called.accepted_request.input.args, Claim)
+            update = event.workflow_execution_update_accepted_event_attributes
+            claim = await _read(converter, update.accepted_request.input.args, Claim)
             try:
-                return held.claimed(wanted, event.event_time.ToDatetime(tzinfo=UTC))
+                return held.claimed(claim, event.event_time.ToDatetime(tzinfo=UTC))
             except Refusal:
                 # The workflow refused it too.
                 return held
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-            sent = event.workflow_execution_signaled_event_attributes
+            signal = event.workflow_execution_signaled_event_attributes
             try:
-                return held.released(await _read(converter, sent.input, list[str]))
+                return held.released(await _read(converter, signal.input, list[str]))
             except UNREADABLE:
-                # The workflow has dropped it.
+                # The workflow dropped it.
                 return held
         case _:
             return held
 
 
-async def _read(converter: DataConverter, given: Payloads, kind: type[T]) -> T:
-    found: list[T] = await converter.decode(given.payloads, [kind])
-    return found[0]
+async def _read(converter: DataConverter, payloads: Payloads, kind: type[T]) -> T:
+    values: list[T] = await converter.decode(payloads.payloads, [kind])
+    return values[0]

@@ -1,8 +1,7 @@
-"""Bookmarks: where a reader stands in a list, as a text that only means something in that list.
+"""Cursors of lists and of event feeds: a position as opaque text that is valid only there.
 
-Inside it are the place and a check sum over the place and what was asked for, so that a bookmark of
-another list, or a text that is none, is told apart. It is no secret, and nothing is trusted to it: what
-a reader may see is decided anew for each page.
+The cursor of a list holds the position and a checksum over the position and the list's criteria, by which
+the cursor of another list is refused. It is neither secret nor trusted: each page is authorised anew.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from abeyance.core.json import Json
 from abeyance.errors import Code, Refusal
 
 _CHECK_CHARS: Final = 16
-_PAGE_SHOWN: Final = 100
-"""In characters: how much of a wrong bookmark its refusal repeats."""
+_SHOWN: Final = 100
+"""In characters: how much of an invalid cursor its refusal repeats."""
 
 
-def write(asked: Mapping[str, Json], place: Mapping[str, Json]) -> str:
-    """A bookmark at a place in the list of what was asked for."""
+def write(criteria: Mapping[str, Json], place: Mapping[str, Json]) -> str:
+    """Return the cursor of a position in the list with these criteria."""
     body = base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode()
-    return f"{body.rstrip('=')}.{_page_check(asked, body.rstrip('='))}"
+    return f"{body.rstrip('=')}.{_page_check(criteria, body.rstrip('='))}"
 
 
-def read(asked: Mapping[str, Json], text: str) -> Mapping[str, Json]:
-    """The place of a bookmark in this list. Raises the refusal `invalid_body`, naming the text."""
+def read(criteria: Mapping[str, Json], text: str) -> Mapping[str, Json]:
+    """Return the position of a cursor of this list. Raises `invalid_body`, naming the text."""
     body, _, check = text.rpartition(".")
-    if check == _page_check(asked, body):
+    if check == _page_check(criteria, body):
         try:
             place = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         except (binascii.Error, ValueError):
@@ -45,8 +44,8 @@ def read(asked: Mapping[str, Json], text: str) -> Mapping[str, Json]:
 
 
 def unusable(text: str) -> Refusal:
-    """The refusal of a text that is no bookmark of this list."""
-    shown = text if len(text) <= _PAGE_SHOWN else f"{text[:_SHOWN]}..."
+    """The refusal of a text that is no cursor of this list."""
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     message = (
         f"{shown!r} is no cursor of this list: send the next_cursor of its last page, with the same "
         "filters, or none to begin anew"
@@ -59,9 +58,9 @@ def unusable(text: str) -> Refusal:
     )
 
 
-def _page_check(asked: Mapping[str, Json], body: str) -> str:
-    told = json.dumps([dict(asked), body], sort_keys=True, separators=(",", ":"))
-    return sha256(told.encode()).hexdigest()[:_CHECK_CHARS]
+def _page_check(criteria: Mapping[str, Json], body: str) -> str:
+    text = json.dumps([dict(criteria), body], sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()[:_CHECK_CHARS]
 
 
 _FORM: Final = re.compile(
@@ -70,13 +69,11 @@ _FORM: Final = re.compile(
 )
 _PLACE: Final = 24
 """In characters: the part of a cursor that orders it."""
-_SHOWN: Final = 100
-"""In characters: how much of a wrong cursor its refusal repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """The place right after one event of a run.
+    """The position right after one event of a run.
 
     `birth` grows from each history of the run to the next, `event` counts a history's events from 1,
     `index` the feed's events that one of them makes from 0. `event` 0 is before the first.
@@ -95,8 +92,8 @@ class Cursor:
     @classmethod
     def parse(cls, run_id: str, text: str) -> Cursor:
         """Read a cursor of this run. Raises the refusal `invalid_body`, naming the text."""
-        found = _FORM.fullmatch(text)
-        if found is None or found["check"] != _check(run_id, text[: found.start("check")]):
+        match = _FORM.fullmatch(text)
+        if match is None or match["check"] != _check(run_id, text[: match.start("check")]):
             shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
             raise Refusal(
                 Code.INVALID_BODY,
@@ -107,17 +104,17 @@ class Cursor:
             )
         return cls(
             run_id=run_id,
-            execution=str(uuid.UUID(hex=found["execution"])),
-            birth=int(found["birth"], 16),
-            event=int(found["event"], 16),
-            index=int(found["index"], 16),
+            execution=str(uuid.UUID(hex=match["execution"])),
+            birth=int(match["birth"], 16),
+            event=int(match["event"], 16),
+            index=int(match["index"], 16),
         )
 
 
 def order(cursor: str) -> str:
-    """What cursors of one run are ordered by, "" being before all.
+    """The key by which cursors of one run are ordered; "" is before all.
 
-    Where a reset has copied a history, an event has a cursor in each of the two, and neither is later.
+    If a reset has copied a history, an event has a cursor in each of the two, and neither is later.
     """
     return cursor[:_PLACE]
 

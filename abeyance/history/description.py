@@ -1,8 +1,8 @@
-"""What Temporal's server knows of a run by itself: its status, its memo, and what keeps it waiting.
+"""Description of a run by Temporal alone: its status, its memo, and its pending activities.
 
-Nobody else is asked, so this is there for a run that has ended, and for one that no worker serves: it is
-then shown as far as its memo tells, marked as `degraded`. Where this process cannot read the memo, for
-want of a key or of the storage, search attributes tell the rest: they are never encrypted.
+It needs no worker, so it serves runs that have ended and runs without a worker, which are shown by their
+memo and marked `degraded`. If this process cannot read the memo, because it lacks the key or the storage,
+the search attributes are used: they are never encrypted.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ _ENDED_AS: Final = {
     Execution.WORKFLOW_EXECUTION_STATUS_CANCELED: ("cancelled", "cancelled through Temporal"),
     Execution.WORKFLOW_EXECUTION_STATUS_COMPLETED: ("completed", None),
 }
-"""What Temporal's statuses say of how a run ended, and why."""
+"""The run's status and reason by Temporal's status."""
 _READ_ELSEWHERE: Final = wire.MEMO_FACTS
-"""What no view shows anything of, and may be large."""
+"""A memo key that may be large, and that no view shows."""
 _MAPPINGS: Final = (wire.MEMO_START, wire.MEMO_SUMMARY)
 _SHOWN: Final = 300
 _LEAST_ROW: Final = 200
-"""In bytes. What is encrypted and smaller is no question, but what is left where one was settled."""
+"""In bytes. An encrypted memo row that is smaller is empty, because the interrupt was settled."""
 
 
 class NotOurs(NotFound):
-    """A workflow has the id, and it is no run, or the run of another deployment."""
+    """The id is that of another workflow, or of a run of another deployment."""
 
 
 class RunDescription:
-    """What Temporal's server knows of a run. `unread` is why parts of the memo cannot be read here."""
+    """The description of a run. `unread` is why parts of the memo are unreadable, by key."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class RunDescription:
         self.status: int = self._info.status
         self.execution: str = self._info.execution.run_id
         self.first: str = self._info.first_run_id
-        self.memo = {**self._known_without_memo(), **memo} if unread else memo
+        self.memo = {**self._memo_of_attributes(), **memo} if unread else memo
 
     @property
     def unreadable(self) -> str | None:
-        """Why this process cannot read what the run is and asks; None if it can."""
+        """Why this process cannot read the run's memo; None if it can."""
         for name, why in self._unread.items():
             if name != wire.MEMO_CLOSING:
                 return why
@@ -90,12 +90,12 @@ class RunDescription:
 
     @property
     def is_running(self) -> bool:
-        """Whether the run is open, be it natively paused."""
+        """Whether the run is open, also if it is natively paused."""
         return self.status in (Execution.WORKFLOW_EXECUTION_STATUS_RUNNING, PAUSED_NATIVELY)
 
     @property
     def shown_status(self) -> str:
-        """The status that the run has written down last."""
+        """The latest status in the memo."""
         return str((self.memo.get(wire.MEMO_SUMMARY) or {}).get("status", "running"))
 
     @property
@@ -112,7 +112,7 @@ class RunDescription:
 
     @property
     def blocked(self) -> list[dict[str, Any]]:
-        """The nodes that cannot run now, through no fault of theirs, and that Temporal goes on trying."""
+        """The nodes that cannot run for an external reason, and that Temporal retries."""
         return [
             {
                 "code": why.application_failure_info.type,
@@ -126,7 +126,7 @@ class RunDescription:
         ]
 
     def closing(self) -> Any:
-        """What a run that was cancelled through Temporal left in its memo. Raises Unreadable."""
+        """The closing record in the memo of a run cancelled through Temporal. Raises Unreadable."""
         if wire.MEMO_CLOSING in self._unread:
             raise Unreadable(self._unread[wire.MEMO_CLOSING])
         return self.memo.get(wire.MEMO_CLOSING)
@@ -134,7 +134,7 @@ class RunDescription:
     def degraded_view(
         self, reason: str | None = None, *, unreadable: str | None = None
     ) -> wire.RunView:
-        """The run as far as the memo tells; `unreadable` is why it tells no more."""
+        """The view of the run by its memo; `unreadable` is why it shows no more."""
         summary = self.memo.get(wire.MEMO_SUMMARY) or {}
         start = self.memo.get(wire.MEMO_START) or {}
         status = self.shown_status
@@ -176,7 +176,7 @@ class RunDescription:
             yield from self.blocked
 
     def not_running(self) -> Refusal:
-        """The refusal of what can be done to a running run only."""
+        """The refusal of a call that needs a running run."""
         ended_at = self.ended_at and rfc3339(self.ended_at)
         status = self.ended_as()
         return Refusal(
@@ -189,23 +189,23 @@ class RunDescription:
     def ended_as(self) -> str:
         """The status with which the run ended."""
         status = self.degraded_view().status
-        # Halted and cancelled runs are completed ones to Temporal: the memo says which. One that has
-        # come to its end as it should wrote nothing more.
-        told = self.shown_status
-        return told if status == "completed" and told in ENDINGS else status
+        # To Temporal halted and cancelled runs are completed; the memo has their status. A run that
+        # completed does not update its memo at the end.
+        recorded = self.shown_status
+        return recorded if status == "completed" and recorded in ENDINGS else status
 
-    def _known_without_memo(self) -> dict[str, Any]:
-        told: dict[str, Any] = {}
+    def _memo_of_attributes(self) -> dict[str, Any]:
+        memo: dict[str, Any] = {}
         if wire.MEMO_SUMMARY in self._unread:
-            told[wire.MEMO_SUMMARY] = {"status": self._attribute(wire.STATUS) or "running"}
+            memo[wire.MEMO_SUMMARY] = {"status": self._attribute(wire.STATUS) or "running"}
         if wire.MEMO_START in self._unread:
             labels = self._attribute(wire.LABELS) or []
-            told[wire.MEMO_START] = {
+            memo[wire.MEMO_START] = {
                 "graph": self._attribute(wire.GRAPH) or "",
                 "conversation_id": self._attribute(wire.CONVERSATION),
                 "labels": {name: value for name, _, value in (e.partition("=") for e in labels)},
             }
-        return told
+        return memo
 
     def _attribute(self, name: str) -> Any:
         payload = self._info.search_attributes.indexed_fields.get(name)
@@ -213,7 +213,7 @@ class RunDescription:
 
     def _unread_interrupts(self) -> Iterator[wire.InterruptView]:
         start = self.memo.get(wire.MEMO_START) or {}
-        asked = self._attribute(wire.CAPABILITY) or [None]
+        capabilities = self._attribute(wire.CAPABILITY) or [None]
         for key, why in self._unread.items():
             size = len(self._info.memo.fields[key].data)
             if not key.startswith(wire.MEMO_INTERRUPT) or size < _LEAST_ROW:
@@ -226,7 +226,9 @@ class RunDescription:
                 kind="unreadable",
                 address="",
                 prompt=f"This question cannot be read here: {why}",
-                requested_capability=asked[0] if len(asked) == 1 else wire.ANY_CAPABILITY,
+                requested_capability=capabilities[0]
+                if len(capabilities) == 1
+                else wire.ANY_CAPABILITY,
                 created_at=self.started_at,
                 deadline=self._attribute(wire.DEADLINE),
                 status="open",
@@ -235,42 +237,25 @@ class RunDescription:
 
     def _interrupts(self) -> list[wire.InterruptView]:
         graph = (self.memo.get(wire.MEMO_START) or {}).get("graph", "")
-        rows = [
-            row
-            for key, row in self.memo.items()
-            if key.startswith(wire.MEMO_INTERRUPT) and row is not None
-        ]
-        told = [
+        views = [
             wire.InterruptView(
                 run_id=self.run_id,
                 graph=graph,
                 status="open",
-                requested_capability=row["capability"],
-                **{
-                    name: row[name]
-                    for name in (
-                        "id",
-                        "name",
-                        "kind",
-                        "address",
-                        "prompt",
-                        "created_at",
-                        "deadline",
-                        "digest",
-                    )
-                },
+                **{name: row[name] for name in wire.MEMO_ROW},
             )
-            for row in rows
+            for key, row in self.memo.items()
+            if key.startswith(wire.MEMO_INTERRUPT) and row is not None
         ]
-        return [*told, *self._unread_interrupts()]
+        return [*views, *self._unread_interrupts()]
 
 
 async def describe(
     temporal: TemporalClient, task_queue: str, run_id: str, rpc_timeout: Any
 ) -> RunDescription:
-    """Ask the server about a run of a task queue.
+    """Describe a run of a task queue.
 
-    Raises NotOurs, or RPCError NOT_FOUND, if there is none, and Again amid a hand-over.
+    Raises NotOurs, or RPCError NOT_FOUND, if there is none, and RetryableError during continue-as-new.
     """
     raw = await temporal.workflow_service.describe_workflow_execution(
         DescribeWorkflowExecutionRequest(
@@ -284,10 +269,10 @@ async def describe(
         raise NotOurs
     if info.status == Execution.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
         # Its history has ended, and the run has not.
-        raise RetryableError(f"the run {run_id!r} is being handed over")
+        raise RetryableError(f"the run {run_id!r} is being continued as new")
     converter = of_run(temporal.data_converter, run_id)
     for pending in raw.pending_activities:
-        # A worker with another key may have sealed it, and the run can be shown without it.
+        # A worker with another key may have encrypted it; the view does without.
         await decode_message(converter, pending.last_failure, forgiving=True)
     return await read(temporal, raw)
 
@@ -298,7 +283,7 @@ async def read(
     *,
     beside: frozenset[str] = frozenset(),
 ) -> RunDescription:
-    """What the server told of a run, with its memo as far as it can be read here, `beside` these keys."""
+    """Decode the description of a run, with its readable memo less the keys of `beside`."""
     info = raw.workflow_execution_info
     run_id = info.execution.workflow_id
     converter = of_run(temporal.data_converter, run_id)
@@ -329,6 +314,6 @@ async def decoded(converter: DataConverter, payload: Payload) -> Any:
 
 
 def _own_failure(failure: Failure) -> Failure:
-    # What is too large for the server, it cuts, and wraps in a failure of its own.
+    # The server truncates a failure that is too large, and wraps it in one of its own.
     is_wrapped = failure.HasField("server_failure_info") and failure.HasField("cause")
     return failure.cause if is_wrapped else failure

@@ -1,9 +1,9 @@
-"""What the history of an activity tells of a visit: that its code started, and how it ended. Pure.
+"""Translation of history events into events of the feed. Pure.
 
-A visit that was stopped (by a pause, a hand-over, or the end of the run) is told as such, so that each
-`node.started` is followed by exactly one of `node.finished`, `node.failed` and `node.stopped`, unless
-the run ended first. The same visit may start again afterwards, under the same address. The call of a
-tool is told in the same way, as `tool.started` and so on, and a turn of a model also as `model.turn`.
+Each `node.started` is followed by exactly one of `node.finished`, `node.failed` and `node.stopped` (by a
+pause, a continue-as-new or the end of the run), unless the run ended first. The same visit may start
+again under the same address. A tool call has the same events, as `tool.started` and so on; a model turn
+also has `model.turn`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LOCAL: Final = "core_local_activity"
 
 
 def is_visit(activity: str, address: Any) -> bool:
-    """Whether an activity of this name and summary is a node's own.
+    """Whether an activity of this name and summary runs a node's code.
 
-    The others decide a node's routes, or work for a node in another way.
+    Other activities decide a node's routes, for example.
     """
     try:
         place = Address.parse(str(address))
@@ -41,35 +41,35 @@ def is_visit(activity: str, address: Any) -> bool:
     return place.segments[-1].type in {"node", "tool"} and activity == place.label
 
 
-def visit_started(address: str, time: datetime | None = None) -> Told:
-    """The code of a visit was sent off, or has begun where it ran locally."""
-    return Told(type=f"{node_or_tool(address)}.started", address=address, time=time)
+def visit_started(address: str, time: datetime | None = None) -> Entry:
+    """The activity of a visit was scheduled, or a local one began."""
+    return Entry(type=f"{node_or_tool(address)}.started", address=address, time=time)
 
 
-def visit_stopped(address: str) -> Told:
-    """The run stopped the code."""
-    return Told(type=f"{node_or_tool(address)}.stopped", address=address)
+def visit_stopped(address: str) -> Entry:
+    """The run stopped the visit."""
+    return Entry(type=f"{node_or_tool(address)}.stopped", address=address)
 
 
-def visit_failed(address: str, code: str, message: str) -> Told:
-    """The code failed for good."""
-    return Told(
+def visit_failed(address: str, code: str, message: str) -> Entry:
+    """The visit failed after its last attempt."""
+    return Entry(
         type=f"{node_or_tool(address)}.failed",
         address=address,
         data={"code": code, "message": message},
     )
 
 
-def visit_finished(address: str, ended: str | None) -> Told:
-    """The code returned; a call of a tool `ended` so."""
+def visit_finished(address: str, ended: str | None) -> Entry:
+    """The visit returned; `ended` is the outcome of a tool call."""
     if ended is not None:
-        return Told(type="tool.finished", address=address, data={"outcome": ended})
-    return Told(type=f"{node_or_tool(address)}.finished", address=address)
+        return Entry(type="tool.finished", address=address, data={"outcome": ended})
+    return Entry(type=f"{node_or_tool(address)}.finished", address=address)
 
 
-def turn_finished(address: str, turn: Mapping[str, Any]) -> Told:
+def turn_finished(address: str, turn: Mapping[str, Any]) -> Entry:
     """A model answered."""
-    return Told(
+    return Entry(
         type="model.turn",
         address=address,
         data={
@@ -83,22 +83,22 @@ def turn_finished(address: str, turn: Mapping[str, Any]) -> Told:
 
 
 def node_or_tool(address: str) -> Literal["node", "tool"]:
-    """What a visit is that of."""
+    """The kind of a visit's events."""
     return "tool" if Address.parse(address).is_call else "node"
 
 
-def visit_reported(address: str, report: Mapping[str, Any]) -> Iterator[Told]:
-    """What an activity returned: the outcome of its visit."""
+def visit_reported(address: str, report: Mapping[str, Any]) -> Iterator[Entry]:
+    """The events of an activity's result, which is the outcome of its visit."""
     outcome = report.get("outcome") or {}
     match outcome.get("kind"):
         case "finished" | "interrupted" as kind:
-            for each in outcome.get("emitted") or ():
-                yield Told(
-                    type=f"user.{each['name']}", address=address, data={"data": each["data"]}
+            for emitted in outcome.get("emitted") or ():
+                yield Entry(
+                    type=f"user.{emitted['name']}", address=address, data={"data": emitted["data"]}
                 )
-            # What interrupted is told by its questions: the visit is not over.
+            # A visit that interrupted is not over; its questions have events.
             if kind == "finished":
-                yield visit_finished(address, outcome.get("ended"))
+                yield visit_finished(address, outcome.get("tool_status"))
                 if (turn := outcome.get("turn")) is not None:
                     yield turn_finished(address, turn)
         case "stopped":
@@ -106,13 +106,13 @@ def visit_reported(address: str, report: Mapping[str, Any]) -> Iterator[Told]:
         case "failed":
             yield visit_failed(address, outcome["code"], outcome["message"])
         case _:
-            # A worker may be newer than this reader. The facts say what came of the visit.
+            # A newer worker may have other outcomes. The facts in the memo have the rest.
             pass
 
 
-def broken(address: str, failure: Failure) -> Told:
+def broken(address: str, failure: Failure) -> Entry:
     """An activity ended without a report: it was cancelled, took too long, or met a bug."""
-    # The SDK wraps what happened in one that says only that it was an activity.
+    # The SDK wraps the failure in one that says only that it was an activity's.
     inner = failure.cause if failure.HasField("activity_failure_info") else failure
     if inner.HasField("canceled_failure_info"):
         return visit_stopped(address)
@@ -120,7 +120,7 @@ def broken(address: str, failure: Failure) -> Told:
 
 
 def local_sources(event: HistoryEvent) -> list[Payload]:
-    """The summary and the report of a local activity, of which only the summary is always there."""
+    """The summary of a local activity, and its report if it has one."""
     marker = event.marker_recorded_event_attributes
     if marker.marker_name != _LOCAL or not event.user_metadata.HasField("summary"):
         return []
@@ -128,12 +128,12 @@ def local_sources(event: HistoryEvent) -> list[Payload]:
     return [event.user_metadata.summary, *result[:1]]
 
 
-def local(event: HistoryEvent, address: str, report: Mapping[str, Any]) -> Iterator[Told]:
-    """The whole of a local activity."""
+def local(event: HistoryEvent, address: str, report: Mapping[str, Any]) -> Iterator[Entry]:
+    """The events of a local activity."""
     marker = event.marker_recorded_event_attributes
     about = json.loads(marker.details["data"].payloads[0].data)
     if about.get("backoff") is not None or not is_visit(about["activity_type"], address):
-        # With a backoff it was one attempt, and another follows.
+        # With a backoff it was one attempt of several.
         return
     yield visit_started(address, _began(event, about.get("original_schedule_time")))
     if marker.HasField("failure"):
@@ -142,12 +142,12 @@ def local(event: HistoryEvent, address: str, report: Mapping[str, Any]) -> Itera
         yield from visit_reported(address, report)
 
 
-def _began(event: HistoryEvent, given: Mapping[str, int] | None) -> datetime | None:
-    if given is None:
+def _began(event: HistoryEvent, schedule_time: Mapping[str, int] | None) -> datetime | None:
+    if schedule_time is None:
         return None
-    moment = datetime.fromtimestamp(given["seconds"], UTC)
-    moment += timedelta(microseconds=given["nanos"] // 1000)
-    # The worker's clock says when it began, the server's when it was recorded.
+    moment = datetime.fromtimestamp(schedule_time["seconds"], UTC)
+    moment += timedelta(microseconds=schedule_time["nanos"] // 1000)
+    # The worker's clock has the start, the server's clock the time of the record.
     return min(moment, event.event_time.ToDatetime(tzinfo=UTC))
 
 
@@ -161,14 +161,14 @@ CLOSING_EVENTS: Final = frozenset(
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
     }
 )
-"""A history that is complete ends with one of these."""
+"""The types of the last event of a history."""
 
 _MEMO: Final = (wire.MEMO_FACTS, wire.MEMO_CLOSING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """An event of the feed that has no id yet. `time` None: the time of the history's event."""
+class Entry:
+    """An event of the feed without its id. `time` None is that of the history's event."""
 
     type: str
     time: datetime | None = None
@@ -177,10 +177,10 @@ class Told:
     data: Mapping[str, Json] = field(default_factory=dict)
 
 
-def run_started(values: Sequence[Any]) -> Told:
-    """A run began, with a `StartRun` and the spec of its graph."""
+def run_started(values: Sequence[Any]) -> Entry:
+    """A run began with a `StartRun` and the spec of its graph."""
     start, spec = mapping(values), mapping(values[1:])
-    return Told(
+    return Entry(
         type="run.started",
         actor=start.get("started_by"),
         data={
@@ -193,15 +193,15 @@ def run_started(values: Sequence[Any]) -> Told:
 
 
 def upserted(event: HistoryEvent) -> Mapping[str, Payload]:
-    """What was written into the memo that a reader needs: the facts, and a closing record."""
+    """The facts and the closing record of a memo update."""
     fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
     return {name: fields[name] for name in _MEMO if name in fields}
 
 
-def facts(rows: Sequence[Mapping[str, Any]]) -> Iterator[Told]:
-    """The facts, as `fact_batches` of the workflow's surface wrote them."""
+def facts(rows: Sequence[Mapping[str, Any]]) -> Iterator[Entry]:
+    """The facts that `workflows.visibility.fact_batches` wrote."""
     for row in rows:
-        yield Told(
+        yield Entry(
             type=row["type"],
             time=datetime.fromisoformat(row["time"]),
             address=row["address"],
@@ -211,7 +211,7 @@ def facts(rows: Sequence[Mapping[str, Any]]) -> Iterator[Told]:
 
 
 def closing_sources(event: HistoryEvent) -> Sequence[Payload]:
-    """Where the last event of a history holds the closing record, if it does."""
+    """The payload of the closing record in the last event of a history, if it has one."""
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
             return event.workflow_execution_completed_event_attributes.result.payloads[:1]
@@ -224,8 +224,8 @@ def closing_sources(event: HistoryEvent) -> Sequence[Payload]:
 
 def run_ended(
     event: HistoryEvent, record: Mapping[str, Any], in_memo: Mapping[str, Any]
-) -> Iterator[Told]:
-    """The run ended, unless its history goes on in another. `in_memo` is what a cancelled run left."""
+) -> Iterator[Entry]:
+    """The run ended, unless another history continues it. `in_memo` is a cancelled run's record."""
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
             yield _end("completed", record)
@@ -247,20 +247,20 @@ def run_ended(
 
 
 def mapping(values: Sequence[Any]) -> Mapping[str, Any]:
-    """The first value, if it is a mapping, as all that we write; a stranger may write anything."""
+    """The first value if it is a mapping, as ours all are; other writers may write anything."""
     return values[0] if values and isinstance(values[0], Mapping) else {}
 
 
-def _end(status: str, record: Mapping[str, Any]) -> Told:
+def _end(status: str, record: Mapping[str, Any]) -> Entry:
     view = record.get("view") or {}
     error = view.get("error") or {}
-    # Halted and cancelled runs are completed ones to Temporal: the record says which.
+    # To Temporal halted and cancelled runs are completed; the record has the outcome.
     if f"run.{record.get('outcome')}" in wire.TERMINAL_EVENTS:
         status = record["outcome"]
     data: dict[str, Json] = {"reason": record.get("reason")}
     if status == "failed":
         data |= {"code": error.get("code"), "message": error.get("message")}
-    return Told(
+    return Entry(
         type=f"run.{status}",
         address=error.get("address"),
         actor=view.get("cancelled_by"),
@@ -280,24 +280,24 @@ _SAME_TASK: Final = frozenset(
         EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
     }
 )
-"""What a workflow task writes. Not markers: what follows a local activity is told after it."""
+"""Events that a workflow task writes. Not markers: events after a local activity come after its own."""
 _RESET: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What the events of a history so far have told that later ones refer to.
+class HistoryState:
+    """The state of a translation: what later events of a history refer to.
 
-    `birth` is as in a cursor. `visits` are the addresses of visits by the id of the event that scheduled
-    their activity, `held` the starts that are not told yet. `last` and `count` are the latest event and
-    how many of the feed's it made. `closing` is the record of a run that is about to end as cancelled.
+    `birth` is that of a cursor. `visits` are the addresses of visits by the event that scheduled their
+    activity, `held` the starts that are held back. `last` is the latest event and `count` how many events
+    of the feed it made. `closing` is the record of a run that is about to end as cancelled.
     """
 
     run_id: str
     execution: str
     birth: int = 0
     visits: Mapping[int, str] = field(default_factory=dict)
-    held: tuple[Told, ...] = ()
+    held: tuple[Entry, ...] = ()
     last: int = 0
     count: int = 0
     closing: Mapping[str, Any] = field(default_factory=dict)
@@ -323,7 +323,7 @@ def sources(event: HistoryEvent) -> Sequence[Payload]:
 
 
 def failures(event: HistoryEvent) -> Sequence[Failure]:
-    """The failures whose texts `translate` may tell. They have to be readable."""
+    """The failures whose messages `translate` may use. They have to be decoded."""
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
             return [event.workflow_execution_failed_event_attributes.failure]
@@ -338,76 +338,80 @@ def failures(event: HistoryEvent) -> Sequence[Failure]:
 
 
 def translate(
-    event: HistoryEvent, values: Sequence[Any], known: Known
-) -> tuple[list[wire.Event], Known]:
-    """The feed's events that this one makes, and what is known after it.
+    event: HistoryEvent, values: Sequence[Any], state: HistoryState
+) -> tuple[list[wire.Event], HistoryState]:
+    """Return the feed's events that this one makes, and the state after it.
 
     `values` are what the `sources` of the event held.
     """
     events: list[wire.Event] = []
     if event.event_type not in _SAME_TASK:
-        events, known = released(known)
-    known = replace(_learned(event, values, known), last=event.event_id, count=0)
+        events, state = released(state)
+    state = replace(_advanced(event, values, state), last=event.event_id, count=0)
     moment = event.event_time.ToDatetime(tzinfo=UTC)
-    told = [replace(each, time=each.time or moment) for each in _told(event, values, known)]
+    translated = [
+        replace(each, time=each.time or moment) for each in _entries(event, values, state)
+    ]
     if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-        return events, replace(known, held=(*known.held, *told))
-    more, known = _numbered(told, known)
-    return [*events, *more], known
+        return events, replace(state, held=(*state.held, *translated))
+    more, state = _numbered(translated, state)
+    return [*events, *more], state
 
 
-def released(known: Known) -> tuple[list[wire.Event], Known]:
-    """The events that are still held back; to be asked for where a history ends for now."""
-    events, known = _numbered(known.held, known)
-    return events, replace(known, held=())
+def released(state: HistoryState) -> tuple[list[wire.Event], HistoryState]:
+    """Release the events that are held back, at the present end of a history."""
+    events, state = _numbered(state.held, state)
+    return events, replace(state, held=())
 
 
-def _numbered(told: Sequence[Told], known: Known) -> tuple[list[wire.Event], Known]:
+def _numbered(
+    entries: Sequence[Entry], state: HistoryState
+) -> tuple[list[wire.Event], HistoryState]:
     events = []
-    for index, each in enumerate(told, start=known.count):
+    for index, entry in enumerate(entries, start=state.count):
         cursor = Cursor(
-            run_id=known.run_id,
-            execution=known.execution,
-            birth=known.birth,
-            event=known.last,
+            run_id=state.run_id,
+            execution=state.execution,
+            birth=state.birth,
+            event=state.last,
             index=index,
         )
         events.append(
             wire.Event(
                 id=str(cursor),
-                time=each.time,
-                type=each.type,
-                run_id=known.run_id,
-                address=each.address,
-                actor=each.actor,
-                data=dict(each.data),
+                time=entry.time,
+                type=entry.type,
+                run_id=state.run_id,
+                address=entry.address,
+                actor=entry.actor,
+                data=dict(entry.data),
             )
         )
-    return events, replace(known, count=known.count + len(events))
+    return events, replace(state, count=state.count + len(events))
 
 
-def _learned(event: HistoryEvent, values: Sequence[Any], known: Known) -> Known:
+def _advanced(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -> HistoryState:
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-            return replace(known, birth=mapping(values).get("generation", 0))
+            return replace(state, birth=mapping(values).get("generation", 0))
         case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             if event.workflow_task_failed_event_attributes.cause != _RESET:
-                return known
-            # What comes before was copied from the history that was reset: it happened there.
-            return replace(known, birth=max(event.event_time.ToMicroseconds(), known.birth + 1))
+                return state
+            # Earlier events were copied from the history that was reset: they happened there.
+            return replace(state, birth=max(event.event_time.ToMicroseconds(), state.birth + 1))
         case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
             written = dict(zip(upserted(event), values, strict=True))
-            return replace(known, closing=written.get(wire.MEMO_CLOSING, known.closing))
+            return replace(state, closing=written.get(wire.MEMO_CLOSING, state.closing))
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             name = event.activity_task_scheduled_event_attributes.activity_type.name
             if not values or not is_visit(name, values[0]):
-                return known
-            return replace(known, visits={**known.visits, event.event_id: values[0]})
+                return state
+            return replace(state, visits={**state.visits, event.event_id: values[0]})
         case _:
-            return known
+            return state
 
 
-def _told(event: HistoryEvent, values: Sequence[Any], known: Known) -> Iterator[Told]:
+def _entries(event: HistoryEvent, values: Sequence[Any], state: HistoryState) -> Iterator[Entry]:
     match event.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             if not event.workflow_execution_started_event_attributes.continued_execution_run_id:
@@ -416,26 +420,26 @@ def _told(event: HistoryEvent, values: Sequence[Any], known: Known) -> Iterator[
             written = dict(zip(upserted(event), values, strict=True))
             yield from facts(written.get(wire.MEMO_FACTS, []))
         case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            if (address := known.visits.get(event.event_id)) is not None:
+            if (address := state.visits.get(event.event_id)) is not None:
                 yield visit_started(address)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             completed = event.activity_task_completed_event_attributes
-            if (address := known.visits.get(completed.scheduled_event_id)) is not None:
+            if (address := state.visits.get(completed.scheduled_event_id)) is not None:
                 yield from visit_reported(address, mapping(values))
         case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
             failed = event.activity_task_failed_event_attributes
-            if (address := known.visits.get(failed.scheduled_event_id)) is not None:
+            if (address := state.visits.get(failed.scheduled_event_id)) is not None:
                 yield broken(address, failed.failure)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
             timed_out = event.activity_task_timed_out_event_attributes
-            if (address := known.visits.get(timed_out.scheduled_event_id)) is not None:
+            if (address := state.visits.get(timed_out.scheduled_event_id)) is not None:
                 yield broken(address, timed_out.failure)
         case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
             canceled = event.activity_task_canceled_event_attributes
-            if (address := known.visits.get(canceled.scheduled_event_id)) is not None:
+            if (address := state.visits.get(canceled.scheduled_event_id)) is not None:
                 yield visit_stopped(address)
         case EventType.EVENT_TYPE_MARKER_RECORDED:
             if values:
                 yield from local(event, values[0], mapping(values[1:]))
         case _:
-            yield from run_ended(event, mapping(values), known.closing)
+            yield from run_ended(event, mapping(values), state.closing)

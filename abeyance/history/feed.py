@@ -1,8 +1,8 @@
-"""One long poll on the history of a run, shared by all in this process who follow it.
+"""The event feed of runs: one long poll on a run's history, shared by its followers in this process.
 
-The tail keeps the latest events once, for everybody; a follower is a number in that sequence. So a
-follower costs nothing, nobody waits for the slowest, and who falls behind further than is kept loses
-only their own place. A tail stops in the moment in which its last follower leaves.
+A tail keeps the latest events once, and a follower is an index into them. So a follower costs little and
+none waits for the slowest; one that falls too far behind is dropped. A tail stops when its last follower
+leaves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from abeyance.temporal.update_limiter import SingleFlight
 
 
 class Recent:
-    """The latest events of a run in order: `kept`, and what was added last. They are numbered from 0."""
+    """The latest `kept` events of a run and those added last, in order, numbered from 0."""
 
     def __init__(self, kept: int) -> None:
         self.kept = kept
@@ -40,9 +40,9 @@ class Recent:
         return self.first + len(self._events)
 
     def add(self, events: Iterable[wire.Event]) -> None:
-        """Add events, all but those that are no later than the latest.
+        """Add the events that are later than the latest.
 
-        More than `kept` make room first, so that of a sudden many a reader who was up to date loses none.
+        Old ones are dropped before, so that a burst drops none that an up-to-date reader still needs.
         """
         while len(self._events) > self.kept:
             self._dropped = self._events.popleft().id
@@ -51,7 +51,7 @@ class Recent:
         self._events.extend(event for event in events if is_later(event.id, latest))
 
     def number_after(self, cursor: str) -> int | None:
-        """The number of the first event that is later than a cursor, None if it may be dropped."""
+        """The number of the first event after a cursor, None if that may be dropped already."""
         if is_later(self._dropped, cursor):
             return None
         return self.first + bisect_right(self._events, order(cursor), key=lambda e: order(e.id))
@@ -64,9 +64,9 @@ class Recent:
 class Tail:
     """The tail of one run, from the beginning of its newest execution on.
 
-    `kept` is how many events a follower may fall behind. `is_level` is set when it has read what there
-    was when it began. `moved` is set, and replaced, when it has read more. `on_over` is called when it
-    will read no more, for whatever reason.
+    `kept` is how many events a follower may fall behind. `is_level` is set once the tail has read what
+    there was when it began. `moved` is set, and replaced, after each read. `on_over` is called when the
+    tail stops, for whatever reason.
     """
 
     def __init__(
@@ -92,31 +92,31 @@ class Tail:
 
     @property
     def is_over(self) -> bool:
-        """Whether it will read no more."""
+        """Whether the tail has stopped."""
         return self._task.done()
 
     def has(self, walk: HistoryWalk) -> bool:
-        """Whether it reads, or has read, the history that a reader is in."""
+        """Whether the tail reads, or has read, the history that a walk is in."""
         return walk.execution in self._executions or (self._has_whole_run and not walk.seen)
 
     def seat(self) -> Follower:
-        """A new follower, who has to `leave`."""
+        """A new follower, which has to `leave`."""
         follower = Follower(self)
         self._followers.add(follower)
         return follower
 
     def leave(self, follower: Follower) -> None:
-        """The follower reads no more; the last one ends the tail."""
+        """Remove a follower; the last one stops the tail."""
         self._followers.discard(follower)
         if not self._followers:
             self._task.cancel()
             self._on_over(self)
 
     def raise_error(self) -> None:
-        """Raise what has ended the tail before the run ended, if anything has."""
+        """Raise the error that stopped the tail before the run ended, if one did."""
         error = self._task.exception() if self.is_over else None
         if isinstance(error, Unavailable):
-            # Each follower gets an error of their own, because raising one adds to its traceback.
+            # Each follower gets its own error, because raising one extends its traceback.
             raise Unavailable(str(error), retry_after=error.retry_after) from error
         if error is not None:
             raise error
@@ -129,11 +129,11 @@ class Tail:
                 page = await self._histories.read(place, wait=wait)
                 place = page.then
                 if place is not None:
-                    self._executions.add(place.known.execution)
+                    self._executions.add(place.state.execution)
                 self.recent.add(page.events)
                 if page.is_last:
-                    # Only without waiting can one tell that there is nothing more. From here on it is
-                    # read with waiting, which has to begin at the beginning once more.
+                    # Only a read without `wait` shows that there is nothing more. Reads with `wait`
+                    # have to begin at the beginning again.
                     wait = True
                     self.is_level.set()
                 self._drop_the_slow()
@@ -154,7 +154,7 @@ class Tail:
 
     def _over(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            # Looked at here too, because every follower may have gone.
+            # Retrieved here too, because every follower may have left.
             task.exception()
         self._on_over(self)
         self.is_level.set()
@@ -162,7 +162,7 @@ class Tail:
 
 
 class Follower:
-    """One reader at a tail. `number` is that of the event to read next, None until `join`."""
+    """One reader of a tail. `number` is that of the next event to read, None until `join`."""
 
     def __init__(self, tail: Tail) -> None:
         self.tail = tail
@@ -171,10 +171,10 @@ class Follower:
         self._seen = ""
 
     def join(self, walk: HistoryWalk) -> bool:
-        """Go on with the tail from where a reader is.
+        """Continue a walk with the tail.
 
-        False if the tail does not know what comes next there, or if so much has come since that the
-        follower might be dropped before having had a chance.
+        False if the tail lacks the next event, or if the follower is so far behind that it might be
+        dropped at once.
         """
         self._seen = walk.seen
         recent = self.tail.recent
@@ -184,13 +184,13 @@ class Follower:
         return is_near
 
     def leave(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self.tail.leave(self)
 
     async def next(self) -> wire.Event | None:
-        """The next event as soon as it is there; None after the last.
+        """Wait for the next event; None after the last.
 
-        Raises Unavailable if the follower fell too far behind, or Temporal has gone away.
+        Raises Unavailable if the follower fell too far behind, or Temporal cannot be reached.
         """
         while True:
             if self.was_dropped:
@@ -205,7 +205,7 @@ class Follower:
             if self.number < self.tail.recent.end:
                 event = self.tail.recent.at(self.number)
                 self.number += 1
-                # A reader may come with something that the tail has yet to read.
+                # The walk may have read events that the tail has yet to read.
                 if is_later(event.id, self._seen):
                     return event
             elif self.tail.is_over:
@@ -221,9 +221,9 @@ _PAGE_PATIENCE: Final = 10.0
 class Feed:
     """The feeds of the runs of one deployment: of a Temporal namespace, those of `task_queue`.
 
-    At most `most_tails` runs are followed at a time, each by any number of followers, of whom one who
-    falls more than `kept` events behind is dropped. `patience` is how many seconds a Temporal that has
-    gone away is waited for.
+    At most `most_tails` runs are followed at a time, each by any number of followers. A follower that
+    falls more than `kept` events behind is dropped. `patience` is how many seconds an unreachable
+    Temporal is retried.
     """
 
     def __init__(
@@ -250,10 +250,10 @@ class Feed:
     async def page(
         self, run_id: str, after: str | None, limit: int
     ) -> tuple[list[wire.Event], str | None]:
-        """At most `limit` events that came after the cursor `after`, as far as there are any now.
+        """Return at most `limit` events after the cursor `after`, and the cursor of the next page.
 
-        None as a cursor is before the oldest that is kept. Also returns the cursor to go on from, which
-        is None once the run has ended and all was told. Raises the refusals `unknown_run`,
+        None as `after` is before the oldest event. The next cursor is None once the run has ended and
+        all its events were returned. Raises the refusals `unknown_run`,
         `invalid_body` for what is no cursor of this run, and `gone`, with the `oldest` cursor, for one
         whose history is no longer kept; and Unavailable.
         """
@@ -270,23 +270,23 @@ class Feed:
         return [], after or str(await self._at_once.oldest(run_id))
 
     async def follow(self, run_id: str, after: str | None) -> AsyncGenerator[wire.Event, None]:
-        """Everything after the cursor `after`, then what happens, until the run has ended.
+        """Yield the events after the cursor `after`, and new ones until the run has ended.
 
-        Raises what `opened` raises; and Unavailable for a follower who has fallen too far behind,
-        or when Temporal has gone away. Whoever goes on from the last id misses nothing.
+        Raises as `opened`; and Unavailable for a follower that fell too far behind, or if Temporal cannot
+        be reached. A caller that continues from the last id misses nothing.
         """
         async with aclosing(await self.opened(run_id, after)) as events:
             async for event in events:
                 yield event
 
     async def opened(self, run_id: str, after: str | None) -> AsyncGenerator[wire.Event, None]:
-        """The same, for whoever has to know of a refusal before the first event comes.
+        """Follow as `follow`, and raise a refusal before the first event comes.
 
         Raises the refusals of `page`, `too_many_runs` if as many runs are followed as may be, and
         Unavailable. The generator has to be closed, or read to its end.
         """
         events = self._events(run_id, after)
-        # Its first item is None and says that nothing refuses; the others are events.
+        # The first item is None, after which nothing is refused; the others are events.
         await anext(events)
         return cast("AsyncGenerator[wire.Event, None]", events)
 
@@ -301,7 +301,7 @@ class Feed:
                 await follower.tail.is_level.wait()
                 follower.tail.raise_error()
             while follower is None or not follower.join(walk):
-                # From before the step, so that nothing that comes during it is waited for again.
+                # Read before the step, so that a move during the step is not missed.
                 moved = None if follower is None else follower.tail.moved
                 fresh = await walk.step()
                 if not is_open:
@@ -316,7 +316,7 @@ class Feed:
                 if follower is None or moved is None or follower.tail.is_over:
                     follower = await self._seat(run_id)
                 elif not follower.join(walk):
-                    # The tail is a moment behind this reader.
+                    # The tail is a moment behind this walk.
                     await moved.wait()
             if not is_open:
                 yield None
@@ -327,7 +327,7 @@ class Feed:
                 follower.leave()
 
     async def _seat(self, run_id: str) -> Follower | None:
-        """A place at the run's tail; None if the run has ended and needs none."""
+        """A follower of the run's tail; None if the run has ended."""
         tail = self._tails.get(run_id)
         if tail is not None:
             return tail.seat()
@@ -339,8 +339,8 @@ class Feed:
             if len(self._tails) >= self._most_tails:
                 raise Refusal(
                     Code.TOO_MANY_RUNS,
-                    f"{self._most_tails} runs are followed through this process, and no more may be: "
-                    f"try another one or later, or read the events of {run_id!r} page by page.",
+                    f"{self._most_tails} runs are followed through this process, which is its limit: try "
+                    f"another process, try later, or read the events of {run_id!r} page by page.",
                     limit=self._most_tails,
                     run_id=run_id,
                 )

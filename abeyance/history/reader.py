@@ -1,4 +1,4 @@
-"""One reader's way through the histories of a run, from a cursor to the present."""
+"""Reading the events of a run, from a cursor through all its histories to the present."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from abeyance.history.client import Execution, HistoryClient, unknown_run
 from abeyance.history.cursors import Cursor, is_later
 from abeyance.history.event_translation import (
     CLOSING_EVENTS,
-    Known,
+    HistoryState,
     failures,
     released,
     sources,
@@ -27,7 +27,7 @@ from abeyance.temporal.retry import NotFound
 
 
 class HistoryWalk:
-    """Reads what happened after `after`, in order and each event once; None begins with the oldest.
+    """Reads the events after a cursor, in order and each once; None begins with the oldest.
 
     `seen` is the cursor of the last event that was read, "" before the first. Raises the refusal
     `invalid_body` if `after` is no cursor of this run.
@@ -46,12 +46,12 @@ class HistoryWalk:
     @property
     def execution(self) -> str:
         """The execution whose history the walk is in, "" before its first step."""
-        return "" if self._place is None else self._place.known.execution
+        return "" if self._place is None else self._place.state.execution
 
     async def step(self) -> list[wire.Event]:
         """Read a page; it may hold nothing new.
 
-        Afterwards `has_ended` says that the run has ended and all of it was read, `is_at_present` that
+        Afterwards `has_ended` is true if the run has ended and all of it was read, `is_at_present` if
         there was nothing more at the time. Raises the refusals `unknown_run` and `gone`, and Unavailable.
         """
         if self._place is None:
@@ -77,8 +77,8 @@ class HistoryWalk:
 def _gone(run_id: str, oldest: Cursor) -> Refusal:
     return Refusal(
         Code.GONE,
-        f"What came after this cursor in the run {run_id!r} is no longer kept: go on from the "
-        "oldest cursor that is, and read the run to see what was missed.",
+        f"The events after this cursor in the run {run_id!r} are no longer kept: continue from the "
+        "oldest cursor, and read the run to see what was missed.",
         oldest=str(oldest),
         run_id=run_id,
     )
@@ -86,22 +86,22 @@ def _gone(run_id: str, oldest: Cursor) -> Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where to read on in a history, and what is known of it up to there."""
+    """A position in a history, and the state of its translation up to there."""
 
-    known: Known
+    state: HistoryState
     token: bytes = b""
 
     @classmethod
     def beginning(cls, run_id: str, execution: str) -> Place:
-        """Before the first event of a history."""
-        return cls(known=Known(run_id=run_id, execution=execution))
+        """The place before the first event of a history."""
+        return cls(state=HistoryState(run_id=run_id, execution=execution))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Some events, and where to read on; `then` None: the run has ended.
+    """Some events and the next place; `then` None: the run has ended.
 
-    `is_last` says that there was nothing more at the time, and `then` is where to read it all again.
+    With `is_last` there was nothing more at the time, and `then` is the beginning of the history.
     """
 
     events: tuple[wire.Event, ...]
@@ -112,7 +112,7 @@ class Page:
 class Histories:
     """The histories of the runs of a task queue.
 
-    `patience` is how many seconds a Temporal that has gone away is waited for.
+    `patience` is how many seconds an unreachable Temporal is retried.
     """
 
     def __init__(self, temporal: TemporalClient, task_queue: str, *, patience: float) -> None:
@@ -126,93 +126,97 @@ class Histories:
             raise unknown_run(run_id) from None
 
     async def oldest(self, run_id: str) -> Cursor:
-        """Before the first event of the oldest history from which one can read on to the newest.
+        """The cursor before the first event of the oldest history that leads to the newest.
 
         Raises the refusal `unknown_run`, and Unavailable.
         """
         newest = await self.newest(run_id)
-        oldest: Known | None = None
+        oldest: HistoryState | None = None
         try:
             async for begun in self._backwards(run_id, newest.id):
                 oldest = begun
         except NotFound:
-            # Of what came before, nothing is kept.
+            # Earlier histories are deleted.
             pass
         if oldest is None:
             raise unknown_run(run_id)
         return Cursor(run_id=run_id, execution=oldest.execution, birth=oldest.birth, event=0)
 
     async def read(self, place: Place, *, wait: bool = False) -> Page:
-        """The page at a place. With `wait`, one at the end of an open history comes when there is more,
-        or, empty, after some seconds. Raises NotFound if the history is not there, and Unavailable.
+        """Read the page at a place. With `wait`, the last page of an open history comes when there are
+        new events, or empty after some seconds. Raises NotFound and Unavailable.
         """
-        known = place.known
-        response = await self._source.history(known.run_id, known.execution, place.token, wait=wait)
+        state = place.state
+        response = await self._source.history(state.run_id, state.execution, place.token, wait=wait)
         events: list[wire.Event] = []
         for event in response.history.events:
-            told, known = await self._translated(event, known)
-            events += told
+            translated, state = await self._translated(event, state)
+            events += translated
             if event.event_type in CLOSING_EVENTS:
-                return await self._ended(event, events, known)
+                return await self._ended(event, events, state)
         token = response.next_page_token
         if token and not wait:
-            return Page(events=tuple(events), then=Place(known=known, token=token))
-        told, known = released(known)
+            return Page(events=tuple(events), then=Place(state=state, token=token))
+        translated, state = released(state)
         then = (
-            Place(known=known, token=token)
+            Place(state=state, token=token)
             if token
-            else Place.beginning(known.run_id, known.execution)
+            else Place.beginning(state.run_id, state.execution)
         )
-        return Page(events=(*events, *told), then=then, is_last=not token)
+        return Page(events=(*events, *translated), then=then, is_last=not token)
 
-    async def _ended(self, event: HistoryEvent, events: list[wire.Event], known: Known) -> Page:
-        successor = await self._successor(event, known)
+    async def _ended(
+        self, event: HistoryEvent, events: list[wire.Event], state: HistoryState
+    ) -> Page:
+        successor = await self._successor(event, state)
         if successor is None:
             return Page(events=tuple(events), then=None)
         if events and events[-1].type in wire.TERMINAL_EVENTS:
             # It was not the end of the run.
             events.pop()
-        return Page(events=tuple(events), then=Place.beginning(known.run_id, successor))
+        return Page(events=tuple(events), then=Place.beginning(state.run_id, successor))
 
-    async def _successor(self, event: HistoryEvent, known: Known) -> str | None:
+    async def _successor(self, event: HistoryEvent, state: HistoryState) -> str | None:
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
             attributes = event.workflow_execution_continued_as_new_event_attributes
             return attributes.new_execution_run_id
         try:
-            ended = await self._source.execution(known.run_id, known.execution)
-            newest = await self._source.execution(known.run_id)
+            ended = await self._source.execution(state.run_id, state.execution)
+            newest = await self._source.execution(state.run_id)
         except NotFound:
             return None
         if ended.reset_to:
             return ended.reset_to
         if newest.first != ended.first or newest.id == ended.id:
             return None
-        # A reset of an older execution has ended this one, and left no trace in it. What replaced it was
-        # copied from before, so that is the first whose beginning is not later than what ended here.
+        # A reset of an older execution has ended this one without a trace in it. Its successor was copied
+        # from an earlier history, so it is the first whose beginning is not later than the end here.
         execution = newest.id
-        async for begun in self._backwards(known.run_id, newest.id):
+        async for begun in self._backwards(state.run_id, newest.id):
             execution = begun.execution
-            if begun.birth <= known.birth:
+            if begun.birth <= state.birth:
                 break
         return execution
 
-    async def _backwards(self, run_id: str, execution: str) -> AsyncIterator[Known]:
-        """What the first event of each history tells, from this one to the oldest of its chain."""
+    async def _backwards(self, run_id: str, execution: str) -> AsyncIterator[HistoryState]:
+        """Yield the state after the first event of each history, back to the oldest of the chain."""
         while execution:
             response = await self._source.history(run_id, execution, wait=False, most=1)
             (event, *_) = response.history.events
-            _, known = await self._translated(event, Known(run_id=run_id, execution=execution))
-            yield known
+            _, state = await self._translated(
+                event, HistoryState(run_id=run_id, execution=execution)
+            )
+            yield state
             execution = event.workflow_execution_started_event_attributes.continued_execution_run_id
 
     async def _translated(
-        self, event: HistoryEvent, known: Known
-    ) -> tuple[list[wire.Event], Known]:
-        converter = self._source.converter(known.run_id)
+        self, event: HistoryEvent, state: HistoryState
+    ) -> tuple[list[wire.Event], HistoryState]:
+        converter = self._source.converter(state.run_id)
         for failure in failures(event):
             await decode_message(converter, failure)
         payloads = sources(event)
         values: list[Any] = []
         if payloads:
             values = await converter.decode(payloads)
-        return translate(event, values, known)
+        return translate(event, values, state)

@@ -1,10 +1,9 @@
-"""Where the transcripts of a run's agents are, read from the run's history: no worker is asked.
+"""Transcripts of a run's agents: finding them in the run's history, and reading them page by page.
 
-A run itself knows best, and tells it to whoever asks, and in its closing record. This is for a run that
-cannot be asked and has left no record: because no worker is up, or because an operator ended it. Its
-newest history begins with what was carried over from the one before, and has since the outcome of every
-turn of a model, which names the end of the transcript then. What people have undone since is not
-known here.
+A run answers a query for its transcripts, and its closing record has them. The history is for a run that
+has neither, because no worker is up or an operator terminated it. Its newest history begins with what was
+carried over, then has the outcome of each model turn with the latest reference of its transcript. A
+later undo does not show there.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from temporalio.converter import DataConverter
 from abeyance.agents import transcript
 from abeyance.agents.transcript_view import TranscriptItem, transcript_items
 from abeyance.core.address import Address
-from abeyance.core.agent_memory import FIELD
+from abeyance.core.items import TRANSCRIPT_FIELD
 from abeyance.errors import Code, Refusal, SettingsError, Unavailable
 from abeyance.history import cursors
 from abeyance.history.client import HistoryClient, unknown_run
@@ -34,34 +33,34 @@ from abeyance.temporal.retry import NotFound
 async def heads(
     temporal: TemporalClient, task_queue: str, run_id: str, *, patience: float
 ) -> dict[str, str]:
-    """The references of a run's transcripts, by the addresses of the agents.
+    """Return the references of a run's transcripts by the addresses of the agents.
 
     Raises the refusal `unknown_run`, and Unavailable.
     """
     source = HistoryClient(temporal, task_queue, patience=patience)
-    found = _Heads(source.converter(run_id))
+    reader = _Heads(source.converter(run_id))
     token = b""
     try:
         newest = await source.execution(run_id)
         while True:
             page = await source.history(run_id, newest.id, token, wait=False)
             for event in page.history.events:
-                await found.read(event)
+                await reader.read(event)
             token = page.next_page_token
             if not token:
-                return found.by_address
+                return reader.by_address
     except NotFound:
         raise unknown_run(run_id) from None
 
 
 class _Heads:
-    """What the events of a history have told so far."""
+    """The references in the events of a history so far."""
 
     def __init__(self, converter: DataConverter) -> None:
         self.by_address: dict[str, str] = {}
         self._converter = converter
         self._turns: dict[int, str] = {}
-        """The addresses of agents, by the events that scheduled turns of their models."""
+        """The addresses of agents by the events that scheduled their model turns."""
 
     async def read(self, event: HistoryEvent) -> None:
         match event.event_type:
@@ -81,17 +80,17 @@ class _Heads:
             case _:
                 pass
 
-    def _carried(self, given: list[Any]) -> None:
-        """What a run begins with: `start`, the graph, the values of its scopes, and the snapshot."""
-        values, snapshot = mapping(given[2:]), mapping(given[3:])
+    def _carried(self, arguments: list[Any]) -> None:
+        """Read the arguments of a run: `start`, the graph, the values of its scopes, and the snapshot."""
+        values, snapshot = mapping(arguments[2:]), mapping(arguments[3:])
         for address, ref in (snapshot.get("transcripts") or {}).items():
-            self._learn(address, {FIELD: ref})
+            self._learn(address, {TRANSCRIPT_FIELD: ref})
         for address, fields in values.items():
             if Address.parse(address).is_agent:
                 self._learn(address, fields)
 
     def _learn(self, agent: str, patch: Any) -> None:
-        if isinstance(patch, Mapping) and isinstance(head := patch.get(FIELD), str):
+        if isinstance(patch, Mapping) and isinstance(head := patch.get(TRANSCRIPT_FIELD), str):
             self.by_address[agent] = head
 
     async def _decoded(self, payloads: Any) -> list[Any]:
@@ -99,13 +98,13 @@ class _Heads:
 
 
 def _around(address: str) -> str | None:
-    """The agent that a visit is directly in; None if it is in none."""
+    """The agent that directly contains a visit, if any."""
     around = Address.parse(address).parent
     return str(around) if around is not None and around.is_agent else None
 
 
 MAX_ITEMS: Final = 1_000
-"""How many items a page has at most."""
+"""Most items of a page."""
 _MOST_BYTES: Final = 1_000_000
 _MOST_LISTED: Final = 100
 _SHOWN: Final = 300
@@ -122,30 +121,30 @@ async def page(
     limit: int,
     is_over: bool,
 ) -> tuple[list[TranscriptItem], str | None]:
-    """Some items of a transcript, oldest first, and the cursor of what comes after them.
+    """Return a page of a transcript, oldest first, and the cursor of the next page.
 
-    A page may be short of `limit`. The cursor is None at the end of a transcript that nothing can be
-    added to, because its run `is_over`; with any other, an empty page says: not yet.
+    A page may be shorter than `limit`. The cursor is None at the end of a transcript whose run
+    `is_over`; of any other run, an empty page means that there is nothing new yet.
 
     Args:
-        blobs: Where transcripts are kept.
+        blobs: The store of transcripts.
         run_id: The run.
-        heads: Where its transcripts are, by the addresses of the agents.
+        heads: The references of its transcripts by the addresses of the agents.
         address: That of the agent, or of something in it. None: the only one, or that of the cursor.
-        cursor: Where to go on; None is from the beginning.
-        limit: How many items at most, from 1 to `MOST`.
+        cursor: The cursor of the page before; None is the beginning.
+        limit: Most items of a page, from 1 to `MAX_ITEMS`.
         is_over: Whether the run has ended.
 
     Raises:
-        Refusal: `unknown_node`, `invalid_body` for a cursor of something else, or where several
-            transcripts could be meant, and `gone`.
-        Unavailable: What was said cannot be read now.
-        SettingsError: What reads transcripts is not installed.
+        Refusal: `unknown_node`, `invalid_body` for a cursor of another transcript or if several
+            transcripts match, and `gone`.
+        Unavailable: The transcript cannot be read now.
+        SettingsError: The extra `agents` is not installed.
     """
-    asked = {"transcript_of": run_id}
+    criteria = {"transcript_of": run_id}
     start, check = 0, ""
     if cursor is not None:
-        before, start, check = _place(asked, cursor)
+        before, start, check = _place(criteria, cursor)
         if address is not None and choose_address(run_id, heads, address) != before:
             raise cursors.unusable(cursor)
         address = before
@@ -154,43 +153,43 @@ async def page(
     if start > len(items) or check != _check(items[:start]):
         raise Refusal(
             Code.GONE,
-            f"What {agent!r} had said up to this cursor was undone since, so nothing follows on it: read "
-            "the transcript again from its beginning.",
+            f"What precedes this cursor in the transcript of {agent!r} was undone: read the transcript "
+            "again from its beginning.",
             address=agent,
         )
-    found = _bounded(items[start : start + limit])
-    end = start + len(found)
+    shown = _bounded(items[start : start + limit])
+    end = start + len(shown)
     if is_over and end == len(items):
-        return found, None
+        return shown, None
     place = {"address": agent, "at": end, "check": _check(items[:end])}
-    return found, cursors.write(asked, place)
+    return shown, cursors.write(criteria, place)
 
 
 def choose_address(run_id: str, heads: Mapping[str, str], address: str | None) -> str:
-    """The address of the agent whose transcript is meant.
+    """Return the address of the agent whose transcript `address` means.
 
-    Raises the refusals `unknown_node`, and `invalid_body` where several could be meant.
+    Raises the refusals `unknown_node`, and `invalid_body` if several match.
     """
     listed = sorted(heads)[:_MOST_LISTED]
-    told = ", ".join(map(repr, listed))
+    names = ", ".join(map(repr, listed))
     more = f" and {len(heads) - len(listed)} more" if len(heads) > len(listed) else ""
     if address is None:
         if len(heads) == 1:
             return next(iter(heads))
         if heads:
-            message = f"{run_id!r} has {len(heads)} transcripts; say whose is meant: {told}{more}"
+            message = f"{run_id!r} has {len(heads)} transcripts; name one of {names}{more}"
             raise Refusal(
                 Code.INVALID_BODY,
                 f"The request cannot be used. /address: {message}.",
                 errors=[{"pointer": "/address", "message": message, "in": "query"}],
                 addresses=listed,
             )
-        message = f"No agent of the run {run_id!r} has said anything, so there is nothing to read."
+        message = f"The run {run_id!r} has no transcript yet: no agent of it has taken a turn."
         raise Refusal(Code.UNKNOWN_NODE, message, addresses=[])
     inside = [agent for agent in heads if _is_of(address, agent)]
     if inside:
         return max(inside, key=len)
-    there = f"there is {told}{more}" if heads else "there is none"
+    there = f"there is {names}{more}" if heads else "there is none"
     raise Refusal(
         Code.UNKNOWN_NODE,
         f"{address[:_SHOWN]!r} is the address of no transcript in the run {run_id!r}; {there}.",
@@ -199,7 +198,7 @@ def choose_address(run_id: str, heads: Mapping[str, str], address: str | None) -
 
 
 def _is_of(address: str, agent: str) -> bool:
-    """Whether an address is that of an agent, or of what the agent itself does."""
+    """Whether an address is that of an agent, or of a visit of the agent itself."""
     if address == agent:
         return True
     if not address.startswith(f"{agent};"):
@@ -212,8 +211,8 @@ def _is_of(address: str, agent: str) -> bool:
     return all(segment.type != "agent" for segment in within.segments)
 
 
-def _place(asked: Mapping[str, str], cursor: str) -> tuple[str, int, str]:
-    match cursors.read(asked, cursor):
+def _place(criteria: Mapping[str, str], cursor: str) -> tuple[str, int, str]:
+    match cursors.read(criteria, cursor):
         case {"address": str(address), "at": int(at), "check": str(check)} if at >= 0:
             return address, at, check
         case _:
@@ -223,8 +222,8 @@ def _place(asked: Mapping[str, str], cursor: str) -> tuple[str, int, str]:
 async def _items(blobs: Blobs, head: str) -> list[TranscriptItem]:
     if find_spec("pydantic_ai") is None:
         raise SettingsError(
-            "transcripts of agents cannot be read by this process, which lacks what they are written "
-            "with: run `pip install 'abeyance[agents]'` where it runs, and start it again"
+            "this process cannot read transcripts, because the extra `agents` is not installed: run "
+            "`pip install 'abeyance[agents]'`, and restart it"
         )
     try:
         return transcript_items(await transcript.read(blobs, head))
@@ -233,19 +232,19 @@ async def _items(blobs: Blobs, head: str) -> list[TranscriptItem]:
 
 
 def _bounded(items: Sequence[TranscriptItem]) -> list[TranscriptItem]:
-    """As many as a page may have in bytes, and one at least."""
-    found: list[TranscriptItem] = []
+    """The first items, as many as a page may have in bytes, and at least one."""
+    bounded: list[TranscriptItem] = []
     spent = 0
     for item in items:
         spent += len(item.model_dump_json())
-        if found and spent > _MOST_BYTES:
+        if bounded and spent > _MOST_BYTES:
             break
-        found.append(item)
-    return found
+        bounded.append(item)
+    return bounded
 
 
 def _check(before: Sequence[TranscriptItem]) -> str:
     if not before:
         return ""
-    told = before[-1].model_dump_json(exclude_defaults=True)
-    return sha256(told.encode()).hexdigest()[:_CHECK_CHARS]
+    text = before[-1].model_dump_json(exclude_defaults=True)
+    return sha256(text.encode()).hexdigest()[:_CHECK_CHARS]

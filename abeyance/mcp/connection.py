@@ -1,8 +1,8 @@
-"""One connection to a server: a task that opens it, keeps it, and closes it.
+"""One connection to a server, and the task that opens and closes it.
 
-The protocol's library wants a connection to be closed by the task that opened it, while those who use
-it come and go. So each connection has a task of its own, which outlives the calls. Its calls come one
-after another: a server that asks in the middle of one does not say which one it means.
+The protocol library requires that the task that opened a connection also closes it. So each connection
+has a task of its own, which outlives the calls. Calls on it are serial, because an elicitation of the
+server does not name its call.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ Inbox: TypeAlias = (
     "asyncio.Queue[tuple[types.ElicitRequestParams, asyncio.Future[types.ElicitResult]]]"
 )
 
-_CLOSING: Final = 10.0
-_MOST_PAGES: Final = 100
+_CLOSE_TIMEOUT: Final = 10.0
+_MAX_PAGES: Final = 100
 _log = logging.getLogger(__name__)
 
 
 class Connection:
-    """A connection, from `open` to `close`. `inbox` is where elicitations go while a call is made."""
+    """A connection, from `open` to `close`. `inbox` receives the elicitations of the current call."""
 
     def __init__(
         self, server: McpServer, tools_changed: Callable[[], None], *, handshake: bool
     ) -> None:
         self.server = server
         self.handshake = handshake
-        """Speak a protocol of 2025, whatever else the server knows."""
+        """Speak a protocol of 2025, even if the server supports a newer one."""
         self.inbox: Inbox | None = None
-        self.given_up = False
-        """A call was given up in it: what the server still says may be about that."""
+        self.abandoned = False
+        """A call was abandoned: messages of the server may still belong to it."""
         self.status: int | None = None
-        """Of the last answer to a request over HTTP."""
+        """HTTP status of the last response."""
         self._tools_changed = tools_changed
-        self._leave = asyncio.Event()
+        self._closing = asyncio.Event()
         self._ready: asyncio.Future[ClientSession] = asyncio.get_running_loop().create_future()
         self._open_questions: set[asyncio.Future[types.ElicitResult]] = set()
-        # A context of its own: what the first caller carries, such as a span, is not the connection's.
+        # An empty context: the connection must not inherit the first caller's span.
         self._task = asyncio.create_task(
-            self._keep(), name=f"mcp {server.title}", context=contextvars.Context()
+            self._run(), name=f"mcp {server.title}", context=contextvars.Context()
         )
 
     @property
@@ -66,19 +66,19 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        return not (self._leave.is_set() or self._task.done())
+        return not (self._closing.is_set() or self._task.done())
 
     @property
     def stateless(self) -> bool:
-        """Whether it speaks the protocol in which the server asks by answering, and keeps nothing."""
+        """True for a protocol in which the server elicits by its response and keeps no state."""
         return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def open(self) -> None:
-        """Wait until it is ready. Raises McpDown or McpUnusable, and is closed then."""
+        """Wait until it is ready. Raises McpDown or McpUnusable after closing it."""
         limit = seconds(self.server.connect_timeout)
         try:
             async with asyncio.timeout(limit):
-                # Shielded: that nobody waits for it any longer does not make it ready or failed.
+                # Shielded: the timeout of one caller must not settle the future.
                 await asyncio.shield(self._ready)
         except TimeoutError as error:
             await self.close()
@@ -89,40 +89,40 @@ class Connection:
             raise
 
     async def close(self) -> None:
-        """Close it, and wait until it is closed: a started server has then ended."""
-        self._leave.set()
+        """Close it, and wait until it is closed and a started server has ended."""
+        self._closing.set()
         if not self._ready.done():
-            # Still opening: nothing looks at whether to leave.
+            # Still opening, so the task does not look at the event.
             self._task.cancel()
-        _, late = await asyncio.wait({self._task}, timeout=_CLOSING)
-        if late:
+        _, pending = await asyncio.wait({self._task}, timeout=_CLOSE_TIMEOUT)
+        if pending:
             self._task.cancel()
-            await asyncio.wait({self._task}, timeout=_CLOSING)
+            await asyncio.wait({self._task}, timeout=_CLOSE_TIMEOUT)
 
-    async def let_go(self, timeout: float) -> bool:
-        """Whether the server has dropped the call that was given up: it takes its questions back then."""
+    async def wait_until_idle(self, timeout: float) -> bool:
+        """Return True once the server has dropped the abandoned call and withdrawn its questions."""
         if self.stateless:
-            # It never asks by itself, so nothing that is left over can be taken for another call's.
-            self.given_up = False
+            # Its server sends no requests, so no late one can be mistaken for another call's.
+            self.abandoned = False
         elif self._open_questions:
-            _, held = await asyncio.wait(set(self._open_questions), timeout=timeout)
-            self.given_up = bool(held)
-        return not self.given_up
+            _, pending = await asyncio.wait(set(self._open_questions), timeout=timeout)
+            self.abandoned = bool(pending)
+        return not self.abandoned
 
     async def list_tools(self) -> list[types.Tool]:
-        """Ask for the tools. Raises McpDown, McpUnusable."""
+        """List the tools of the server. Raises McpDown, McpUnusable."""
         limit = seconds(self.server.connect_timeout)
-        found: list[types.Tool] = []
+        tools: list[types.Tool] = []
         cursor: str | None = None
         try:
             async with asyncio.timeout(limit):
-                for _ in range(_MOST_PAGES):
+                for _ in range(_MAX_PAGES):
                     params = types.PaginatedRequestParams(cursor=cursor)
                     page = await self.session.list_tools(params=params if cursor else None)
-                    found.extend(page.tools)
+                    tools.extend(page.tools)
                     cursor = page.next_cursor
                     if not cursor:
-                        return found
+                        return tools
         except TimeoutError as error:
             message = f"{self.server.title} did not list its tools within {limit:g} s"
             raise McpDown(message) from error
@@ -130,41 +130,41 @@ class Connection:
             if isinstance(error, MCPError) and error.code == types.METHOD_NOT_FOUND:
                 return []
             raise self._fault(error) from error
-        message = f"{self.server.title} lists its tools on more than {_MOST_PAGES} pages"
+        message = f"{self.server.title} lists its tools on more than {_MAX_PAGES} pages"
         raise McpUnusable(message)
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         try:
             async with Client(
-                Transport(self.server, ended=self.ended, answered=self._answered),
+                Transport(self.server, on_end=self.mark_ended, on_status=self._on_status),
                 mode="legacy" if self.handshake else "auto",
-                elicitation_callback=self._elicited,
-                message_handler=self._told,
+                elicitation_callback=self._on_elicitation,
+                message_handler=self._on_message,
                 client_info=types.Implementation(name="abeyance", version="1"),
                 cache=None,
             ) as client:
                 self._ready.set_result(client.session)
-                if self.stateless and _changes(client):
+                if self.stateless and _announces_changes(client):
                     await self._listen(client)
                 else:
-                    await self._leave.wait()
+                    await self._closing.wait()
         except asyncio.CancelledError:
             if not self._ready.done():
-                # Who waits for it has not been cancelled, and must not look as if.
-                self._failed(McpDown(f"{self.server.title} was closed before it was connected"))
+                # The waiting caller is not cancelled, so it gets McpDown instead.
+                self._fail(McpDown(f"{self.server.title} was closed before it was connected"))
             raise
-        except Exception as error:  # noqa: BLE001 - whatever ended it is told to who opens or uses it
-            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - any error is reported to the caller that opens or uses it
+            self._fail(error)
         finally:
-            self._leave.set()
+            self._closing.set()
 
     async def _listen(self, client: Client) -> None:
-        leave = asyncio.create_task(self._leave.wait())
+        leave = asyncio.create_task(self._closing.wait())
         try:
-            # A server that does not give the changes is asked again when it is connected anew.
+            # If the server does not send changes, the next connection lists the tools again.
             with suppress(MCPError, RuntimeError):
                 async with client.listen(tools_list_changed=True) as changes:
-                    # What changed before it was listened to was not told.
+                    # Changes before the subscription were not reported.
                     self._tools_changed()
                     while not leave.done():
                         change = asyncio.ensure_future(anext(changes, None))
@@ -180,42 +180,42 @@ class Connection:
         finally:
             leave.cancel()
 
-    def _failed(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         fault = self._fault(error)
         if self._ready.done():
             _log.info("the connection to %s ended: %s", self.server.title, fault)
             return
         self._ready.set_exception(fault)
-        # Who waited for it may be gone.
+        # Retrieved here, because no caller may be waiting.
         self._ready.exception()
 
     def _fault(self, error: Exception) -> McpError:
-        inner = _first(error)
-        if isinstance(inner, McpError):
-            return inner
-        told = f"{self.server.title} ({_where(self.server)})"
-        by_status = of_status(self.status, f"{told} refuses the connection")
+        cause = _first_leaf(error)
+        if isinstance(cause, McpError):
+            return cause
+        label = f"{self.server.title} ({_target(self.server)})"
+        by_status = of_status(self.status, f"{label} refuses the connection")
         if by_status is not None:
             return by_status
-        if isinstance(inner, MCPError) and inner.code == types.UNSUPPORTED_PROTOCOL_VERSION:
+        if isinstance(cause, MCPError) and cause.code == types.UNSUPPORTED_PROTOCOL_VERSION:
             return McpUnusable(
-                f"{told} speaks no version of the protocol that is spoken here: {inner}"
+                f"{label} supports no protocol version that this worker supports: {cause}"
             )
-        if isinstance(inner, ValidationError):
-            return McpUnusable(f"{told} answered with what the protocol does not know: {inner}")
-        if isinstance(inner, MCPError) and inner.code == types.CONNECTION_CLOSED:
-            return McpDown(f"{told} ended the connection: what it wrote to its errors may say why")
-        if isinstance(inner, MCPError):
-            return McpDown(f"{told} does not do what it has to: {inner} (code {inner.code})")
-        return McpDown(f"{told} cannot be reached: {type(inner).__name__}: {inner}")
+        if isinstance(cause, ValidationError):
+            return McpUnusable(f"{label} sent an invalid response: {cause}")
+        if isinstance(cause, MCPError) and cause.code == types.CONNECTION_CLOSED:
+            return McpDown(f"{label} closed the connection: see its standard error")
+        if isinstance(cause, MCPError):
+            return McpDown(f"{label} failed: {cause} (code {cause.code})")
+        return McpDown(f"{label} cannot be reached: {type(cause).__name__}: {cause}")
 
-    async def _elicited(
+    async def _on_elicitation(
         self,
-        context: ClientRequestContext,  # noqa: ARG002 - so the library calls it
+        context: ClientRequestContext,  # noqa: ARG002 - the library passes it
         params: types.ElicitRequestParams,
     ) -> types.ElicitResult | types.ErrorData:
         if self.inbox is None:
-            message = "no call is under way to which this question could belong"
+            message = "no call is in progress that this elicitation could belong to"
             return types.ErrorData(code=types.INVALID_REQUEST, message=message)
         answer: asyncio.Future[types.ElicitResult] = asyncio.get_running_loop().create_future()
         self._open_questions.add(answer)
@@ -225,31 +225,31 @@ class Connection:
         finally:
             self._open_questions.discard(answer)
 
-    async def _told(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._tools_changed()
 
-    def ended(self) -> None:
-        """The server has closed its side."""
-        self._leave.set()
+    def mark_ended(self) -> None:
+        """Mark the connection as closed by the server."""
+        self._closing.set()
 
-    def _answered(self, status: int) -> None:
+    def _on_status(self, status: int) -> None:
         self.status = status
 
 
-def _changes(client: Client) -> bool:
-    offered = client.server_capabilities.tools
-    return offered is not None and bool(offered.list_changed)
+def _announces_changes(client: Client) -> bool:
+    capability = client.server_capabilities.tools
+    return capability is not None and bool(capability.list_changed)
 
 
-def _where(server: McpServer) -> str:
-    # Without its query, which may hold a key.
+def _target(server: McpServer) -> str:
+    # Without the query, which may hold a key.
     if server.url is not None:
         return urlsplit(server.url)._replace(query="", fragment="").geturl()
     return " ".join(server.command or ())[:200]
 
 
-def _first(error: BaseException) -> BaseException:
+def _first_leaf(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,12 +1,12 @@
-"""What a server asks a person in the middle of a tool call, and how it is asked again.
+"""Elicitations: questions of a server to a person during a tool call, and their answers on repetition.
 
-A person may need days, and no call stays open for days. So the call is given up when a server asks, and
-made again when there is an answer; what the server asks then is answered from the record. A question is
-known again by the digest of its message and of the schema of its answer, and the first of equal ones is
-the first that was asked. One that is different is a new question, under a new name.
+A person may need days, and no call stays open that long. So a call is abandoned when its server elicits,
+and repeated when the answer arrives; repeated questions are answered from the record. A question is
+recognized by the digest of its message and schema; equal questions are matched in order. Any other
+question is new, and gets a new name.
 
-A server may ask for what the protocol allows, a form of texts, numbers, yes or no and choices, or send
-people to an address. Whatever else it asks is declined, and nobody is shown it.
+A server may send what the protocol allows: a form of texts, numbers, booleans and choices, or a url to
+open. Anything else is declined, and no person sees it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from abeyance.schemas.json_schema import schema_of, without_lookaround
 Action: TypeAlias = Literal["accept", "decline", "cancel"]
 
 _FORMAT: Final = 1
-"""Of `saved`. What was saved in another one is not read: the call starts from its beginning."""
-_LARGEST: Final = 50_000
-"""In bytes: what is shown to a person stays in the run's state for as long as the question is open."""
-_LARGEST_ROUND: Final = 200_000
-_MOST: Final = 20
-"""Questions that one call may ask: a server that never has enough would keep people busy for ever."""
-_LONGEST_REASON: Final = 1_000
-_CHOICES: Final[Mapping[str, str]] = {"string": "oneOf", "array": "anyOf"}
-"""Where choices stand that have titles: of one text in its field, of several in the items of a list."""
-_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+"""The format of `saved`. Another format is ignored, and the call starts from its beginning."""
+_MAX_QUESTION_BYTES: Final = 50_000
+"""A question stays in the run's state while it is open."""
+_MAX_ROUND_BYTES: Final = 200_000
+_MAX_QUESTIONS: Final = 20
+"""The limit of questions in one call, against a server that never stops asking."""
+_MAX_REASON_CHARS: Final = 1_000
+_CHOICE_KEYS: Final[Mapping[str, str]] = {"string": "oneOf", "array": "anyOf"}
+"""The key of titled choices: in a text field, and in the items of a list field."""
+_FIELD_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset(
         {"minLength", "maxLength", "format", "pattern", "enum", "enumNames", "oneOf"}
     ),
@@ -46,9 +46,9 @@ _FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "boolean": frozenset(),
     "array": frozenset({"items", "minItems", "maxItems", "uniqueItems"}),
 }
-"""What may be said of a field, by its type."""
-_OF_ALL: Final = frozenset({"type", "title", "description", "default", "examples"})
-_OF_FORMS: Final = frozenset({"type", "properties", "required", "title", "description", "$schema"})
+"""The allowed keys of a field, by its type."""
+_COMMON_KEYS: Final = frozenset({"type", "title", "description", "default", "examples"})
+_FORM_KEYS: Final = frozenset({"type", "properties", "required", "title", "description", "$schema"})
 
 _log = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ class Elicitation:
     """A question of a server.
 
     `name` is unique in its call: `elicit`, then `elicit.2` and so on. `requested_schema` is the JSON
-    Schema of what a person who accepts fills in; it is None where they are sent to `url` instead. `saved`
-    is what has to be handed to the call when it is made again.
+    Schema of the form to fill in; it is None if the person opens `url` instead. `saved` is passed to the
+    call when it is repeated.
     """
 
     name: str
@@ -73,9 +73,9 @@ class Elicitation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a person answered. `content` is what they filled in; only who accepts fills something in.
+    """The answer to an elicitation. `content` is the filled-in form, if the action is `accept`.
 
-    `declined` is why nobody was asked at all.
+    `declined` is the reason if the question was declined without asking a person.
     """
 
     action: Action
@@ -84,17 +84,17 @@ class Answer:
 
     @classmethod
     def of(cls, answer: Json) -> Answer:
-        """What was answered to `elicitation_question`, held against its schema already."""
+        """Read a validated answer to `elicitation_question`."""
         return cls(action=answer["action"], content=answer.get("content"))
 
 
 Ask: TypeAlias = Callable[[Elicitation], Awaitable[Answer]]
-"""Gives the answer to an elicitation, or raises to give the call up, as `Suspended` does."""
+"""Returns the answer to an elicitation, or raises, such as `Suspended`, to abandon the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A question as the server put it, before it has a name."""
+class ElicitRequest:
+    """An elicitation as the server sent it, without a name."""
 
     message: str
     requested_schema: Json = None
@@ -107,95 +107,97 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Where a call stands whose server keeps nothing: its state, and what it wants, by its own keys."""
+    """A point of a call whose server keeps no state: the state, and the requests by the server's keys."""
 
     state: str | None
-    wanted: Mapping[str, Wanted]
+    requests: Mapping[str, ElicitRequest]
 
 
 class Record:
-    """The questions of one call, over all the times that it is made."""
+    """The questions of one call, over all its repetitions."""
 
     def __init__(self, server: str, tool: str, saved: Json = None) -> None:
-        known = isinstance(saved, Mapping) and saved.get("format") == _FORMAT
+        is_readable = isinstance(saved, Mapping) and saved.get("format") == _FORMAT
         self._server, self._tool = server, tool
         self._asked: list[tuple[str, str]] = (
-            [(name, digest) for name, digest in saved["asked"]] if known else []
+            [(name, digest) for name, digest in saved["asked"]] if is_readable else []
         )
         self._answers: dict[str, Answer] = {}
         self._used: set[str] = set()
-        self._round = saved["round"] if known else None
-        self.handshake: bool = known and saved["handshake"]
-        """The tool asks with a request of its own, so the call needs a protocol of 2025."""
+        self._round = saved["round"] if is_readable else None
+        self.handshake: bool = is_readable and saved["handshake"]
+        """The tool elicits by requests to the client, which needs a protocol of 2025."""
 
     def resumed(self) -> tuple[Round, Mapping[str, str]] | None:
-        """Where the call stood when it was given up, with the names of what was asked there; None if it
-        has to be made from its beginning. All that was asked before is behind it.
+        """Return the round at which the call was abandoned, and the names of its questions by key.
+
+        None means that the call must start from its beginning. Earlier questions count as asked.
         """
         if self._round is None:
             return None
         self._used = {name for name, _ in self._asked}
-        wanted = self._round["wanted"]
+        requests = self._round["wanted"]
         return (
             Round(
                 state=self._round["state"],
-                wanted={
-                    key: Wanted(
-                        message=each["message"], requested_schema=each["schema"], url=each["url"]
+                requests={
+                    key: ElicitRequest(
+                        message=request["message"],
+                        requested_schema=request["schema"],
+                        url=request["url"],
                     )
-                    for key, each in wanted.items()
+                    for key, request in requests.items()
                 },
             ),
-            {key: each["name"] for key, each in wanted.items()},
+            {key: request["name"] for key, request in requests.items()},
         )
 
-    def again(self) -> None:
-        """The call is made from its beginning: what it asks now may have been asked before."""
+    def restart(self) -> None:
+        """Start the call from its beginning: its questions may repeat earlier ones."""
         self._used.clear()
         self._round = None
 
-    def at(self, round_: Round) -> Mapping[str, str]:
-        """The server has come to this point, and keeps nothing itself. The names of what it asks there.
-
-        Raises McpToolError if something cannot be asked.
-        """
-        names = {key: self.named(each) for key, each in round_.wanted.items()}
+    def reached(self, round_: Round) -> Mapping[str, str]:
+        """Save a round, and return the names of its questions by key. Raises McpToolError."""
+        names = {key: self.name_of(request) for key, request in round_.requests.items()}
         self._round = {
             "state": round_.state,
             "wanted": {
                 key: {
                     "name": names[key],
-                    "message": each.message,
-                    "schema": each.requested_schema,
-                    "url": each.url,
+                    "message": request.message,
+                    "schema": request.requested_schema,
+                    "url": request.url,
                 }
-                for key, each in round_.wanted.items()
+                for key, request in round_.requests.items()
             },
         }
-        kept = size(self._round)
-        if kept > _LARGEST_ROUND:
+        bytes_ = size(self._round)
+        if bytes_ > _MAX_ROUND_BYTES:
             message = (
-                f"the tool {self._tool!r} of {self._server} wants {kept} bytes kept while it asks, and "
-                f"{_LARGEST_ROUND} can be kept"
+                f"the tool {self._tool!r} of {self._server} elicits with {bytes_} bytes of state, of at "
+                f"most {_MAX_ROUND_BYTES}"
             )
             raise McpToolError("bad_elicitation", message)
         return names
 
-    def named(self, wanted: Wanted) -> str:
-        """The name of a question that is asked now. Raises McpToolError if it is one too many."""
-        told = f"the tool {self._tool!r} of {self._server}"
+    def name_of(self, request: ElicitRequest) -> str:
+        """Return the name of a question. Raises McpToolError if it is not JSON, or one too many."""
+        label = f"the tool {self._tool!r} of {self._server}"
         if (
-            fault := why_not_json([wanted.message, wanted.requested_schema, wanted.url])
+            fault := why_not_json([request.message, request.requested_schema, request.url])
         ) is not None:
-            message = f"{told} asks a person what is no JSON: {fault}"
+            message = f"{label} elicits with a question that is not JSON: {fault}"
             raise McpToolError("bad_elicitation", message)
-        digest = wanted.digest
-        for name, known in self._asked:
-            if known == digest and name not in self._used:
+        digest = request.digest
+        for name, digest_ in self._asked:
+            if digest_ == digest and name not in self._used:
                 self._used.add(name)
                 return name
-        if len(self._asked) >= _MOST:
-            message = f"{told} asks more than {_MOST} questions in one call: that is the most"
+        if len(self._asked) >= _MAX_QUESTIONS:
+            message = (
+                f"{label} asks more than the maximum of {_MAX_QUESTIONS} questions in one call"
+            )
             raise McpToolError("bad_elicitation", message)
         number = len(self._asked) + 1
         name = "elicit" if number == 1 else f"elicit.{number}"
@@ -203,18 +205,16 @@ class Record:
         self._used.add(name)
         return name
 
-    async def answered(self, name: str, wanted: Wanted, ask: Ask) -> Answer:
-        """The answer to a question. In one go at a call, nothing is asked twice, and what is no question
-        that a server may ask is declined.
-        """
+    async def answer(self, name: str, request: ElicitRequest, ask: Ask) -> Answer:
+        """Return the answer to a question, asking once per attempt. An invalid question is declined."""
         if name in self._answers:
             return self._answers[name]
         try:
-            form = _asked_form(wanted)
+            form = _response_form(request)
         except ValueError as error:
-            reason = str(error)[:_LONGEST_REASON]
+            reason = str(error)[:_MAX_REASON_CHARS]
             _log.warning(
-                "server=%s tool=%s | declined what it asks: %r", self._server, self._tool, reason
+                "server=%s tool=%s | declined an elicitation: %r", self._server, self._tool, reason
             )
             self._answers[name] = Answer(action="decline", declined=reason)
         else:
@@ -222,9 +222,9 @@ class Record:
                 name=name,
                 server=self._server,
                 tool=self._tool,
-                message=wanted.message,
+                message=request.message,
                 requested_schema=form,
-                url=wanted.url,
+                url=request.url,
                 saved={
                     "format": _FORMAT,
                     "asked": [list(each) for each in self._asked],
@@ -242,11 +242,11 @@ def elicitation_question(
     requested_capability: str | None = None,
     process: str | None = None,
 ) -> Interrupt:
-    """The elicitation as a question to a person, of the kind `elicitation`.
+    """Return the interrupt, of the kind `elicitation`, that shows an elicitation to a person.
 
-    An answer is `{action: "accept", content}`, `{action: "decline"}` or `{action: "cancel"}`: to decline
-    or to cancel is an answer. The server's text is the prompt, as it is. `reason` has the server and the
-    tool, and the `url` that the person is to open, if there is one; nothing is filled in then.
+    The answer is `{action: "accept", content}`, `{action: "decline"}` or `{action: "cancel"}`. The prompt
+    is the server's text, unchanged. `reason` holds the server, the tool, and the `url` to open, if
+    any; an answer has no `content` then.
     """
     url = elicitation.url
     return Interrupt(
@@ -282,71 +282,73 @@ def _response(form: Json) -> Json:
     }
 
 
-def _asked_form(wanted: Wanted) -> Json:
-    """What a person who accepts has to fill in, or None where they are sent to an address.
+def _response_form(request: ElicitRequest) -> Json:
+    """Return the schema of the form to fill in, or None if the person opens a url.
 
-    Raises ValueError for what a server may not ask.
+    Raises ValueError for a request that a server may not send.
     """
-    shown = size([wanted.message, wanted.requested_schema, wanted.url])
-    if shown > _LARGEST:
-        message = f"it takes {shown} bytes, and a question may take {_LARGEST}"
+    bytes_ = size([request.message, request.requested_schema, request.url])
+    if bytes_ > _MAX_QUESTION_BYTES:
+        message = f"it takes {bytes_} bytes of at most {_MAX_QUESTION_BYTES}"
         raise ValueError(message)
-    if wanted.url is None:
-        form = without_lookaround(_form(wanted.requested_schema))
+    if request.url is None:
+        form = without_lookaround(_form(request.requested_schema))
         schema_of(_response(form))
         return form
-    if not wanted.url.startswith(("https://", "http://")):
+    if not request.url.startswith(("https://", "http://")):
         message = (
-            f"the address {wanted.url[:200]!r} begins with neither https:// nor http://, so nobody is "
-            "sent there"
+            f"the url {request.url[:200]!r} begins with neither https:// nor http://, so no person "
+            "is sent there"
         )
         raise ValueError(message)
     return None
 
 
 def _form(schema: Mapping[str, Json]) -> dict[str, Json]:
-    """A form as the protocol restricts it: a flat object. What else its fields say is left out, as is
-    usual there, unless it has parts of its own.
+    """Return the schema as the protocol restricts it: a flat object. Other keys are dropped, unless they
+    are nested, which is an error.
     """
     fields = schema.get("properties")
     if not isinstance(fields, Mapping) or schema.get("type") != "object":
-        message = "a form is an object with properties; send people to an address for what is more"
+        message = "a form must be an object with properties: use a url for anything else"
         raise ValueError(message)
-    found = _known("the form", schema, _OF_FORMS)
-    return {**found, "properties": {name: _field(name, each) for name, each in fields.items()}}
+    form = _filtered("the form", schema, _FORM_KEYS)
+    return {**form, "properties": {name: _field(name, each) for name, each in fields.items()}}
 
 
-def _field(name: str, given: Json) -> Json:
-    told = f"the field {name!r}"
-    kind = given.get("type") if isinstance(given, Mapping) else None
-    if not isinstance(kind, str) or kind not in _FIELDS:
+def _field(name: str, schema: Json) -> Json:
+    label = f"the field {name!r}"
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if not isinstance(kind, str) or kind not in _FIELD_KEYS:
         message = (
-            f"{told} is of the type {kind!r}; a form has fields of {', '.join(sorted(_FIELDS))}: send "
-            "people to an address for what is more"
+            f"{label} has the type {kind!r}: use one of {', '.join(sorted(_FIELD_KEYS))}, or a url for "
+            "anything else"
         )
         raise ValueError(message)
-    field = _known(told, given, _FIELDS[kind] | _OF_ALL)
+    field = _filtered(label, schema, _FIELD_KEYS[kind] | _COMMON_KEYS)
     if kind == "array":
-        items = given.get("items")
+        items = schema.get("items")
         if not isinstance(items, Mapping) or not {"enum", "anyOf"} & items.keys():
-            message = f"{told} is a list, but of no choices: its items have neither enum nor anyOf"
+            message = f"{label} is a list without choices: give its items enum or anyOf"
             raise ValueError(message)
-        field["items"] = items = _known(
-            f"{told}, items", items, frozenset({"type", "enum", "anyOf"})
+        field["items"] = items = _filtered(
+            f"{label}, items", items, frozenset({"type", "enum", "anyOf"})
         )
     holder = field["items"] if kind == "array" else field
-    choices = holder.get(_CHOICES.get(kind, ""))
+    choices = holder.get(_CHOICE_KEYS.get(kind, ""))
     for choice in choices if isinstance(choices, list) else ():
         if not isinstance(choice, Mapping) or not isinstance(choice.get("const"), str):
-            message = f"{told} has the choice {str(choice)[:200]!r}, which is no text with a title"
-            raise ValueError(message)  # noqa: TRY004 - as all that is wrong with a form
-        _known(f"{told}, a choice", choice, frozenset({"const", "title", "description"}))
+            message = (
+                f"{label} has the choice {str(choice)[:200]!r}, which is not a text with a title"
+            )
+            raise ValueError(message)  # noqa: TRY004 - as every error of a form
+        _filtered(f"{label}, a choice", choice, frozenset({"const", "title", "description"}))
     return field
 
 
-def _known(told: str, given: Mapping[str, Json], allowed: frozenset[str]) -> dict[str, Json]:
-    for key, value in given.items():
+def _filtered(label: str, schema: Mapping[str, Json], allowed: frozenset[str]) -> dict[str, Json]:
+    for key, value in schema.items():
         if key not in allowed and isinstance(value, Mapping | list):
-            message = f"{told} has {key!r}, which a form may not have"
+            message = f"{label} has {key!r}, which is not allowed in a form"
             raise ValueError(message)
-    return {key: value for key, value in given.items() if key in allowed}
+    return {key: value for key, value in schema.items() if key in allowed}

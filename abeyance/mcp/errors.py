@@ -1,9 +1,9 @@
-"""What can go wrong with a server of the Model Context Protocol, named by what to do next.
+"""Errors of MCP servers, classified by what to do next.
 
 McpError
-  McpDown         try again later
-  McpUnusable     do not try again: a person has to change something
-  McpToolError    tell the model: it may call differently, or do without
+  McpDown         retry later
+  McpUnusable     do not retry: the declaration or the server must change
+  McpToolError    return the text to the model: it may call differently, or do without
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Final
 
 from abeyance.errors import AbeyanceError
 
-_LEAST_ERROR: Final = 400
-_LEAST_SERVER_ERROR: Final = 500
-_LATER: Final = frozenset({408, 425, 429})
-"""What a client did, and need not do differently the next time."""
+_FIRST_ERROR: Final = 400
+_FIRST_SERVER_ERROR: Final = 500
+_RETRYABLE: Final = frozenset({408, 425, 429})
+"""Client errors for which the same request may succeed later."""
 
 
 class McpError(AbeyanceError):
-    """Root of everything in this module."""
+    """Base of the errors in this module."""
 
 
 class McpDown(McpError):
-    """The server is not there, died in the middle, or took too long. The call may be made again.
+    """The server is unreachable, died during the call, or took too long. The call may be retried.
 
-    `sent` says whether the call may have reached the server: what it did is then unknown, so a tool
-    that must not act twice is not to be called again without asking.
+    If `sent`, the call may have reached the server and its effect is unknown, so a tool that must not act
+    twice must not be called again without asking.
     """
 
     def __init__(self, message: str, *, sent: bool = False) -> None:
@@ -35,11 +35,11 @@ class McpDown(McpError):
 
 
 class McpUnusable(McpError):
-    """The server cannot be used as it is declared or as it behaves; another attempt would be wrong."""
+    """The server cannot be used as declared, or misbehaves. A retry does not help."""
 
 
 class McpToolError(McpError):
-    """This call did not do. The text is a result that the model should see.
+    """The call failed. The text is a result for the model.
 
     `code` is `unknown_tool`, `result_too_large`, `bad_elicitation`, `declined` or `refused`.
     """
@@ -49,11 +49,11 @@ class McpToolError(McpError):
         super().__init__(message)
 
 
-def of_status(status: int | None, told: str) -> McpDown | McpUnusable | None:
-    """What the status of an answer over HTTP means by itself; None if it is no error."""
-    if status is None or status < _LEAST_ERROR:
+def of_status(status: int | None, label: str) -> McpDown | McpUnusable | None:
+    """Return the error for an HTTP status, or None if it is not an error."""
+    if status is None or status < _FIRST_ERROR:
         return None
-    message = f"{told} with status {status}"
-    if status < _LEAST_SERVER_ERROR and status not in _LATER:
+    message = f"{label} with status {status}"
+    if status < _FIRST_SERVER_ERROR and status not in _RETRYABLE:
         return McpUnusable(message)
-    return McpDown(message, sent=status not in _LATER)
+    return McpDown(message, sent=status not in _RETRYABLE)

@@ -1,17 +1,16 @@
-"""A server of the Model Context Protocol as a source of tools.
+"""`McpServer`: a server of the Model Context Protocol as a source of tools.
 
-Nothing here is imported from the protocol's library before a server is used: a graph that names servers
-stays light. Connections are shared by everything in one process that names the same server.
+The protocol library is imported when a server is first used, so declaring servers is cheap. All code of a
+process that names the same server shares its connections.
 
-A tool may ask a person (an elicitation) before it is done. The call is then given up, and made again
-when there is an answer. A server of the protocol of 2026 or later that answers `input_required` goes on
-from where it stood, as long as it takes back the state that it gave us; every other server runs the tool
-**again from its beginning**. So a tool that asks should ask before it acts, or act only once for one set
-of arguments.
+A tool may ask a person (an elicitation) during a call. The call is then abandoned, and repeated when the
+answer arrives. A server of the protocol of 2026 or later that answers `input_required` continues where it
+stopped, if it accepts the state that it returned; any other server runs the tool **again from its
+beginning**. So a tool that elicits should do so before it acts, or be idempotent for equal arguments.
 
-The newest protocol is spoken that both sides know. A tool written for a protocol of 2025 cannot ask in a
-newer one: the first time it tries, its call fails, and is made again over a connection that speaks the
-protocol of 2025, as are all later calls of this tool.
+Client and server speak the newest protocol that both support. A tool written for a protocol of 2025
+cannot elicit in a newer one: its first attempt fails, and is repeated over a connection of the protocol
+of 2025, as are all later calls of this tool.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorizat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpTool:
-    """A tool that a server offers. `parameters` is the JSON Schema of its arguments."""
+    """A tool of a server. `parameters` is the JSON Schema of its arguments."""
 
     name: str
     description: str
@@ -57,11 +56,11 @@ class McpTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpResult:
-    """What a tool gave.
+    """The result of a tool call.
 
-    `content` is a list of items, each a mapping with a `type` (`text`, `image`, `audio`, `resource_link`,
-    `resource`) as the protocol writes them. `structured` is the same as one JSON value, where the tool
-    gives one that is not too large. `is_error`: the tool says that it failed, and `content` says why.
+    `content` is a list of items of the protocol, each a mapping with a `type` (`text`, `image`, `audio`,
+    `resource_link`, `resource`). `structured` is the result as one JSON value, if the tool returns one
+    that is not too large. If `is_error`, the tool failed, and `content` is the reason.
     """
 
     content: Json
@@ -70,34 +69,33 @@ class McpResult:
 
     @property
     def text(self) -> str:
-        """The items that are text, each on lines of its own."""
+        """The text items, joined by line breaks."""
         return "\n".join(each["text"] for each in self.content if each["type"] == "text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """A server of tools: a `command` that is started, or the `url` of one that runs.
+    """A server of tools: a `command` to start, or the `url` of a running server.
 
-    `name` is what people and models are told; without it, it is made of the command or the host.
+    `name` is shown to people and models; it defaults to the command or the host.
 
-    `env` are variables that a started server gets beside `PATH`, `HOME` and the like, `env_from` the
-    names of those that it gets from the worker's own environment; `cwd` is where it runs. `headers` go
-    with every request to a `url`; `headers_from` names, for a header, the environment variable of the
-    worker that holds its value, and `token_from` the one that holds a bearer token. A graph holds no
-    secret.
+    `env` are environment variables of a started server beside `PATH`, `HOME` and the like, `env_from` the
+    names of variables that it inherits from the worker; `cwd` is its working directory. `headers` are
+    sent with every request to a `url`; `headers_from` maps a header to the worker's environment variable
+    with its value, and `token_from` names the variable with a bearer token. A graph holds no secret.
 
-    `tools` are the only tools that are offered, by the server's names, and `exclude` those that are not;
-    `prefix` is put before each name. `approve` is True if a person has to approve every call, or a
-    predicate on the tool's name (as the model knows it) and its arguments. Who approves needs
-    `requested_capability`, and so does who answers what the server asks in the middle of a call.
+    `tools` selects the tools to offer, by the server's names, and `exclude` removes some; `prefix` is put
+    before each name. `approve` is True if every call needs an approval, or a predicate of the tool's name
+    (as the model sees it) and its arguments. Approvers, and people who answer the server's elicitations,
+    need `requested_capability`.
 
-    `timeout` bounds the work of a call; the time in which a person is asked does not count.
-    `connect_timeout` bounds finding the server. `retries` counts the attempts after the first at a call
-    that has not reached the server; one that may have been done is not made again. `max_result` is in
-    bytes. `connections` bounds how many calls one process makes at once (a started server is one process
-    for each); one that nobody has used for `idle` is closed.
+    `timeout` bounds the work of a call, without the time that a person takes to answer.
+    `connect_timeout` bounds connecting. `retries` counts the attempts after the first, for calls that did
+    not reach the server; a call that may have been done is not retried. `max_result` is in bytes.
+    `connections` bounds the concurrent calls of one process (each connection to a `command` is a process
+    of its own); an unused connection is closed after `idle`.
 
-    Raises ValueError for what cannot be meant.
+    Raises ValueError for an invalid declaration.
     """
 
     name: str | None = None
@@ -123,33 +121,33 @@ class McpServer:
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
-            message = "an McpServer is given either by command=[...] or by url='https://...'"
+            message = "an McpServer needs exactly one of command=[...] and url='https://...'"
             raise ValueError(message)
         if self.url is None:
             self._check_command()
         else:
             self._check_url(self.url)
-        for what in ("timeout", "connect_timeout", "idle"):
-            if not seconds(getattr(self, what)) > 0:
-                message = f"{what}={getattr(self, what)!r} of {self.title} has to be above zero"
+        for option in ("timeout", "connect_timeout", "idle"):
+            if not seconds(getattr(self, option)) > 0:
+                message = f"{option}={getattr(self, option)!r} of {self.title} must be above zero"
                 raise ValueError(message)
-        for what, least in (("retries", 0), ("max_result", 1), ("connections", 1)):
-            if getattr(self, what) < least:
+        for option, minimum in (("retries", 0), ("max_result", 1), ("connections", 1)):
+            if getattr(self, option) < minimum:
                 message = (
-                    f"{what}={getattr(self, what)!r} of {self.title} has to be at least {least}"
+                    f"{option}={getattr(self, option)!r} of {self.title} must be at least {minimum}"
                 )
                 raise ValueError(message)
-        intake = DeclarationErrors(StateModel(None))
-        intake.capability(self.requested_capability, self.title)
-        if intake.faults:
-            raise ValueError(intake.faults[0])
+        errors = DeclarationErrors(StateModel(None))
+        errors.capability(self.requested_capability, self.title)
+        if errors.faults:
+            raise ValueError(errors.faults[0])
         if isinstance(self.tools, str) or isinstance(self.exclude, str):
-            message = f"tools= and exclude= of {self.title} are lists of names"
-            raise ValueError(message)  # noqa: TRY004 - as all that is wrong with a declaration
+            message = f"tools= or exclude= of {self.title} is a text: pass a list of names"
+            raise ValueError(message)  # noqa: TRY004 - as every error of a declaration
 
     @property
     def title(self) -> str:
-        """What people are told: its name, or what it is made of."""
+        """The name, or else the host or the command."""
         if self.name is not None:
             return self.name
         if self.url is not None:
@@ -158,7 +156,7 @@ class McpServer:
 
     @property
     def key(self) -> str:
-        """Equal for servers that may share connections. It holds no secret, only names of variables."""
+        """Equal for servers that share connections. Holds variable names, but no secrets."""
         return canonical(
             [
                 self.title,
@@ -177,12 +175,11 @@ class McpServer:
         )
 
     def needs_approval(self, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether a person has to approve this call of a tool, named as `list_tools` names it."""
+        """Return True if the call needs an approval. `tool` is a name as in `list_tools`."""
         return self.approve(tool, arguments) if callable(self.approve) else self.approve
 
     async def list_tools(self) -> list[McpTool]:
-        """The tools that it offers, in the server's order. They are asked for anew when the server says
-        that they changed, or is connected anew.
+        """Return the tools in the server's order. The list is cached until it changes or reconnects.
 
         Raises McpDown, McpUnusable.
         """
@@ -201,20 +198,20 @@ class McpServer:
     async def call(
         self, tool: str, arguments: Mapping[str, Any], *, ask: Ask, saved: Json = None
     ) -> McpResult:
-        """Call a tool, named as `list_tools` names it.
+        """Call a tool by its name in `list_tools`.
 
-        `ask` is awaited, in the task of the caller, for each elicitation of the server. What it raises
-        gives the call up (the server is told) and comes out of here as it is. If the server asks several
-        things at once, and `ask` raises Suspended for more than one, one Suspended has all of them.
+        `ask` is awaited, in the caller's task, for each elicitation of the server. If it raises, the call
+        is cancelled on the server, and the exception propagates. If the server asks several questions at
+        once, and `ask` raises Suspended for more than one, a single Suspended holds all of them.
 
-        `saved` is that of an elicitation for which the call was given up before. With it, and an `ask`
-        that knows the answers by name, the call goes on where it stood if the server can do that, and
-        is made again from its beginning if it cannot.
+        `saved` is that of the elicitation for which the call was abandoned. With it, and an `ask` that
+        returns the answers by name, the call continues where it stopped if the server supports that, and
+        else starts from its beginning.
 
         Raises McpDown, McpUnusable, McpToolError.
         """
         from abeyance.mcp.pool import pool_of
-        from abeyance.mcp.tool_call import called
+        from abeyance.mcp.tool_call import call_tool
 
         name = tool.removeprefix(self.prefix)
         pool = pool_of(self)
@@ -223,7 +220,7 @@ class McpServer:
         if all(each.name != name for each in await pool.tools(seconds(self.timeout))):
             raise self._unknown(tool)
         record = Record(self.title, name, saved)
-        return await called(self, pool, name, arguments, record=record, ask=ask)
+        return await call_tool(self, pool, name, arguments, record=record, ask=ask)
 
     def _offers(self, name: str) -> bool:
         return name not in self.exclude and (self.tools is None or name in self.tools)
@@ -234,39 +231,39 @@ class McpServer:
     def _check_command(self) -> None:
         command = self.command
         if isinstance(command, str) or not command or not all(isinstance(x, str) for x in command):
-            message = f"command={command!r} is no list of texts, such as ['python', 'server.py']"
+            message = f"command={command!r} is invalid: use a list such as ['python', 'server.py']"
             raise ValueError(message)
         if self.headers or self.headers_from or self.token_from:
             message = (
-                f"{self.title} is started by a command, and has no headers: use env= or env_from="
+                f"{self.title} is started by a command and takes no headers: use env= or env_from="
             )
             raise ValueError(message)
 
     def _check_url(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            message = f"url={url!r} does not begin with https:// or http:// and a host"
+            message = f"url={url!r} is invalid: use https:// or http:// and a host"
             raise ValueError(message)
         if parts.username is not None or parts.password is not None:
             message = (
-                f"the url of the server at {parts.hostname} holds a password: give the name of an "
-                "environment variable, by token_from= or headers_from="
+                f"the url of the server at {parts.hostname} holds a password: name an environment "
+                "variable instead, by token_from= or headers_from="
             )
             raise ValueError(message)
         if self.env or self.env_from or self.cwd is not None:
-            message = f"{self.title} runs elsewhere: env=, env_from= and cwd= are for a command"
+            message = f"{self.title} has a url: use env=, env_from= and cwd= only with a command"
             raise ValueError(message)
         for header in self.headers:
             if header.lower() in _SECRET_HEADERS:
                 message = (
-                    f"headers= of {self.title} holds {header!r}, which is a secret: give the name of an "
-                    "environment variable, by token_from= or headers_from="
+                    f"headers= of {self.title} holds the credential {header!r}: name an environment "
+                    "variable instead, by token_from= or headers_from="
                 )
                 raise ValueError(message)
 
 
 async def close_servers() -> None:
-    """Close every connection of this event loop, as a worker does when it ends."""
+    """Close every connection of this event loop. A worker calls it at shutdown."""
     from abeyance.mcp.pool import close_pools
 
     await close_pools()

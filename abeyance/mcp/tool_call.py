@@ -1,13 +1,13 @@
-"""One call of a tool: the requests that it takes, and the people that the server asks in between.
+"""One tool call: its requests to the server, and the elicitations in between.
 
-A server asks in one of three ways, and each is answered in the task of the caller:
+A server elicits in one of three ways, and the caller's task answers each:
 
-- with a request of its own, while ours is open (protocols of 2025): if there is no answer, ours is
-  cancelled, and the call is made again later;
-- with the error "URL elicitation required" (2025-11-25): it wants the call to be made again;
-- by answering `input_required` with questions and a state (2026-07-28): the next request takes
-  answers and state back, from whatever process and after whatever time, as long as the server knows the
-  state as its own. If it does not, the call is made again from its beginning.
+- by a request to the client during the call (protocols of 2025): without an answer, the call is cancelled
+  and repeated later;
+- by the error "URL elicitation required" (2025-11-25): the call is repeated after the answer;
+- by the response `input_required` with questions and a state (2026-07-28): the next request returns
+  answers and state, from any process at any time. If the server rejects the state, the call starts from
+  its beginning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from abeyance.authoring.interrupts import Suspended
 from abeyance.duration import seconds
-from abeyance.mcp.elicitation import Answer, Ask, Record, Round, Wanted
+from abeyance.mcp.elicitation import Answer, Ask, ElicitRequest, Record, Round
 from abeyance.mcp.errors import McpDown, McpToolError, McpUnusable, of_status
 from abeyance.mcp.transport import result_of
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from abeyance.mcp.pool import Pool
     from abeyance.mcp.server import McpResult, McpServer
 
-_POLLED: Final = (0.05, 1.0)
-"""Seconds between requests to a server that is not done and asks nothing: the first, and the most."""
-_NO_WAY_BACK: Final = "no back-channel"
-"""What servers say that were written for the protocol of 2025, are asked in a later one, and elicit."""
+_POLL_INTERVALS: Final = (0.05, 1.0)
+"""First and maximum seconds between requests to a server that is not done and asks nothing."""
+_NO_BACK_CHANNEL: Final = "no back-channel"
+"""In the error of a server for protocols of 2025 that elicits in a newer one."""
 
 
-async def called(
+async def call_tool(
     server: McpServer,
     pool: Pool,
     tool: str,
@@ -47,36 +47,36 @@ async def called(
     record: Record,
     ask: Ask,
 ) -> McpResult:
-    """What the tool gave. Raises McpDown, McpUnusable, McpToolError, and what `ask` raises."""
+    """Call a tool. Raises McpDown, McpUnusable, McpToolError, and what `ask` raises."""
     record.handshake = record.handshake or tool in pool.handshake_tools
-    # Each idle connection may be of a time before the server was started anew; and once more if the tool
-    # turns out to need an older protocol.
+    # Every idle connection may be older than the last restart of the server, and the tool may turn out to
+    # need an older protocol.
     for _ in range(server.connections + 2):
         try:
             async with pool.lease(
                 seconds(server.timeout), handshake=record.handshake
             ) as connection:
                 call = _Call(server, connection, tool, arguments, record=record, ask=ask)
-                return result_of(await call.made(), server, tool)
-        except _Forgotten:
+                return result_of(await call.run(), server, tool)
+        except _SessionLost:
             continue
         except _HandshakeNeeded:
             record.handshake = True
             pool.handshake_tools.add(tool)
-    message = f"{server.title} ends its sessions as soon as they have begun"
+    message = f"{server.title} ends each session at its first call"
     raise McpDown(message)
 
 
-class _Forgotten(Exception):
-    """The server does not know our session any more, and has refused the request unread."""
+class _SessionLost(Exception):
+    """The server has lost the session, and rejected the request unread."""
 
 
 class _HandshakeNeeded(Exception):
-    """The tool has tried to ask with a request of its own, which this protocol does not have."""
+    """The tool tried to elicit by a request to the client, which this protocol does not have."""
 
 
 class _StateRefused(Exception):
-    """The server does not take back the state that it gave, or the answers with it."""
+    """The server rejects its own state, or the answers with it."""
 
 
 class _Call:
@@ -96,108 +96,111 @@ class _Call:
         self._arguments = dict(arguments)
         self._record = record
         self._ask = ask
-        self._left = seconds(server.timeout)
-        self._told = f"the tool {tool!r} of {server.title}"
+        self._remaining = seconds(server.timeout)
+        self._label = f"the tool {tool!r} of {server.title}"
 
-    async def made(self) -> types.CallToolResult:
+    async def run(self) -> types.CallToolResult:
         resumed = self._record.resumed() if self._connection.stateless else None
         if resumed is not None:
             round_, names = resumed
-            # It is refused where it is older than the server allows, or sealed with a key that is gone.
+            # The server rejects a state that has expired or was sealed with a lost key.
             with suppress(_StateRefused):
                 responses = await self._responses(round_, names)
-                return await self._from(responses, round_.state)
-        self._record.again()
+                return await self._run_rounds(responses, round_.state)
+        self._record.restart()
         try:
-            return await self._from(None, None)
+            return await self._run_rounds(None, None)
         except _StateRefused as error:
-            message = f"{self._told} does not take what it asked for: {error}"
+            message = f"{self._label} rejects the answers that it asked for: {error}"
             raise McpToolError("refused", message) from error
 
-    async def _from(
+    async def _run_rounds(
         self, responses: types.InputResponses | None, state: str | None
     ) -> types.CallToolResult:
-        pause, most = _POLLED
+        pause, max_pause = _POLL_INTERVALS
         while True:
-            outcome = await self._sent(responses, state)
+            outcome = await self._send(responses, state)
             if outcome is None:
                 continue
             if isinstance(outcome, types.CallToolResult):
                 return outcome
-            wanted = {
-                key: self._wanted(each) for key, each in (outcome.input_requests or {}).items()
+            requests = {
+                key: self._elicit_request(request)
+                for key, request in (outcome.input_requests or {}).items()
             }
             state, responses = outcome.request_state, None
-            if wanted:
-                round_ = Round(state=state, wanted=wanted)
-                responses = await self._responses(round_, self._record.at(round_))
-                pause = _POLLED[0]
+            if requests:
+                round_ = Round(state=state, requests=requests)
+                responses = await self._responses(round_, self._record.reached(round_))
+                pause = _POLL_INTERVALS[0]
             else:
-                await self._within(asyncio.sleep(pause))
-                pause = min(2 * pause, most)
+                await self._with_timeout(asyncio.sleep(pause))
+                pause = min(2 * pause, max_pause)
 
     async def _responses(self, round_: Round, names: Mapping[str, str]) -> types.InputResponses:
-        answers = await self._answers(round_.wanted, names)
+        answers = await self._answers(round_.requests, names)
         return {key: _result(answer) for key, answer in answers.items()}
 
     async def _answers(
-        self, wanted: Mapping[str, Wanted], names: Mapping[str, str]
+        self, requests: Mapping[str, ElicitRequest], names: Mapping[str, str]
     ) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}
-        open_: list[Suspended] = []
-        for key, each in wanted.items():
+        suspensions: list[Suspended] = []
+        for key, request in requests.items():
             try:
-                answers[key] = await self._record.answered(names[key], each, self._ask)
+                answers[key] = await self._record.answer(names[key], request, self._ask)
             except Suspended as suspended:
-                # What was asked beside it is shown to people at the same time.
-                open_.append(suspended)
-        if len(open_) == 1:
-            raise open_[0]
-        if open_:
-            raise Suspended([each for one in open_ for each in one.asked], open_[-1].state)
+                # All questions of a round are opened together.
+                suspensions.append(suspended)
+        if len(suspensions) == 1:
+            raise suspensions[0]
+        if suspensions:
+            raise Suspended(
+                [asked for one in suspensions for asked in one.asked], suspensions[-1].state
+            )
         return answers
 
-    async def _visited(self, error: MCPError) -> None:
+    async def _ask_urls(self, error: MCPError) -> None:
         try:
-            asked = UrlElicitationRequiredError.from_error(error.error).elicitations
-        except ValidationError as fault:
-            message = f"{self._told} asks in a way that is no elicitation: {fault}"
-            raise McpToolError("bad_elicitation", message) from fault
-        wanted = {str(number): _put(each) for number, each in enumerate(asked)}
-        names = {key: self._record.named(each) for key, each in wanted.items()}
-        for key, answer in (await self._answers(wanted, names)).items():
+            elicitations = UrlElicitationRequiredError.from_error(error.error).elicitations
+        except ValidationError as invalid:
+            message = f"{self._label} sent an invalid elicitation: {invalid}"
+            raise McpToolError("bad_elicitation", message) from invalid
+        requests = {str(number): _request_of(params) for number, params in enumerate(elicitations)}
+        names = {key: self._record.name_of(request) for key, request in requests.items()}
+        for key, answer in (await self._answers(requests, names)).items():
             if answer.declined is not None:
-                message = f"{self._told} asks what no server may ask: {answer.declined}"
+                message = (
+                    f"{self._label} sent an elicitation that is not allowed: {answer.declined}"
+                )
                 raise McpToolError("bad_elicitation", message)
             if answer.action != "accept":
-                message = (
-                    f"{self._told} needs a person to open {wanted[key].url}, who did not want to"
-                )
+                message = f"{self._label} needs a person to open {requests[key].url}, who declined"
                 raise McpToolError("declined", message)
 
-    async def _sent(
+    async def _send(
         self, responses: types.InputResponses | None, state: str | None
     ) -> types.CallToolResult | types.InputRequiredResult | None:
-        """What the server answers; None if it now has what it needed, and is to be asked again."""
-        for listed in (False, True):
+        """Return the server's response; None if the request must be repeated after a url was opened."""
+        for has_relisted in (False, True):
             try:
                 return await self._request(responses, state)
             except MCPError as error:
                 if error.code == types.URL_ELICITATION_REQUIRED:
-                    await self._visited(error)
+                    await self._ask_urls(error)
                     return None
                 if error.code == types.INVALID_PARAMS and state is not None:
                     raise _StateRefused(str(error)) from error
-                if error.code != types.HEADER_MISMATCH or listed:
+                if error.code != types.HEADER_MISMATCH or has_relisted:
                     raise self._fault(error) from error
             except ValidationError as error:
-                message = f"{self._told} answered with what the protocol does not know: {error}"
+                message = f"{self._label} sent an invalid response: {error}"
                 raise McpUnusable(message) from error
             except RuntimeError as error:
-                message = f"{self._told} gave what is not what it says that it gives: {error}"
+                message = f"{self._label} returned what its output schema does not allow: {error}"
                 raise McpToolError("refused", message) from error
-            # It knows the tool in another form than we do.
-            await self._within(self._connection.list_tools())
+            # The server has a newer definition of the tool.
+            await self._with_timeout(self._connection.list_tools())
         raise AssertionError
 
     async def _request(
@@ -220,83 +223,83 @@ class _Call:
                 try:
                     await self._wait(request, question)
                 finally:
-                    # Nothing is lost: what it held is answered below, or the call is given up.
+                    # Nothing is lost: a received question is answered below, or the call is abandoned.
                     question.cancel()
                 if request.done():
                     return request.result()
                 params, answer = question.result()
-                wanted = _put(params)
-                name = self._record.named(wanted)
-                found = await self._record.answered(name, wanted, self._ask)
+                elicitation = _request_of(params)
+                name = self._record.name_of(elicitation)
+                response = await self._record.answer(name, elicitation, self._ask)
                 if not answer.done():
-                    answer.set_result(_result(found))
+                    answer.set_result(_result(response))
         finally:
             if not request.done():
-                # The library tells the server that the call is given up.
-                self._connection.given_up = True
+                # The library cancels the call on the server.
+                self._connection.abandoned = True
                 request.cancel()
                 await asyncio.gather(request, return_exceptions=True)
 
     async def _wait(self, request: asyncio.Task[Any], question: asyncio.Task[Any]) -> None:
-        """Until the server answers or asks. Only this time counts: people take as long as they take."""
+        """Wait until the server answers or elicits. Only this time counts towards the timeout."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         await asyncio.wait(
-            {request, question}, timeout=max(0.0, self._left), return_when="FIRST_COMPLETED"
+            {request, question}, timeout=max(0.0, self._remaining), return_when="FIRST_COMPLETED"
         )
-        self._left -= loop.time() - began
+        self._remaining -= loop.time() - began
         if not request.done() and not question.done():
-            raise self._late()
+            raise self._timeout_error()
 
-    async def _within(self, work: Any) -> None:
+    async def _with_timeout(self, work: Any) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            async with asyncio.timeout(max(0.0, self._left)):
+            async with asyncio.timeout(max(0.0, self._remaining)):
                 await work
         except TimeoutError as error:
-            raise self._late() from error
-        self._left -= loop.time() - began
+            raise self._timeout_error() from error
+        self._remaining -= loop.time() - began
 
-    def _late(self) -> McpDown:
+    def _timeout_error(self) -> McpDown:
         limit = seconds(self._server.timeout)
-        return McpDown(f"{self._told} did not answer within {limit:g} s", sent=True)
+        return McpDown(f"{self._label} did not answer within {limit:g} s", sent=True)
 
-    def _wanted(self, request: types.InputRequest) -> Wanted:
+    def _elicit_request(self, request: types.InputRequest) -> ElicitRequest:
         if isinstance(request, types.ElicitRequest):
-            return _put(request.params)
-        message = f"{self._told} wants {request.method!r}, and only people are asked here"
+            return _request_of(request.params)
+        message = f"{self._label} requests {request.method!r}, and only elicitations are supported"
         raise McpToolError("bad_elicitation", message)
 
     def _fault(self, error: MCPError) -> Exception:
         status = self._connection.status
         if status == 404 and error.code == types.INVALID_REQUEST and not self._connection.stateless:  # noqa: PLR2004
-            self._connection.ended()
-            return _Forgotten()
+            self._connection.mark_ended()
+            return _SessionLost()
         if error.code == types.CONNECTION_CLOSED or not self._connection.alive:
-            self._connection.ended()
-            return McpDown(f"{self._told}: the server died in the middle: {error}", sent=True)
-        by_status = of_status(status, f"{self._told} is refused")
+            self._connection.mark_ended()
+            return McpDown(f"{self._label}: the server died during the call: {error}", sent=True)
+        by_status = of_status(status, f"{self._label} is refused")
         if by_status is not None and error.code == types.INTERNAL_ERROR:
             return by_status
-        if self._connection.stateless and _NO_WAY_BACK in str(error):
+        if self._connection.stateless and _NO_BACK_CHANNEL in str(error):
             return _HandshakeNeeded()
-        return McpToolError("refused", f"{self._told} was refused: {error} (code {error.code})")
+        return McpToolError("refused", f"{self._label} was refused: {error} (code {error.code})")
 
 
-def _put(params: types.ElicitRequestParams) -> Wanted:
+def _request_of(params: types.ElicitRequestParams) -> ElicitRequest:
     if isinstance(params, types.ElicitRequestURLParams):
-        return Wanted(message=params.message, url=params.url)
-    # Some versions of the protocol do not carry these two, and they ask nothing.
+        return ElicitRequest(message=params.message, url=params.url)
+    # Some protocol versions drop these two keys, so a digest must not depend on them.
     schema = {
         key: value
         for key, value in params.requested_schema.items()
         if key not in {"$schema", "title"}
     }
-    return Wanted(message=params.message, requested_schema=schema)
+    return ElicitRequest(message=params.message, requested_schema=schema)
 
 
 def _result(answer: Answer) -> types.ElicitResult:
     content = None if answer.action != "accept" or answer.content is None else dict(answer.content)
-    why = None if answer.declined is None else {"abeyance/reason": answer.declined}
-    return types.ElicitResult(action=answer.action, content=content, _meta=why)
+    meta = None if answer.declined is None else {"abeyance/reason": answer.declined}
+    return types.ElicitResult(action=answer.action, content=content, _meta=meta)

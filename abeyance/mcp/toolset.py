@@ -1,7 +1,7 @@
-"""The tools of an MCP server as an agent's own: found when the model is asked, and called like any other.
+"""The tools of an MCP server as tools of an agent, listed before each model request.
 
-What a server asks a person in the middle of a call is an interrupt of the kind `elicitation`, and waits
-for as long as it takes; see `mcp.server` for what that means for the server.
+An elicitation of the server opens an interrupt of the kind `elicitation`, and may wait without a limit;
+see `mcp.server` for the consequences for the server.
 """
 
 from __future__ import annotations
@@ -26,34 +26,37 @@ _logger = logging.getLogger("abeyance.agent")
 
 
 class McpToolset:
-    """What one server offers."""
+    """The tools of one server."""
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
-        self._known: dict[str, Tool | None] = {}
+        self._tools: dict[str, Tool | None] = {}
 
-    async def offered(self) -> dict[str, Tool]:
-        """The tools by name, as they are now. Raises Blocked while the server is not there.
+    async def available_tools(self) -> dict[str, Tool]:
+        """Return the current tools by name. Raises Blocked if the server is unavailable.
 
-        One that cannot be offered to a model is left out, with a line in the log.
+        A tool that cannot be offered to a model is left out and logged.
         """
         try:
-            listed = await self.server.list_tools()
+            mcp_tools = await self.server.list_tools()
         except (McpDown, McpUnusable) as error:
             message = f"the tools of the MCP server {self.server.title!r} cannot be listed: {error}"
             raise Blocked(message, code=FailureCode.TOOLS_UNAVAILABLE) from error
-        keys = {canonical([each.name, each.description, each.parameters]): each for each in listed}
-        self._known = {
-            key: self._known[key] if key in self._known else self._made(each)
-            for key, each in keys.items()
+        keys = {
+            canonical([entry.name, entry.description, entry.parameters]): entry
+            for entry in mcp_tools
         }
-        return {each.name: each for each in self._known.values() if each is not None}
+        self._tools = {
+            key: self._tools[key] if key in self._tools else self._make_tool(entry)
+            for key, entry in keys.items()
+        }
+        return {entry.name: entry for entry in self._tools.values() if entry is not None}
 
-    def _made(self, offered: McpTool) -> Tool | None:
-        server, name = self.server, offered.name
+    def _make_tool(self, mcp_tool: McpTool) -> Tool | None:
+        server, name = self.server, mcp_tool.name
 
         async def run(ctx: ToolContext, arguments: Mapping[str, Json]) -> Json:
-            return await _called(server, name, arguments, ctx)
+            return await _call(server, name, arguments, ctx)
 
         def needs_approval(arguments: Mapping[str, Any]) -> bool:
             return server.needs_approval(name, arguments)
@@ -61,8 +64,8 @@ class McpToolset:
         try:
             return tool(
                 name=name,
-                description=offered.description,
-                schema=without_lookaround(offered.parameters),
+                description=mcp_tool.description,
+                schema=without_lookaround(mcp_tool.parameters),
                 approve=needs_approval if callable(server.approve) else server.approve,
                 requested_capability=server.requested_capability if server.approve else None,
                 retries=server.retries,
@@ -73,32 +76,32 @@ class McpToolset:
             return None
 
 
-async def _called(
+async def _call(
     server: McpServer, name: str, arguments: Mapping[str, Json], ctx: ToolContext
 ) -> Json:
     async def ask(elicitation: Elicitation) -> Answer:
         question = elicitation_question(
             elicitation, requested_capability=server.requested_capability
         )
-        asked = replace(lowered(question), kind="elicitation")
-        if asked.key not in ctx.targets:
-            raise Suspended([asked], question.state)
-        return Answer.of(ctx.targets[asked.key])
+        lowered_question = replace(lowered(question), kind="elicitation")
+        if lowered_question.key not in ctx.targets:
+            raise Suspended([lowered_question], question.state)
+        return Answer.of(ctx.targets[lowered_question.key])
 
     try:
         result = await server.call(name, arguments, ask=ask, saved=ctx.saved_state)
     except McpDown as error:
         if error.sent:
-            # Nobody knows what it did, so it is not made again unless somebody wants it.
+            # Its effect is unknown, so it is not retried.
             message = f"{error}. The call may have been done."
             raise ResultError(message) from error
         raise ToolFailed(f"{error}.") from error
     except (McpToolError, McpUnusable) as error:
-        # Another attempt would come to the same.
+        # A retry would fail in the same way.
         raise ResultError(str(error)) from error
     if result.is_error:
-        raise ResultError(result.text or "the tool says that it failed, and not why")
+        raise ResultError(result.text or "the tool failed without a reason")
     if result.content and all(each["type"] == "text" for each in result.content):
-        # Structured results are there as text too, and without the wrapping that plain ones get.
+        # A structured result has a text form too, without the wrapping of plain values.
         return result.text
     return result.content if result.structured is None else result.structured

@@ -1,4 +1,4 @@
-"""The way to a server: a process that is started, or requests over HTTP, as it is declared."""
+"""Transports to a server, by stdio or HTTP, and reading its results."""
 
 from __future__ import annotations
 
@@ -21,35 +21,32 @@ from abeyance.mcp.errors import McpToolError, McpUnusable
 from abeyance.mcp.server import McpResult, McpServer
 
 if TYPE_CHECKING:
+    import mcp_types as types
     from mcp.client._transport import ReadStream, TransportStreams
 
-    from abeyance.mcp.server import McpServer
-if TYPE_CHECKING:
-    import mcp_types as types
 
-
-_LARGEST_EVENT: Final = 32_000_000
-"""In bytes. What is too large for a result has to come in before that can be said."""
-_STDERR: Final = 2
+_MAX_EVENT_BYTES: Final = 32_000_000
+"""A result above `max_result` must be received before it can be rejected."""
+_STDERR_FD: Final = 2
 
 
 class Transport:
-    """The way to a server, as the protocol's library wants it.
+    """The streams to a server, for the protocol library.
 
-    `ended` is called when the server closes its side, `answered` with the status of each response.
+    `on_end` is called when the server closes its side, `on_status` with the status of each response.
     """
 
     def __init__(
-        self, server: McpServer, *, ended: Callable[[], None], answered: Callable[[int], None]
+        self, server: McpServer, *, on_end: Callable[[], None], on_status: Callable[[int], None]
     ) -> None:
-        self._ended = ended
-        self._way: AbstractAsyncContextManager[TransportStreams] = (
-            _process(server) if server.url is None else _requests(server, server.url, answered)
+        self._on_end = on_end
+        self._streams: AbstractAsyncContextManager[TransportStreams] = (
+            _stdio(server) if server.url is None else _http(server, server.url, on_status)
         )
 
     async def __aenter__(self) -> TransportStreams:
-        read, write = await self._way.__aenter__()
-        return _Watched(read, self._ended), write
+        read, write = await self._streams.__aenter__()
+        return _ReadStreamWithEnd(read, self._on_end), write
 
     async def __aexit__(
         self,
@@ -57,16 +54,16 @@ class Transport:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        return await self._way.__aexit__(kind, error, trace)
+        return await self._streams.__aexit__(kind, error, trace)
 
 
 @asynccontextmanager
-async def _process(server: McpServer) -> AsyncIterator[TransportStreams]:
+async def _stdio(server: McpServer) -> AsyncIterator[TransportStreams]:
     command = list(server.command or ())
     parameters = StdioServerParameters(
         command=command[0],
         args=command[1:],
-        env={**server.env, **{name: _variable(server, name) for name in server.env_from}},
+        env={**server.env, **{name: _env_variable(server, name) for name in server.env_from}},
         cwd=None if server.cwd is None else os.fspath(server.cwd),
     )
     with _standard_error() as errors:
@@ -75,46 +72,48 @@ async def _process(server: McpServer) -> AsyncIterator[TransportStreams]:
 
 
 @asynccontextmanager
-async def _requests(
-    server: McpServer, url: str, answered: Callable[[int], None]
+async def _http(
+    server: McpServer, url: str, on_status: Callable[[int], None]
 ) -> AsyncIterator[TransportStreams]:
     headers = {
         **server.headers,
-        **{header: _variable(server, name) for header, name in server.headers_from.items()},
+        **{header: _env_variable(server, name) for header, name in server.headers_from.items()},
     }
     if server.token_from is not None:
-        headers["Authorization"] = f"Bearer {_variable(server, server.token_from)}"
+        headers["Authorization"] = f"Bearer {_env_variable(server, server.token_from)}"
 
-    async def seen(response: httpx2.Response) -> None:
+    async def report_status(response: httpx2.Response) -> None:
         if response.request.method == "POST":
-            answered(response.status_code)
+            on_status(response.status_code)
 
-    # No bound on reading: each call has one of its own, which spares the time in which people are asked.
+    # No read timeout: each call has its own, which excludes the time that people take.
     timeout = httpx2.Timeout(seconds(server.connect_timeout), read=None)
     async with (
         httpx2.AsyncClient(
-            headers=headers, timeout=timeout, event_hooks={"response": [seen]}
+            headers=headers, timeout=timeout, event_hooks={"response": [report_status]}
         ) as http,
-        streamable_http_client(url, http_client=http, max_sse_event_size=_LARGEST_EVENT) as streams,
+        streamable_http_client(
+            url, http_client=http, max_sse_event_size=_MAX_EVENT_BYTES
+        ) as streams,
     ):
         yield streams
 
 
 @contextmanager
 def _standard_error() -> Iterator[TextIO]:
-    # Where the worker's own errors go, whatever Python's `sys.stderr` is at the moment.
-    with open(os.dup(_STDERR), "w", encoding="utf-8") as errors:  # noqa: PTH123 - it has no path
+    # The worker's own file descriptor, even if `sys.stderr` is replaced.
+    with open(os.dup(_STDERR_FD), "w", encoding="utf-8") as errors:  # noqa: PTH123 - it has no path
         yield errors
 
 
-class _Watched:
-    """A stream of what the server sends, which tells when it ends."""
+class _ReadStreamWithEnd:
+    """A read stream that calls `on_end` at its end."""
 
     def __init__(
-        self, inner: ReadStream[SessionMessage | Exception], ended: Callable[[], None]
+        self, inner: ReadStream[SessionMessage | Exception], on_end: Callable[[], None]
     ) -> None:
         self._inner = inner
-        self._ended = ended
+        self._on_end = on_end
 
     @property
     def last_context(self) -> contextvars.Context | None:
@@ -133,7 +132,7 @@ class _Watched:
         try:
             return await self._inner.__anext__()
         except StopAsyncIteration:
-            self._ended()
+            self._on_end()
             raise
 
     async def __aenter__(self) -> Self:
@@ -149,22 +148,25 @@ class _Watched:
         return await self._inner.__aexit__(kind, error, trace)
 
 
-def _variable(server: McpServer, name: str) -> str:
+def _env_variable(server: McpServer, name: str) -> str:
     value = os.environ.get(name)
     if value is None:
-        message = f"{server.title} needs the environment variable {name!r}, which is not set here"
+        message = (
+            f"{server.title} needs the environment variable {name!r}: set it where the worker runs"
+        )
         raise McpUnusable(message)
     return value
 
 
-_UNSHOWN: Final = ("_meta", "annotations")
+_DROPPED_KEYS: Final = ("_meta", "annotations")
 
 
 def result_of(result: types.CallToolResult, server: McpServer, tool: str) -> McpResult:
-    """The result as JSON. Binary data is left out, with a note in its place, where the result would be
-    too large with it. Raises McpToolError if it is too large without.
+    """Return the result as JSON. Binary data of a too large result is replaced by a note.
+
+    Raises McpToolError if the result is too large even without binary data.
     """
-    items = [_plain(each) for each in result.content]
+    items = [_item(each) for each in result.content]
     structured = result.structured_content
     if not items and structured is not None:
         items = [{"type": "text", "text": json.dumps(structured, ensure_ascii=False)}]
@@ -175,22 +177,22 @@ def result_of(result: types.CallToolResult, server: McpServer, tool: str) -> Mcp
     bytes_ = size(items)
     if bytes_ > server.max_result:
         message = (
-            f"the tool {tool!r} of {server.title} gave {bytes_} bytes, and may give "
+            f"the tool {tool!r} of {server.title} returned {bytes_} bytes of at most "
             f"{server.max_result}: ask it for less"
         )
         raise McpToolError("result_too_large", message)
     return McpResult(content=items, structured=structured, is_error=result.is_error)
 
 
-def _plain(block: types.ContentBlock) -> dict[str, Json]:
+def _item(block: types.ContentBlock) -> dict[str, Json]:
     item = block.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return {key: value for key, value in item.items() if key not in _UNSHOWN}
+    return {key: value for key, value in item.items() if key not in _DROPPED_KEYS}
 
 
 def _without_data(item: dict[str, Json]) -> dict[str, Json]:
     for holder, key in ((item, "data"), (item.get("resource"), "blob")):
         if isinstance(holder, dict) and key in holder:
-            left = {name: value for name, value in holder.items() if name != key}
-            left["left_out"] = f"{len(holder[key])} characters of base64: too large for a result"
-            return left if holder is item else {**item, "resource": left}
+            reduced = {name: value for name, value in holder.items() if name != key}
+            reduced["left_out"] = f"{len(holder[key])} characters of base64: too large for a result"
+            return reduced if holder is item else {**item, "resource": reduced}
     return item

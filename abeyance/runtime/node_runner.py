@@ -78,7 +78,9 @@ async def run_visit(graph: Graph, context: Context) -> VisitOutcome:
     try:
         if visit_input.kind == "routes":
             routed = await _routed(graph, visit_input.node, deciders, visit_input.values)
-            return Finished(routed=routed, fired=await _fired(visit_input, visit_input.values))
+            return Finished(
+                route_targets=routed, fired_rules=await _fired(visit_input, visit_input.values)
+            )
         outcome = await _ask_or_run(graph, context, deciders)
     except ValuesError as error:
         outcome = _failed(FailureCode.VALUES_INCOMPATIBLE, str(error))
@@ -97,12 +99,12 @@ def _with_journal(outcome: VisitOutcome, context: Context) -> VisitOutcome:
     emitted, steps = tuple(journal.emitted), journal.steps or None
     match outcome:
         case Finished():
-            return replace(outcome, emitted=emitted, read=journal.messages_read)
+            return replace(outcome, emitted=emitted, messages_read=journal.messages_read)
         case Interrupted():
             return replace(
                 outcome,
                 emitted=emitted,
-                read=journal.messages_read,
+                messages_read=journal.messages_read,
                 journal=steps,
                 patch=journal.partial_patch,
             )
@@ -120,16 +122,16 @@ async def _ask_or_run(graph: Graph, context: Context, deciders: Deciders) -> Vis
             raise
         context.runtime.journal.require_durable("ask a person")
         _require_declared(graph, visit_input, asked)
-        for option, value in (("state", asked.saved), ("reason", asked.reason)):
+        for option, value in (("state", asked.user_state), ("reason", asked.reason)):
             if (fault := why_not_json(value)) is not None:
                 message = f"the {option} of an interrupt of {node!r} is not JSON: {fault}"
                 raise Fatal(message) from error
-        shown = [asdict(part.question) for part in asked.asked]
+        shown = [asdict(part.question) for part in asked.interrupts]
         # Each question is listed with the reason of its parent.
-        if (actual := size([shown, asked.saved, [asked.reason] * len(shown)])) > _LARGEST:
+        if (actual := size([shown, asked.user_state, [asked.reason] * len(shown)])) > _LARGEST:
             message = (
-                f"{node!r} asks {len(asked.asked)} questions that take {actual} bytes with their state, "
-                f"and the limit is {_LARGEST}: show references to large data"
+                f"{node!r} asks {len(asked.interrupts)} questions that take {actual} bytes with their "
+                f"state, and the limit is {_LARGEST}: show references to large data"
             )
             raise Fatal(message) from error
         return asked
@@ -141,7 +143,7 @@ def _require_declared(graph: Graph, visit_input: VisitInput, asked: Interrupted)
     The core fails the visit for a capability that neither declares.
     """
     current, node = graph.build(), visit_input.node
-    for part in asked.asked:
+    for part in asked.interrupts:
         capability = part.question.requested_capability
         if (
             capability is not None
@@ -185,7 +187,8 @@ async def _run_code(graph: Graph, context: Context, deciders: Deciders) -> Visit
             f"{_LARGEST}: store large data elsewhere, and a reference in the values",
         )
     routed = () if finished.is_decided else await _routed(graph, visit_input.node, deciders, after)
-    return replace(finished, patch=patch, routed=routed, fired=await _fired(visit_input, after))
+    fired = await _fired(visit_input, after)
+    return replace(finished, patch=patch, route_targets=routed, fired_rules=fired)
 
 
 def _parse_result(node: str, returned: Any) -> Finished | Failed:

@@ -1,8 +1,7 @@
-"""The inbox: a page on which people see what is asked, and answer.
+"""The inbox: a page on which approvers read open questions and answer them.
 
-Its files have no secret in them, so they are handed to everybody; what the page shows it asks
-the API for, as whoever holds the token. Nothing is loaded from elsewhere and nothing is written into the
-page as markup: what a run says arrives as JSON and is set as text.
+Its files are public. The page gets its data from the API, with the user's token. It loads nothing from
+other hosts, and writes data as text, never as markup.
 """
 
 from __future__ import annotations
@@ -42,29 +41,29 @@ def _file(name: str) -> Response:
 
 @router.get("/")
 async def home() -> Response:
-    """Lead to the inbox."""
+    """Redirect to the inbox."""
     return RedirectResponse(PATH)
 
 
 @router.get(PATH)
 async def page() -> Response:
-    """The page. Needs no capability, for nothing of a run is in it."""
+    """Serve the page, which has no data and requires no capability."""
     return _file("page.html")
 
 
 @router.get(f"{PATH}/inbox.css")
 async def style() -> Response:
-    """How the page looks."""
+    """Serve the style sheet."""
     return _file("inbox.css")
 
 
 @router.get(f"{PATH}/inbox.js")
-async def program() -> Response:
-    """What the page does."""
+async def script() -> Response:
+    """Serve the script of the page."""
     return _file("inbox.js")
 
 
 @router.get(f"{PATH}/form.js")
 async def form() -> Response:
-    """How the page makes a form of a schema."""
+    """Serve the script for forms."""
     return _file("form.js")

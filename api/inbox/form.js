@@ -1,12 +1,12 @@
-// A form of a JSON Schema, and the answer that a person puts into it. It only helps with writing: what is
-// right the run decides, by the whole schema. Nothing is chosen beforehand, so nobody approves by haste.
+// A form for a JSON Schema. It only helps with the input: the run validates the answer against the whole
+// schema. No option is preselected, so that an approval is always a decision.
 
 const DEEPEST = 6;
 const MOST_RADIOS = 6;
-// Of what is no text: from here on a browser rounds.
+// Numbers outside of strings with so many digits that JavaScript rounds them.
 const INEXACT = /(?<![\w"])-?\d[\d.]{15,}/;
 
-// By these a text is read as another one than it is: the table of abeyance/shown.py.
+// Invisible characters and those that reorder text: the same as UNSEEN in abeyance/wire.py.
 const UNSEEN = new RegExp(
   "[" +
     "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f" +
@@ -21,7 +21,7 @@ const UNSEEN = new RegExp(
 
 let count = 0;
 
-/** What a person has to mend before the answer can be sent. */
+/** An input that must be corrected before the answer can be sent. */
 export class Fault extends Error {
   constructor(message, element) {
     super(message);
@@ -29,52 +29,52 @@ export class Fault extends Error {
   }
 }
 
-/** The text with what cannot be seen in it shown as code points, such as <U+202E>. */
+/** Return the text with invisible characters replaced by code points, such as <U+202E>. */
 export function visible(text) {
-  const shown = (found) => `<U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
-  return String(text).replaceAll("\r\n", "\n").replace(UNSEEN, shown);
+  const codePoint = (character) => `<U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
+  return String(text).replaceAll("\r\n", "\n").replace(UNSEEN, codePoint);
 }
 
-// A value to start from, with the same as escapes: what is sent is what it was.
+// The value as JSON with invisible characters escaped, so that it parses to the same value.
 function jsonText(value) {
   const escape = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
-  return JSON.stringify(value, null, 2)?.replace(UNSEEN, (found) => found.split("").map(escape).join(""));
+  return JSON.stringify(value, null, 2)?.replace(UNSEEN, (character) => character.split("").map(escape).join(""));
 }
 
-/** An element of the page. Text is set as text, never as markup, and nothing in it is unseen. */
+/** Create an element. Text is set as text, never as markup, with invisible characters replaced. */
 export function element(name, attributes = {}, ...children) {
-  const found = document.createElement(name);
+  const created = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (value === true) found.setAttribute(key, "");
-    else if (value !== false && value !== undefined && value !== null) found.setAttribute(key, value);
+    if (value === true) created.setAttribute(key, "");
+    else if (value !== false && value !== undefined && value !== null) created.setAttribute(key, value);
   }
-  const given = children.filter((child) => child !== null && child !== undefined);
-  found.append(...given.map((child) => (child instanceof Node ? child : visible(child))));
-  return found;
+  const present = children.filter((child) => child !== null && child !== undefined);
+  created.append(...present.map((child) => (child instanceof Node ? child : visible(child))));
+  return created;
 }
 
 /**
- * A form for answers to this schema. `shown` is what was asked about, to start from where it is edited.
- * `read()` gives the answer, or throws a Fault.
+ * Create a form for answers to this schema. `shown` is the payload of the question, which a user can edit.
+ * `read()` returns the answer or throws a Fault.
  */
 export function answerForm(schema, shown) {
   const field = fieldOf(schema, {root: schema, label: "Answer", required: true, depth: 0, shown, path: ""});
   return {element: field.element, fields: field.fields, read: () => field.read().value};
 }
 
-/** A field in which the answer is written as JSON, whatever its schema. */
+/** Create a field for an answer in JSON. */
 export function jsonForm(start) {
   const field = jsonField({label: "Answer as JSON", required: true, path: ""}, start);
   return {element: field.element, fields: field.fields, read: () => field.read().value};
 }
 
-function fieldOf(given, about) {
-  const {schema, nullable} = plain(given, about.root);
+function fieldOf(declared, about) {
+  const {schema, nullable} = plain(declared, about.root);
   const inner = {
     ...about,
     nullable,
     required: about.required && !nullable,
-    hint: schema.description ?? given?.description,
+    hint: schema.description ?? declared?.description,
     label: about.label,
   };
   if ("const" in schema) return constField(schema.const, inner);
@@ -103,7 +103,7 @@ function option(value) {
   return {label: typeof value === "string" ? value : JSON.stringify(value), value};
 }
 
-// A schema without references, and without the alternative of null.
+// Resolve the references of a schema, and separate the alternative of null.
 function plain(schema, root) {
   let found = schema && typeof schema === "object" ? schema : {};
   let nullable = false;
@@ -113,10 +113,10 @@ function plain(schema, root) {
       found = {...resolved(found.$ref, root), ...without(found, "$ref")};
     } else if (Array.isArray(options) && options.length === 2 && options.some(isNull)) {
       nullable = true;
-      found = {...without(found, "anyOf", "oneOf"), ...options.find((each) => !isNull(each))};
+      found = {...without(found, "anyOf", "oneOf"), ...options.find((option) => !isNull(option))};
     } else if (Array.isArray(found.type) && found.type.length === 2 && found.type.includes("null")) {
       nullable = true;
-      found = {...found, type: found.type.find((each) => each !== "null")};
+      found = {...found, type: found.type.find((type) => type !== "null")};
     } else {
       break;
     }
@@ -141,24 +141,24 @@ function resolved(reference, root) {
   return found && typeof found === "object" ? found : {};
 }
 
-// What an empty field stands for.
-function nothing(about, what) {
+// The value of an empty field.
+function emptyValue(about, problem) {
   if (about.nullable) return {present: true, value: null};
   if (!about.required) return {present: false};
-  throw new Fault(`${about.label}: ${what}`, about.element);
+  throw new Fault(`${about.label}: ${problem}`, about.element);
 }
 
 function framed(about, control, hint) {
   const id = `field-${(count += 1)}`;
-  const told = [about.hint, hint, about.required ? null : "May be left empty."].filter(Boolean).join(" ");
+  const help = [about.hint, hint, about.required ? null : "Optional."].filter(Boolean).join(" ");
   control.id = id;
-  if (told) control.setAttribute("aria-describedby", `${id}-hint`);
+  if (help) control.setAttribute("aria-describedby", `${id}-hint`);
   about.element = control;
   return element(
     "div",
     {class: "field"},
     element("label", {for: id}, about.label),
-    told ? element("small", {id: `${id}-hint`}, told) : null,
+    help ? element("small", {id: `${id}-hint`}, help) : null,
     control,
   );
 }
@@ -171,25 +171,25 @@ function constField(value, about) {
 function choiceField(options, about) {
   if (options.length > MOST_RADIOS) {
     const select = element("select", {}, element("option", {value: ""}, "Choose"));
-    options.forEach((each, index) => select.append(element("option", {value: index}, each.label)));
+    options.forEach(({label}, index) => select.append(element("option", {value: index}, label)));
     const frame = framed(about, select);
     const read = () =>
-      select.value === "" ? nothing(about, "choose one") : {present: true, value: options[select.value].value};
+      select.value === "" ? emptyValue(about, "choose one") : {present: true, value: options[select.value].value};
     return {element: frame, fields: [{path: about.path, element: select}], read};
   }
   const name = `choice-${(count += 1)}`;
-  const inputs = options.map((each, index) => element("input", {type: "radio", name, value: index}));
+  const inputs = options.map((_, index) => element("input", {type: "radio", name, value: index}));
   const frame = element(
     "fieldset",
     {class: "choices"},
     element("legend", {}, about.label),
     about.hint ? element("small", {}, about.hint) : null,
-    element("div", {}, ...options.map((each, index) => element("label", {}, inputs[index], each.label))),
+    element("div", {}, ...options.map(({label}, index) => element("label", {}, inputs[index], label))),
   );
   about.element = inputs[0];
   const read = () => {
     const index = inputs.findIndex((input) => input.checked);
-    return index < 0 ? nothing(about, "choose one") : {present: true, value: options[index].value};
+    return index < 0 ? emptyValue(about, "choose one") : {present: true, value: options[index].value};
   };
   return {element: frame, fields: [{path: about.path, element: inputs[0]}], read};
 }
@@ -203,12 +203,12 @@ function numberField(schema, about) {
   const frame = framed(about, input, bounds.filter(Boolean).join(" "));
   const read = () => {
     const text = input.value.trim();
-    if (text === "") return nothing(about, "a number is needed");
+    if (text === "") return emptyValue(about, "enter a number");
     const value = Number(text);
     if (!Number.isFinite(value)) throw new Fault(`${about.label}: ${text} is not a number`, input);
     demandExact(text, about, input);
     if (schema.type === "integer" && !Number.isSafeInteger(value)) {
-      throw new Fault(`${about.label}: a whole number is needed`, input);
+      throw new Fault(`${about.label}: enter a whole number`, input);
     }
     return {present: true, value};
   };
@@ -219,8 +219,8 @@ function textField(schema, about) {
   const area = element("textarea", {rows: about.depth === 0 ? 4 : 2, maxlength: schema.maxLength});
   const frame = framed(about, area);
   const read = () => {
-    // An empty text is an answer, where a text is needed.
-    if (area.value === "" && (about.nullable || !about.required)) return nothing(about, "");
+    // An empty string is a valid answer if the field is required.
+    if (area.value === "" && (about.nullable || !about.required)) return emptyValue(about, "");
     return {present: true, value: area.value};
   };
   return {element: frame, fields: [{path: about.path, element: area}], read};
@@ -248,8 +248,8 @@ function objectField(schema, about) {
   const read = () => {
     const value = {};
     for (const [name, field] of parts) {
-      const found = field.read();
-      if (found.present) Object.defineProperty(value, name, {value: found.value, enumerable: true});
+      const part = field.read();
+      if (part.present) Object.defineProperty(value, name, {value: part.value, enumerable: true});
     }
     return {present: true, value};
   };
@@ -259,9 +259,9 @@ function objectField(schema, about) {
 function jsonField(about, start) {
   const area = element("textarea", {class: "json", rows: about.depth > 0 ? 3 : 8, spellcheck: "false"});
   if (start !== undefined) area.value = jsonText(start);
-  const frame = framed(about, area, "Written as JSON.");
+  const frame = framed(about, area, "JSON.");
   if (about.shown !== undefined && about.depth > 0) {
-    const fill = element("button", {type: "button", class: "plain"}, `Start from what is asked`);
+    const fill = element("button", {type: "button", class: "plain"}, "Copy from the question");
     fill.addEventListener("click", () => {
       area.value = jsonText(about.shown);
       area.focus();
@@ -270,14 +270,14 @@ function jsonField(about, start) {
   }
   const read = () => {
     if (area.value.trim() === "") {
-      if (about.nullable || !about.required) return nothing({...about, nullable: false, required: false}, "");
-      throw new Fault(`${about.label}: JSON is needed; null is an answer too`, area);
+      if (about.nullable || !about.required) return emptyValue({...about, nullable: false, required: false}, "");
+      throw new Fault(`${about.label}: enter JSON; null is valid too`, area);
     }
     let value;
     try {
       value = JSON.parse(area.value);
     } catch (error) {
-      throw new Fault(`${about.label}: this is not JSON: ${error.message}`, area);
+      throw new Fault(`${about.label}: invalid JSON: ${error.message}`, area);
     }
     demandExact(area.value.replaceAll(/"(?:[^"\\]|\\.)*"/g, '""'), about, area);
     return {present: true, value};
@@ -285,11 +285,10 @@ function jsonField(about, start) {
   return {element: frame, fields: [{path: about.path, element: area}], read};
 }
 
-// Better no answer than a number that is another one.
+// Refuse numbers that JavaScript would round.
 function demandExact(text, about, control) {
-  const found = text.match(INEXACT);
-  if (found) {
-    const told = "has too many digits for a browser; send it with the command line";
-    throw new Fault(`${about.label}: ${found[0]} ${told}`, control);
+  const number = text.match(INEXACT)?.[0];
+  if (number) {
+    throw new Fault(`${about.label}: ${number} has too many digits for a browser: use the command line`, control);
   }
 }

@@ -1,5 +1,5 @@
-// The inbox: what is asked, by deadline; one question in full; and the answer to it. All of it is asked
-// from the API, as whoever's token (or name, where there is no authentication) was put in.
+// The inbox: the list of open questions, one question in detail, and the form for its answer. The page calls
+// the API with the token that the user entered, or with a name if the service has no authentication.
 
 import {answerForm, element, Fault, jsonForm, visible} from "./form.js";
 
@@ -8,7 +8,7 @@ const PAGE = 50;
 const DAY_MS = 24 * 3600 * 1000;
 
 const at = (id) => document.getElementById(id);
-const sorts = [
+const groups = [
   ["Overdue", (ms) => ms < 0],
   ["Within a day", (ms) => ms < DAY_MS],
   ["Within a week", (ms) => ms < 7 * DAY_MS],
@@ -22,14 +22,14 @@ let hasMore = false;
 let shown = null;
 let answered = new Set();
 let drawn = "";
-// Of a tab, so that it is gone with it.
+// In the session storage, which ends with the tab.
 let token = sessionStorage.getItem("token") ?? "";
 let name = sessionStorage.getItem("name") ?? "";
 let isTokenNeeded = token !== "";
 
 class Problem extends Error {
   constructor(status, body) {
-    super(body.detail ?? body.title ?? `The service answered ${status}.`);
+    super(body.detail ?? body.title ?? `The service responded with ${status}.`);
     this.status = status;
     this.code = body.code ?? "";
     this.errors = Array.isArray(body.errors) ? body.errors : [];
@@ -39,7 +39,7 @@ class Problem extends Error {
 async function call(path, {body} = {}) {
   const headers = {Accept: "application/json"};
   if (isTokenNeeded && token) headers.Authorization = `Bearer ${token}`;
-  // A header holds bytes: names are sent in UTF-8.
+  // Headers are bytes: encode the name as UTF-8.
   if (!isTokenNeeded && name) headers["X-Abeyance-Principal"] = String.fromCharCode(...new TextEncoder().encode(name));
   const options = {headers, cache: "no-store"};
   if (body !== undefined) {
@@ -47,13 +47,13 @@ async function call(path, {body} = {}) {
     Object.assign(options, {method: "POST", body: JSON.stringify(body)});
   }
   const response = await fetch(path, options);
-  const found = await response.json().catch(() => ({}));
-  if (response.ok) return found;
+  const content = await response.json().catch(() => ({}));
+  if (response.ok) return content;
   if (response.status === 401) askForToken();
-  throw new Problem(response.status, found);
+  throw new Problem(response.status, content);
 }
 
-// Who is looking
+// The user
 
 function askForToken() {
   isTokenNeeded = true;
@@ -61,7 +61,7 @@ function askForToken() {
 }
 
 function showWho() {
-  at("name-label").textContent = isTokenNeeded ? "Token" : "You are";
+  at("name-label").textContent = isTokenNeeded ? "Token" : "Your name";
   const field = at("name");
   field.type = isTokenNeeded ? "password" : "text";
   field.placeholder = isTokenNeeded ? "" : "local";
@@ -70,10 +70,10 @@ function showWho() {
 
 at("who").addEventListener("submit", (event) => {
   event.preventDefault();
-  const given = at("name").value.trim();
-  if (isTokenNeeded) token = given;
-  else name = given;
-  sessionStorage.setItem(isTokenNeeded ? "token" : "name", given);
+  const value = at("name").value.trim();
+  if (isTokenNeeded) token = value;
+  else name = value;
+  sessionStorage.setItem(isTokenNeeded ? "token" : "name", value);
   refresh();
 });
 
@@ -82,46 +82,46 @@ at("who").addEventListener("submit", (event) => {
 async function refresh() {
   try {
     let cursor = null;
-    const found = [];
+    const items = [];
     for (let page = 0; page < pages; page += 1) {
       const query = new URLSearchParams({limit: PAGE, ...(cursor ? {cursor} : {})});
       const listed = await call(`/interrupts?${query}`);
-      found.push(...listed.items);
+      items.push(...listed.items);
       cursor = listed.next_cursor;
       if (!cursor) break;
     }
     hasMore = Boolean(cursor);
-    // The list is a moment late: what was answered here is not shown again meanwhile.
-    questions = found.filter((each) => !answered.has(each.id));
-    const told = questions.length === 1 ? "1 question is open." : `${questions.length} questions are open.`;
-    tell(questions.length ? told : "Nothing is asked.");
+    // The list lags by a moment: hide the questions that were answered on this page.
+    questions = items.filter((question) => !answered.has(question.id));
+    const count = questions.length === 1 ? "1 open question" : `${questions.length} open questions`;
+    showState(questions.length ? count : "No open questions");
     drawList();
-    if (shown && !questions.some((each) => each.id === shown.id) && shown.status === "open") await lookAgain();
+    if (shown?.status === "open" && !questions.some(({id}) => id === shown.id)) await reload();
   } catch (error) {
-    tell(error instanceof Problem ? error.message : "The service cannot be reached. It is tried again.");
+    showState(error instanceof Problem ? error.message : "The service cannot be reached. Retrying.");
   }
 }
 
-async function lookAgain() {
+async function reload() {
   const now = await call(`/interrupts/${encodeURIComponent(shown.id)}`);
   if (now.status !== "open") drawQuestion(now);
 }
 
-function tell(said) {
-  const [state, text] = [at("state"), visible(said)];
+function showState(message) {
+  const [state, text] = [at("state"), visible(message)];
   if (state.textContent !== text) state.textContent = text;
 }
 
 function drawList() {
   const now = Date.now();
-  const grouped = sorts.map(([title]) => [title, []]);
-  for (const each of questions) {
-    const left = each.deadline ? Date.parse(each.deadline) - now : Infinity;
-    grouped[sorts.findIndex(([, holds]) => holds(left))][1].push(each);
+  const grouped = groups.map(([title]) => [title, []]);
+  for (const question of questions) {
+    const left = question.deadline ? Date.parse(question.deadline) - now : Infinity;
+    grouped[groups.findIndex(([, matches]) => matches(left))][1].push(question);
   }
-  const wanted = JSON.stringify([grouped, hasMore, shown?.id, Math.floor(now / 60000)]);
-  if (wanted === drawn) return;
-  drawn = wanted;
+  const state = JSON.stringify([grouped, hasMore, shown?.id, Math.floor(now / 60000)]);
+  if (state === drawn) return;
+  drawn = state;
   const focused = document.activeElement?.dataset?.id;
   at("questions").replaceChildren(
     ...grouped
@@ -132,29 +132,33 @@ function drawList() {
   if (focused) document.querySelector(`a[data-id="${CSS.escape(focused)}"]`)?.focus();
 }
 
-function entry(each) {
+function entry(question) {
   const link = element(
     "a",
-    {href: `#${encodeURIComponent(each.id)}`, "data-id": each.id, "aria-current": shown?.id === each.id && "true"},
-    each.prompt,
-    element("small", {}, ...parted([each.graph, each.run_id, each.requested_capability].filter(Boolean))),
-    each.deadline ? moment(each.deadline) : null,
+    {
+      href: `#${encodeURIComponent(question.id)}`,
+      "data-id": question.id,
+      "aria-current": shown?.id === question.id && "true",
+    },
+    question.prompt,
+    element("small", {}, ...separated([question.graph, question.run_id, question.requested_capability].filter(Boolean))),
+    question.deadline ? dueTime(question.deadline) : null,
   );
   return element("li", {}, link);
 }
 
-// Each in an element of its own, so that the direction of one does not turn the others.
-function parted(texts) {
+// Each text has its own element, so that its writing direction does not affect the others.
+function separated(texts) {
   return texts.flatMap((text, index) => [index ? " · " : null, element("span", {}, text)]);
 }
 
-function moment(text) {
+function dueTime(text) {
   const left = Date.parse(text) - Date.now();
   const sizes = [["day", DAY_MS], ["hour", 3600000], ["minute", 60000]];
-  const [unit, size] = sizes.find(([, each]) => Math.abs(left) >= each) ?? sizes[2];
-  const told = new Intl.RelativeTimeFormat("en", {numeric: "auto"}).format(Math.round(left / size), unit);
+  const [unit, size] = sizes.find(([, ms]) => Math.abs(left) >= ms) ?? sizes[2];
+  const relative = new Intl.RelativeTimeFormat("en", {numeric: "auto"}).format(Math.round(left / size), unit);
   const attributes = {datetime: text, title: text, class: left < 0 ? "late" : null};
-  return element("small", {}, element("time", attributes, left < 0 ? `was due ${told}` : `due ${told}`));
+  return element("small", {}, element("time", attributes, left < 0 ? `was due ${relative}` : `due ${relative}`));
 }
 
 at("more").addEventListener("click", () => {
@@ -165,18 +169,18 @@ at("more").addEventListener("click", () => {
 // One question
 
 async function open() {
-  const id = named(location.hash.slice(1));
+  const id = decoded(location.hash.slice(1));
   if (!id) return;
   try {
     drawQuestion(await call(`/interrupts/${encodeURIComponent(id)}`));
   } catch (error) {
-    const told = error instanceof Problem ? error.message : "The service cannot be reached.";
-    at("question").replaceChildren(element("p", {role: "alert"}, told));
+    const message = error instanceof Problem ? error.message : "The service cannot be reached. Reload the page.";
+    at("question").replaceChildren(element("p", {role: "alert"}, message));
   }
 }
 
-// What no link of ours says is taken as it stands: the service answers that there is no such question.
-function named(text) {
+// Text that is not URL-encoded is used as it is: the service responds that the question is unknown.
+function decoded(text) {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -190,8 +194,8 @@ function drawQuestion(question) {
   at("question").replaceChildren(
     heading,
     about(question),
-    ...section("Why", question.reason),
-    ...section("What it is about", question.payload),
+    ...section("Reason", question.reason),
+    ...section("Details", question.payload),
     question.status === "open" ? answering(question) : settled(question),
   );
   heading.focus({preventScroll: true});
@@ -202,11 +206,11 @@ function about(question) {
   const rows = [
     ["Graph", question.graph],
     ["Run", question.run_id],
-    ["Where", question.address.replaceAll(";", " › ")],
-    ["Part of", question.parents.map((each) => each.address ?? each.id).join(", ")],
-    ["May answer", question.requested_capability ? `who has ${question.requested_capability}` : "anybody"],
+    ["Location", question.address.replaceAll(";", " › ")],
+    ["Part of", question.parents.map((parent) => parent.address ?? parent.id).join(", ")],
+    ["Approvers", question.requested_capability ? `anyone with ${question.requested_capability}` : "anyone"],
     ["Asked", clock(question.created_at)],
-    ["Until", question.deadline && `${clock(question.deadline)}; then: ${asText(question.on_timeout)}`],
+    ["Deadline", question.deadline && `${clock(question.deadline)}, then ${asText(question.on_timeout)}`],
   ];
   return element(
     "dl",
@@ -242,13 +246,13 @@ function answering(question) {
   const raw = element("input", {type: "checkbox"});
   const note = element("input", {id: "note", autocomplete: "off"});
   const fault = element("p", {role: "alert"});
-  const send = element("button", {class: "send"}, "Send the answer");
+  const send = element("button", {class: "send"}, "Send answer");
   const form = element(
     "form",
     {class: "answer", novalidate: true},
     place,
-    element("p", {class: "choices"}, element("label", {}, raw, "Write the answer as JSON")),
-    element("div", {class: "field"}, element("label", {for: "note"}, "Note, kept with the answer"), note),
+    element("p", {class: "choices"}, element("label", {}, raw, "Answer in JSON")),
+    element("div", {class: "field"}, element("label", {for: "note"}, "Note (stored with the answer)"), note),
     fault,
     send,
   );
@@ -256,7 +260,7 @@ function answering(question) {
     fields = raw.checked ? jsonForm(read()) : answerForm(question.response_schema, question.payload);
     place.replaceChildren(fields.element);
   });
-  // What was put in so far, if it is an answer already.
+  // The current input, if it is a complete answer.
   const read = () => {
     try {
       return fields.read();
@@ -272,12 +276,12 @@ function answering(question) {
     try {
       const body = {response: fields.read()};
       if (note.value.trim()) body.note = note.value.trim();
-      // The answer is to what was shown here, and to nothing else.
+      // With the digest, the run refuses the answer if the question has changed since.
       if (question.digest) body.digests = {[question.id]: question.digest};
       const {receipts} = await call(`/interrupts/${encodeURIComponent(question.id)}/respond`, {body});
       done(question, receipts[0]);
     } catch (error) {
-      fault.textContent = visible(complaint(error, fields));
+      fault.textContent = visible(explain(error, fields));
       if (error instanceof Problem && ["already_answered", "expired", "withdrawn"].includes(error.code)) {
         shown = question;
         await refresh();
@@ -289,16 +293,16 @@ function answering(question) {
   return form;
 }
 
-function complaint(error, fields) {
+function explain(error, fields) {
   if (error instanceof Fault) {
     mark(error.element);
     return error.message;
   }
   if (!(error instanceof Problem)) {
-    return "The service cannot be reached, so it is not known whether the answer has arrived. Sending it again is safe.";
+    return "The service cannot be reached, and the answer may or may not have arrived. Sending it again is safe.";
   }
   for (const {pointer} of error.errors) {
-    const field = fields.fields.find((each) => (pointer ?? "").endsWith(each.path) && each.path);
+    const field = fields.fields.find(({path}) => path && (pointer ?? "").endsWith(path));
     if (field) mark(field.element);
   }
   return [error.message, ...error.errors.map(({pointer, message}) => `${pointer || "the answer"}: ${message}`)].join("\n");
@@ -311,11 +315,11 @@ function mark(control) {
 
 function done(question, receipt) {
   answered.add(question.id);
-  questions = questions.filter((each) => each.id !== question.id);
+  questions = questions.filter(({id}) => id !== question.id);
   shown = null;
   history.replaceState(null, "", location.pathname);
-  const told = receipt.replayed ? "It was answered so before" : "The answer is accepted";
-  const line = element("p", {role: "status", tabindex: "-1"}, `${told}: ${question.prompt}`);
+  const result = receipt.replayed ? "Already answered" : "Answer accepted";
+  const line = element("p", {role: "status", tabindex: "-1"}, `${result}: ${question.prompt}`);
   at("question").replaceChildren(line);
   line.focus();
   drawList();

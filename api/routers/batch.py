@@ -1,4 +1,4 @@
-"""The same done to many runs in one call, with a result for each."""
+"""Batch operations: one command for many runs, with a result for each."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Final
 
 from fastapi import APIRouter
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from abeyance import wire
 from abeyance.api import openapi, openapi_examples
-from abeyance.api.auth import CONTROL, RESPOND, Who, demand
-from abeyance.api.dependencies import AppState, ClientDep
-from abeyance.api.path_params import Key
-from abeyance.api.routers.control import demand_course, demand_message, leads_on
-from abeyance.api.routers.lists import Label
-from abeyance.api.routers.messages import fitted, message_of
-from abeyance.api.schemas import Name, given_in, statuses_asked
+from abeyance.api.auth import CONTROL, RESPOND, Caller, require
+from abeyance.api.dependencies import BackendDep, ClientDep, Key
+from abeyance.api.routers.control import goes_to_node, require_course, require_message
+from abeyance.api.routers.messages import to_signal, with_valid_patch
+from abeyance.api.schemas import (
+    MAX_FILTERS,
+    ONE_OR_SEVERAL,
+    Label,
+    Name,
+    fields_set,
+    parse_statuses,
+)
 from abeyance.client import Client
 from abeyance.core.authority import takes_of_directive
 from abeyance.core.state import Status
@@ -28,43 +33,34 @@ from abeyance.util import checked_run_id, gather_limited
 router = APIRouter(prefix="/batch", tags=["batch"])
 
 MAX_RUNS: Final = 1_000
-"""How many runs one call reaches."""
-_AT_ONCE: Final = 20
-_MOST_FILTERS: Final = 20
+"""The maximum number of runs in one request."""
+_CONCURRENCY: Final = 20
 _OPEN: Final = frozenset(str(status) for status in Status) - ENDINGS
 
 
-def _several(given: object) -> object:
-    # As in the query of a list, where one and several are written alike.
-    return [given] if isinstance(given, str) else given
-
-
-_ONE_OR_SEVERAL: Final = BeforeValidator(_several)
-
-
 class BatchFilter(wire.Request):
-    """Which runs, as in a list of runs. Without a `status`, those that have not ended."""
+    """A filter for runs, as in `GET /runs`. Without a `status` it matches runs that have not ended."""
 
-    status: Annotated[list[str], _ONE_OR_SEVERAL, AfterValidator(statuses_asked)] = Field(
-        default_factory=list, max_length=_MOST_FILTERS
+    status: Annotated[list[str], ONE_OR_SEVERAL, AfterValidator(parse_statuses)] = Field(
+        default_factory=list, max_length=MAX_FILTERS
     )
     graph: Name | None = None
     conversation_id: Name | None = None
-    label: Annotated[list[Label], _ONE_OR_SEVERAL] = Field(
-        default_factory=list, max_length=_MOST_FILTERS
+    label: Annotated[list[Label], ONE_OR_SEVERAL] = Field(
+        default_factory=list, max_length=MAX_FILTERS
     )
 
     @model_validator(mode="after")
-    def _says_something(self) -> BatchFilter:
+    def _is_not_empty(self) -> BatchFilter:
         if not (self.status or self.graph or self.conversation_id or self.label):
             raise ValueError(
-                "an empty filter would mean every run: give a status, graph, conversation_id or label"
+                "an empty filter would match every run: set status, graph, conversation_id or label"
             )
         return self
 
     @property
-    def wanted(self) -> RunFilter:
-        """The filter of the list."""
+    def run_filter(self) -> RunFilter:
+        """The filter for the list of runs."""
         return RunFilter(
             statuses=frozenset(self.status) or _OPEN,
             graph=self.graph,
@@ -74,7 +70,7 @@ class BatchFilter(wire.Request):
 
 
 class Selection(wire.Request):
-    """The runs that are meant: by `run_ids`, or by a `filter`, at most `limit` from `cursor` on."""
+    """The runs to change: either `run_ids`, or a `filter` with at most `limit` runs from `cursor` on."""
 
     run_ids: list[Annotated[str, Field(max_length=1_000)]] | None = Field(
         default=None, min_length=1, max_length=MAX_RUNS
@@ -82,15 +78,15 @@ class Selection(wire.Request):
     filter: BatchFilter | None = None
     limit: int = Field(default=MAX_RUNS, ge=1, le=MAX_RUNS, strict=True)
     cursor: str | None = Field(
-        default=None, max_length=4_000, description="The `next_cursor` of the call before."
+        default=None, max_length=4_000, description="The `next_cursor` of the previous response."
     )
 
     @model_validator(mode="after")
-    def _selects_in_one_way(self) -> Selection:
+    def _is_either(self) -> Selection:
         if (self.run_ids is None) == (self.filter is None):
-            raise ValueError("give either `run_ids` or `filter`")
+            raise ValueError("set either `run_ids` or `filter`")
         if self.run_ids is not None and self.model_fields_set & {"limit", "cursor"}:
-            raise ValueError("`limit` and `cursor` go with a `filter`")
+            raise ValueError("`limit` and `cursor` require a `filter`")
         return self
 
 
@@ -123,8 +119,8 @@ class SteerBatch(Selection):
 
 
 class RespondBatch(Selection):
-    """Runs to answer: `response` goes to the only open interrupt of each, `responses` to those of the
-    run that they name.
+    """Runs to answer. `response` answers the only open interrupt of each run; `responses` answers
+    interrupts by id.
     """
 
     model_config = ConfigDict(json_schema_extra={"examples": [openapi_examples.RESPOND_MANY]})
@@ -132,7 +128,7 @@ class RespondBatch(Selection):
 
 
 class RunOutcome(BaseModel):
-    """What became of the operation on one run; `code` and `detail` say why it was not done."""
+    """The result for one run. `code` and `detail` give the reason if it was refused."""
 
     run_id: str
     ok: bool
@@ -141,7 +137,7 @@ class RunOutcome(BaseModel):
 
 
 class BatchOutcome(BaseModel):
-    """What became of it on each. `next_cursor`: more runs fit the filter."""
+    """The result for each run. `next_cursor` is set if more runs match the filter."""
 
     results: list[RunOutcome]
     succeeded: int
@@ -149,72 +145,80 @@ class BatchOutcome(BaseModel):
     next_cursor: str | None = None
 
 
-_DONE: Final = openapi.change(200, "What became of each run.", openapi_examples.DONE_TO_MANY)
+_RESPONSES: Final = openapi.change(200, "The result for each run.", openapi_examples.DONE_TO_MANY)
 
 
-@router.post("/pause", dependencies=[CONTROL], responses=_DONE)
-async def pause_many(body: PauseBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
-    """Pause many runs. Each result says whether Temporal has the signal for the run."""
-    order = wire.Pause(
-        **given_in(body.body), actor=who.subject, capabilities=who.capabilities, key=key
+@router.post("/pause", dependencies=[CONTROL], responses=_RESPONSES)
+async def pause_many(body: PauseBatch, caller: Caller, client: ClientDep, key: Key) -> BatchOutcome:
+    """Pause many runs. Each result says whether Temporal accepted the signal."""
+    command = wire.Pause(
+        **fields_set(body.body), actor=caller.subject, capabilities=caller.capabilities, key=key
     )
 
     async def pause(run_id: str) -> None:
-        if leads_on(body.body):
-            await demand_course(who, client, run_id)
-        await client.run(run_id).control(order)
+        if goes_to_node(body.body):
+            await require_course(caller, client, run_id)
+        await client.run(run_id).control(command)
 
-    return await _done(client, body, pause)
-
-
-@router.post("/resume", dependencies=[CONTROL], responses=_DONE)
-async def resume_many(body: ResumeBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
-    """Let many runs go on."""
-    order = wire.Resume(**given_in(body.body), actor=who.subject, key=key)
-    return await _done(client, body, lambda run_id: client.run(run_id).control(order))
+    return await _run_batch(client, body, pause)
 
 
-@router.post("/cancel", dependencies=[CONTROL], responses=_DONE)
-async def cancel_many(body: CancelBatch, who: Who, client: ClientDep, key: Key) -> BatchOutcome:
-    """Cancel many runs. Each result says whether Temporal has the signal for the run."""
-    order = wire.Cancel(**given_in(body.body), actor=who.subject, key=key)
-    return await _done(client, body, lambda run_id: client.run(run_id).control(order))
-
-
-@router.post("/steer", responses=_DONE)
-async def steer_many(
-    body: SteerBatch, who: Who, behind: AppState, client: ClientDep, key: Key
+@router.post("/resume", dependencies=[CONTROL], responses=_RESPONSES)
+async def resume_many(
+    body: ResumeBatch, caller: Caller, client: ClientDep, key: Key
 ) -> BatchOutcome:
-    """Put the same message into the mailboxes of many runs, under one `message_id`.
+    """Resume many runs. Each result says whether Temporal accepted the signal."""
+    command = wire.Resume(**fields_set(body.body), actor=caller.subject, key=key)
+    return await _run_batch(client, body, lambda run_id: client.run(run_id).control(command))
 
-    With the same `message_id`, or the same `Idempotency-Key`, a repeat changes nothing. Each result says
-    whether Temporal has the signal for the run.
+
+@router.post("/cancel", dependencies=[CONTROL], responses=_RESPONSES)
+async def cancel_many(
+    body: CancelBatch, caller: Caller, client: ClientDep, key: Key
+) -> BatchOutcome:
+    """Cancel many runs. Each result says whether Temporal accepted the signal."""
+    command = wire.Cancel(**fields_set(body.body), actor=caller.subject, key=key)
+    return await _run_batch(client, body, lambda run_id: client.run(run_id).control(command))
+
+
+@router.post("/steer", responses=_RESPONSES)
+async def steer_many(
+    body: SteerBatch, caller: Caller, backend: BackendDep, client: ClientDep, key: Key
+) -> BatchOutcome:
+    """Send the same message to many runs, under one `message_id`.
+
+    A retry with the same `message_id` or `Idempotency-Key` changes nothing. Each result says whether
+    Temporal accepted the signal.
     """
-    message = message_of(body.body, who, key)
-    demand(who, takes_of_directive(message.action))
+    message = to_signal(body.body, caller, key)
+    require(caller, takes_of_directive(message.action))
 
     async def steer(run_id: str) -> None:
-        await demand_message(who, client, message, run_id)
-        await client.run(run_id).signal_message(await fitted(message, run_id, behind, client))
+        await require_message(caller, client, message, run_id)
+        await client.run(run_id).signal_message(
+            await with_valid_patch(message, run_id, backend, client)
+        )
 
-    return await _done(client, body, steer)
+    return await _run_batch(client, body, steer)
 
 
-@router.post("/respond", dependencies=[RESPOND], responses=_DONE)
+@router.post("/respond", dependencies=[RESPOND], responses=_RESPONSES)
 async def respond_to_many(
-    body: RespondBatch, who: Who, client: ClientDep, key: Key
+    body: RespondBatch, caller: Caller, client: ClientDep, key: Key
 ) -> BatchOutcome:
-    """Answer many runs, each all or nothing."""
-    await _see_a_worker(client)
+    """Answer many runs. Within a run, either all answers are accepted or none."""
+    # Without a worker every single run would time out.
+    if not await client.pollers():
+        raise Unavailable("no worker is running: start one and retry")
 
     async def respond(run_id: str) -> object:
-        order = wire.Respond(**_answers_for(run_id, body.body), principal=who, key=key)
-        return await client.run(run_id).respond_to(order)
+        command = wire.Respond(**_answers_for(run_id, body.body), principal=caller, key=key)
+        return await client.run(run_id).respond_to(command)
 
-    return await _done(client, body, respond)
+    return await _run_batch(client, body, respond)
 
 
-async def _done(
+async def _run_batch(
     client: Client, selection: Selection, work: Callable[[str], Awaitable[object]]
 ) -> BatchOutcome:
     async def one(run_id: str) -> RunOutcome:
@@ -228,7 +232,7 @@ async def _done(
         return RunOutcome(run_id=run_id, ok=True)
 
     run_ids, next_cursor = await _selected(client, selection)
-    results = await gather_limited(run_ids, one, at_once=_AT_ONCE)
+    results = await gather_limited(run_ids, one, at_once=_CONCURRENCY)
     succeeded = sum(result.ok for result in results)
     return BatchOutcome(
         results=results,
@@ -241,37 +245,33 @@ async def _done(
 async def _selected(client: Client, selection: Selection) -> tuple[list[str], str | None]:
     if selection.filter is None:
         return list(dict.fromkeys(selection.run_ids or ())), None
-    found: list[str] = []
+    run_ids: list[str] = []
     cursor = selection.cursor
     while True:
-        # A page may be short and yet not be the last.
-        left = selection.limit - len(found)
-        page, cursor = await client.runs.list(selection.filter.wanted, cursor=cursor, limit=left)
-        found += [view.run_id for view in page]
-        if cursor is None or len(found) == selection.limit:
-            return list(dict.fromkeys(found)), cursor
-
-
-async def _see_a_worker(client: Client) -> None:
-    """Raise Unavailable where every single run would do so, after a long time."""
-    if not await client.pollers():
-        raise Unavailable("no worker is up that could be asked; the same call may be repeated")
+        # A page can be short without being the last.
+        left = selection.limit - len(run_ids)
+        page, cursor = await client.runs.list(
+            selection.filter.run_filter, cursor=cursor, limit=left
+        )
+        run_ids += [view.run_id for view in page]
+        if cursor is None or len(run_ids) == selection.limit:
+            return list(dict.fromkeys(run_ids)), cursor
 
 
 def _answers_for(run_id: str, body: wire.Answers) -> dict[str, object]:
-    shown = {id_: digest for id_, digest in body.digests.items() if _run_of(id_) == run_id}
-    given = {**given_in(body), "digests": shown}
+    digests = {id_: digest for id_, digest in body.digests.items() if _run_of(id_) == run_id}
+    fields = {**fields_set(body), "digests": digests}
     if body.responses is None:
-        return given
-    own = {id_: answer for id_, answer in body.responses.items() if _run_of(id_) == run_id}
-    if not own:
+        return fields
+    responses = {id_: answer for id_, answer in body.responses.items() if _run_of(id_) == run_id}
+    if not responses:
         raise Refusal(
             Code.UNKNOWN_INTERRUPT,
-            f"None of the answers is for an interrupt of the run {run_id!r}: their ids begin with the "
-            "run's.",
+            f"No answer is for an interrupt of the run {run_id!r}: the ids of its interrupts begin with "
+            "the run id.",
             run_id=run_id,
         )
-    return {**given, "responses": own}
+    return {**fields, "responses": responses}
 
 
 def _run_of(interrupt_id: str) -> str:

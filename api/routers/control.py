@@ -1,8 +1,8 @@
-"""Pausing, resuming and cancelling runs.
+"""Control of one run: pause, resume, cancel, and edits of its values.
 
-The operations are signals: they are accepted also when no worker is up, and take effect when one is.
-The answer says that Temporal has the signal; with `wait` it is the run as the signal left it. The run
-knows each by its `Idempotency-Key`, so that a repeat has no further effect, whatever came in between.
+Pause, resume and cancel are signals: they are accepted while no worker runs, and take effect when one
+does. The response is sent once Temporal has the signal or, with `wait`, once the signal took effect. The
+run deduplicates signals by their `Idempotency-Key`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,21 @@ from fastapi import APIRouter, Body, Request, Response
 
 from abeyance import wire
 from abeyance.api import openapi, openapi_examples
-from abeyance.api.auth import CONTROL, Who, demand, may_read
-from abeyance.api.dependencies import AppState, Backend
-from abeyance.api.long_poll import Leaving, Wait, long_poll, sleep_unless
-from abeyance.api.path_params import Key, RunId
-from abeyance.api.schemas import Accepted, RunStatus, given_in
+from abeyance.api.auth import CONTROL, Caller, require
+from abeyance.api.dependencies import (
+    Backend,
+    BackendDep,
+    ClientDep,
+    Key,
+    RunId,
+    ServiceStopping,
+    Wait,
+    long_poll,
+    sleep_unless,
+)
+from abeyance.api.schemas import Accepted, RunStatus, fields_set
 from abeyance.client import Client
-from abeyance.core.authority import CONTROL as CONTROLS
-from abeyance.core.authority import COURSE, takes_of_directive
+from abeyance.core import authority
 from abeyance.core.policy import Principal
 from abeyance.errors import Code, Refusal
 
@@ -31,78 +38,85 @@ router = APIRouter(prefix="/runs/{run_id}", tags=["control"])
 PauseBody: TypeAlias = Annotated[wire.PauseBody | None, Body(examples=[openapi_examples.PAUSE])]
 ResumeBody: TypeAlias = Annotated[wire.ControlBody | None, Body(examples=[openapi_examples.RESUME])]
 CancelBody: TypeAlias = Annotated[wire.CancelBody | None, Body(examples=[openapi_examples.CANCEL])]
-Sent: TypeAlias = Accepted | wire.RunView | RunStatus
+ValuesBody: TypeAlias = Annotated[wire.ValuesBody, Body(examples=[openapi_examples.VALUES])]
+SignalResponse: TypeAlias = Accepted | wire.RunView | RunStatus
 
 _GOTO: Final = "goto:"
-_LOOK_EVERY: Final = 0.5
-"""In seconds, while no worker has taken a signal."""
-_REFUSED: Final = (Code.UNKNOWN_RUN, Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT)
+_POLL_SECONDS: Final = 0.5
+"""The interval of queries while no worker processes the signal."""
+_CODES: Final = (Code.UNKNOWN_RUN, Code.NOT_RUNNING, Code.IDEMPOTENCY_CONFLICT)
 
 
-def signalled(example: Any, with_wait: Any, *refusals: Code) -> openapi.Answers:
-    """The answers of a call that sends a signal to one run."""
+def signal_responses(example: Any, with_wait: Any, *refusals: Code) -> openapi.Responses:
+    """Return the OpenAPI responses of a route that sends a signal to one run."""
     return {
-        200: openapi.also("With `wait`: the run afterwards.", with_wait, wire.RunView),
-        **openapi.change(202, "Temporal has the signal.", example, *refusals),
+        200: openapi.also(
+            "The run after the signal took effect, with `wait`.", with_wait, wire.RunView
+        ),
+        **openapi.change(202, "Temporal has accepted the signal.", example, *refusals),
     }
 
 
 @router.post(
     "/pause",
     status_code=202,
-    responses=signalled(openapi_examples.ACCEPTED, openapi_examples.PAUSED_RUN, *_REFUSED),
+    responses=signal_responses(openapi_examples.ACCEPTED, openapi_examples.PAUSED_RUN, *_CODES),
 )
 async def pause(
     *,
     run_id: RunId,
-    who: Who,
-    behind: AppState,
+    caller: Caller,
+    backend: BackendDep,
     key: Key,
     request: Request,
     response: Response,
     body: PauseBody = None,
     wait: Wait = None,
-) -> Sent:
-    """Start no new work: running nodes finish, or with `mode: now` are stopped until the run resumes.
+) -> SignalResponse:
+    """Pause a run: running nodes finish, or with `mode: now` stop at once, and no new nodes start.
 
-    Answers are accepted meanwhile, and go on after the resume. With a `timeout` the run resumes by
-    itself, is halted, or goes to a node, as `on_timeout` says; to go to a node takes every capability
-    that the graph can ask for (`guarded_by`). To pause a paused run changes nothing. A node that is not
-    there is told as the event `signal.refused`, as is whatever else the run refuses.
+    A paused run accepts answers and acts on them after the resume. After `timeout` the run resumes, halts
+    or goes to a node, as `on_timeout` says. Going to a node requires every capability in the run's
+    `guarded_by`. Pausing a paused run changes nothing. If the run refuses the pause, for example because
+    the node is unknown, it records the event `signal.refused`.
     """
-    if leads_on(body):
-        await demand_course(who, behind.link.client, run_id)
-    # Who may not do this is told so also while Temporal is away.
-    demand(who, CONTROLS)
-    order = wire.Pause(**given_in(body), actor=who.subject, capabilities=who.capabilities, key=key)
-    await behind.link.client.run(run_id).control(order)
-    return await sent(behind, who, Accepted(run_id=run_id), wait, request, response)
+    if goes_to_node(body):
+        await require_course(caller, backend.connection.client, run_id)
+    # Before the client is used: a missing capability is refused even if Temporal is unavailable.
+    require(caller, authority.CONTROL)
+    command = wire.Pause(
+        **fields_set(body), actor=caller.subject, capabilities=caller.capabilities, key=key
+    )
+    await backend.connection.client.run(run_id).control(command)
+    return await signal_response(backend, caller, Accepted(run_id=run_id), wait, request, response)
 
 
 @router.post(
     "/resume",
     status_code=202,
     dependencies=[CONTROL],
-    responses=signalled(openapi_examples.ACCEPTED, openapi_examples.RUN, *_REFUSED),
+    responses=signal_responses(openapi_examples.ACCEPTED, openapi_examples.RUN, *_CODES),
 )
 async def resume(
     *,
     run_id: RunId,
-    who: Who,
-    behind: AppState,
+    caller: Caller,
+    backend: BackendDep,
     key: Key,
     request: Request,
     response: Response,
     body: ResumeBody = None,
     wait: Wait = None,
-) -> Sent:
-    """Go on after a pause. To resume a run that is not paused changes nothing."""
-    order = wire.Resume(**given_in(body), actor=who.subject, key=key)
-    await behind.link.client.run(run_id).control(order)
-    return await sent(behind, who, Accepted(run_id=run_id), wait, request, response)
+) -> SignalResponse:
+    """Resume a paused run. Resuming a run that is not paused changes nothing."""
+    command = wire.Resume(**fields_set(body), actor=caller.subject, key=key)
+    await backend.connection.client.run(run_id).control(command)
+    return await signal_response(backend, caller, Accepted(run_id=run_id), wait, request, response)
 
 
-_CANCELLED: Final = signalled(openapi_examples.ACCEPTED, openapi_examples.ENDING_RUN, *_REFUSED)
+_CANCELLED: Final = signal_responses(
+    openapi_examples.ACCEPTED, openapi_examples.ENDING_RUN, *_CODES
+)
 
 
 @router.post("/cancel", status_code=202, dependencies=[CONTROL], responses=_CANCELLED)
@@ -110,115 +124,156 @@ _CANCELLED: Final = signalled(openapi_examples.ACCEPTED, openapi_examples.ENDING
 async def cancel(
     *,
     run_id: RunId,
-    who: Who,
-    behind: AppState,
+    caller: Caller,
+    backend: BackendDep,
     key: Key,
     request: Request,
     response: Response,
     body: CancelBody = None,
     wait: Wait = None,
-) -> Sent:
-    """End the run in good order: its interrupts are withdrawn, its nodes get `grace` to stop, its
-    `finally` nodes run, and what it has reached is its result.
+) -> SignalResponse:
+    """Cancel a run: withdraw its interrupts, give running nodes `grace` to stop, and run the `finally`
+    nodes. The values so far are the result.
 
-    `mode: now` gives no grace, and makes an earlier cancel so. `wait` waits for the end.
+    `mode: now` gives no grace, and ends the grace of an earlier cancel. `wait` waits until the run has
+    ended.
     """
-    order = wire.Cancel(**given_in(body), actor=who.subject, key=key)
-    await behind.link.client.run(run_id).control(order)
+    command = wire.Cancel(**fields_set(body), actor=caller.subject, key=key)
+    await backend.connection.client.run(run_id).control(command)
     accepted = Accepted(run_id=run_id)
-    return await sent(behind, who, accepted, wait, request, response, is_end=True)
+    return await signal_response(backend, caller, accepted, wait, request, response, is_end=True)
 
 
-def leads_on(body: wire.PauseBody | None) -> bool:
-    """Whether the end of the pause would lead the run to another node."""
+@router.patch(
+    "/values",
+    responses=openapi.change(
+        200,
+        "The run with its new values.",
+        openapi_examples.RUN,
+        *_CODES,
+        Code.NATIVELY_PAUSED,
+        Code.UNKNOWN_GRAPH,
+        Code.NOT_STOPPED,
+        Code.STALE,
+        Code.INVALID_INPUT,
+    ),
+)
+async def edit_values(
+    *,
+    run_id: RunId,
+    body: ValuesBody,
+    caller: Caller,
+    backend: BackendDep,
+    client: ClientDep,
+    key: Key,
+) -> wire.RunView | RunStatus:
+    """Set fields of a run's values, if they are still at `version`.
+
+    The run must be paused or waiting, with no node running. Reducers do not apply: each field is
+    replaced. Interrupts that show changed values are asked again. This requires every capability in the
+    run's `guarded_by`. Without `runs:read` the response has only the run's id and status.
+    """
+    await require_course(caller, client, run_id)
+    view = await client.run(run_id).view()
+    run = client.run(run_id, backend.graph(view.graph))
+    await run.edit_values(body.patch, version=body.version, principal=caller, key=key)
+    return view_for(caller, await run.view())
+
+
+def goes_to_node(body: wire.PauseBody | None) -> bool:
+    """Return True if the run goes to another node when the pause times out."""
     return body is not None and body.on_timeout.startswith(_GOTO)
 
 
-async def demand_course(who: Principal, client: Client, *run_ids: str) -> None:
-    """Raise `capability_required` unless somebody may change the course of these runs: that takes
-    everything that their graphs can ask for.
+async def require_course(caller: Principal, client: Client, *run_ids: str) -> None:
+    """Raise `capability_required` unless the caller may change the course of these runs.
+
+    This requires `runs:control` and every capability that the graphs of the runs can ask for.
     """
-    guards = await _guards(who, client, run_ids)
-    if who.lacks(guards):
-        # The id may have been given to a run of another graph since this process saw it.
-        guards = await _guards(who, client, run_ids, anew=True)
-    demand(who, CONTROLS, *guards)
+    guards = await _guards(caller, client, run_ids)
+    if caller.lacks(guards):
+        # The cache may be outdated: the id may belong to a run of another graph by now.
+        guards = await _guards(caller, client, run_ids, anew=True)
+    require(caller, authority.CONTROL, *guards)
 
 
 async def _guards(
-    who: Principal, client: Client, run_ids: tuple[str, ...], *, anew: bool = False
+    caller: Principal, client: Client, run_ids: tuple[str, ...], *, anew: bool = False
 ) -> set[str]:
     guards: set[str] = set()
     for run_id in run_ids:
         try:
             guards.update(await client.run(run_id).guarded_by(anew=anew))
         except Refusal:
-            # Who may control nothing does not learn which runs there are.
-            demand(who, CONTROLS)
+            # Without `runs:control` a caller does not learn which runs exist.
+            require(caller, authority.CONTROL)
             raise
     return guards
 
 
-async def demand_message(
-    who: Principal,
+async def require_message(
+    caller: Principal,
     client: Client,
     message: wire.MessageBody,
     *run_ids: str,
-    beside: str | None = None,
+    also: str | None = None,
 ) -> None:
-    """Raise `capability_required` unless somebody may send a message to these runs: to talk takes
-    `runs:steer`, and what does more is control. `beside` is what it takes as well.
+    """Raise `capability_required` unless the caller may send the message to these runs.
+
+    The action decides between `runs:steer` and `runs:control`. `also` is required in addition.
     """
-    if message.action in COURSE:
-        await demand_course(who, client, *run_ids)
-    demand(who, takes_of_directive(message.action), *([] if beside is None else [beside]))
+    if message.action in authority.COURSE:
+        await require_course(caller, client, *run_ids)
+    capability = authority.takes_of_directive(message.action)
+    require(caller, capability, *([] if also is None else [also]))
 
 
-def shown_to(who: Principal, view: wire.RunView) -> wire.RunView | RunStatus:
-    """The view of a run; without `runs:read`, its id and status."""
-    return view if may_read(who) else RunStatus(run_id=view.run_id, status=view.status)
+def view_for(caller: Principal, view: wire.RunView) -> wire.RunView | RunStatus:
+    """Return the view of a run or, without `runs:read`, its id and status."""
+    return view if caller.may(authority.READ) else RunStatus(run_id=view.run_id, status=view.status)
 
 
-async def sent(  # noqa: PLR0917 what a call has at hand
-    behind: Backend,
-    who: Principal,
+async def signal_response(  # noqa: PLR0917 the parameters of a route
+    backend: Backend,
+    caller: Principal,
     accepted: Accepted,
     wait: float | None,
     request: Request,
     response: Response,
     *,
     is_end: bool = False,
-) -> Sent:
-    """The answer of a call that has sent a signal: with a `wait`, the run once it has taken the signal,
-    or, if `is_end`, has ended.
+) -> SignalResponse:
+    """Return the response of a route that sent a signal.
+
+    With a `wait`, return the run once it processed the signal or, if `is_end`, once it has ended.
     """
     if not wait:
         return accepted
-    client, run_id = behind.link.client, accepted.run_id
-    longest = min(wait, behind.settings.default_timeout)
-    waiting = _taken(client, run_id, longest, behind.leaving, is_end=is_end)
+    client, run_id = backend.connection.client, accepted.run_id
+    longest = min(wait, backend.settings.default_timeout)
+    waiting = _wait_for_effect(client, run_id, longest, backend.stopping, is_end=is_end)
     try:
-        view = await long_poll(request, waiting, leaving=behind.leaving)
-    except Leaving:
+        view = await long_poll(request, waiting, stopping=backend.stopping)
+    except ServiceStopping:
         view = await client.run(run_id).view()
     if view is None:
-        # Nobody reads what is answered to a caller who has gone.
+        # The caller has disconnected.
         return accepted
     response.status_code = 200
-    return shown_to(who, view)
+    return view_for(caller, view)
 
 
-async def _taken(
-    client: Client, run_id: str, longest: float, leaving: asyncio.Event, *, is_end: bool
+async def _wait_for_effect(
+    client: Client, run_id: str, longest: float, stopping: asyncio.Event, *, is_end: bool
 ) -> wire.RunView:
     until = time.monotonic() + longest
     while True:
-        # A worker that can be asked has been told of every signal that came before.
+        # A worker that answers the query has processed every earlier signal.
         view = await client.run(run_id).view()
         left = until - time.monotonic()
         if not view.degraded or view.ended_at is not None or left <= 0:
             break
-        await sleep_unless(leaving, min(left, _LOOK_EVERY))
+        await sleep_unless(stopping, min(left, _POLL_SECONDS))
     if is_end and left > 0 and view.ended_at is None:
         return await client.run(run_id).wait(timeout=left)
     return view

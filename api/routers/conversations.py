@@ -1,6 +1,6 @@
-"""Control of all active runs of a conversation.
+"""Control of the active runs of a conversation.
 
-Runs that were started a moment ago are found: a workflow of the conversation's own knows them.
+A workflow for each conversation knows its runs, so a run that was just started is included.
 """
 
 from __future__ import annotations
@@ -13,27 +13,25 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from abeyance import wire
 from abeyance.api import openapi, openapi_examples
-from abeyance.api.auth import CONTROL, Who, demand
-from abeyance.api.dependencies import AppState, ClientDep
-from abeyance.api.path_params import Key
+from abeyance.api.auth import CONTROL, Caller, require
+from abeyance.api.dependencies import BackendDep, ClientDep, Key
 from abeyance.api.routers.control import (
     CancelBody,
     PauseBody,
     ResumeBody,
-    demand_course,
-    demand_message,
-    leads_on,
+    goes_to_node,
+    require_course,
+    require_message,
 )
-from abeyance.api.routers.messages import fitted, message_of
-from abeyance.api.schemas import Name, given_in
-from abeyance.core.authority import CONTROL as CONTROLS
-from abeyance.core.authority import COURSE
+from abeyance.api.routers.messages import to_signal, with_valid_patch
+from abeyance.api.schemas import Name, fields_set
+from abeyance.core import authority
 from abeyance.core.conversation import EXCLUSIVE
 from abeyance.errors import Code
 
 
 class AnyText(StringConvertor):
-    """What a caller may have called a conversation: also with slashes, and over several lines."""
+    """Matches conversation ids in a path, which can have slashes and line breaks."""
 
     regex = r"[\s\S]*"
 
@@ -42,20 +40,20 @@ register_url_convertor("anytext", AnyText())
 router = APIRouter(prefix="/conversations/{conversation_id:anytext}", tags=["conversations"])
 
 ConversationId: TypeAlias = Annotated[
-    Name, Path(description="What groups the runs.", examples=["chat-17"])
+    Name, Path(description="The id of the conversation.", examples=["chat-17"])
 ]
 MessageBody: TypeAlias = Annotated[wire.MessageBody, Body(examples=[openapi_examples.TO_ALL])]
 
 
 class Reached(BaseModel):
-    """The active runs that were reached, oldest first."""
+    """The active runs that got the signal, oldest first."""
 
     count: int
     runs: list[str]
 
     @classmethod
     def of(cls, runs: list[str]) -> Reached:
-        """All of these."""
+        """Return the response for these runs."""
         return cls(count=len(runs), runs=runs)
 
 
@@ -70,15 +68,22 @@ class Steered(Reached):
     status_code=202,
     dependencies=[CONTROL],
     responses=openapi.change(
-        202, "The runs that end now.", openapi_examples.REACHED, Code.IDEMPOTENCY_CONFLICT
+        202,
+        "The runs that are being cancelled.",
+        openapi_examples.REACHED,
+        Code.IDEMPOTENCY_CONFLICT,
     ),
 )
 async def interrupt(
-    conversation_id: ConversationId, who: Who, client: ClientDep, key: Key, body: CancelBody = None
+    conversation_id: ConversationId,
+    caller: Caller,
+    client: ClientDep,
+    key: Key,
+    body: CancelBody = None,
 ) -> Reached:
-    """Cancel every active run of a conversation. That there is none is no error."""
-    order = wire.Cancel(**given_in(body), actor=who.subject, key=key)
-    return Reached.of(await client.conversations.control(conversation_id, order))
+    """Cancel every active run of a conversation. Having none is not an error."""
+    command = wire.Cancel(**fields_set(body), actor=caller.subject, key=key)
+    return Reached.of(await client.conversations.control(conversation_id, command))
 
 
 @router.post(
@@ -86,7 +91,7 @@ async def interrupt(
     status_code=202,
     responses=openapi.change(
         202,
-        "The runs that are paused.",
+        "The runs that are being paused.",
         openapi_examples.REACHED,
         Code.IDEMPOTENCY_CONFLICT,
     ),
@@ -94,17 +99,19 @@ async def interrupt(
 async def pause(
     *,
     conversation_id: ConversationId,
-    who: Who,
+    caller: Caller,
     client: ClientDep,
     key: Key,
     body: PauseBody = None,
 ) -> Reached:
-    """Pause every active run of a conversation, as a single one is paused."""
-    if leads_on(body):
-        await demand_course(who, client, *await client.conversations.runs(conversation_id))
-    demand(who, CONTROLS)
-    order = wire.Pause(**given_in(body), actor=who.subject, capabilities=who.capabilities, key=key)
-    return Reached.of(await client.conversations.control(conversation_id, order))
+    """Pause every active run of a conversation."""
+    if goes_to_node(body):
+        await require_course(caller, client, *await client.conversations.runs(conversation_id))
+    require(caller, authority.CONTROL)
+    command = wire.Pause(
+        **fields_set(body), actor=caller.subject, capabilities=caller.capabilities, key=key
+    )
+    return Reached.of(await client.conversations.control(conversation_id, command))
 
 
 @router.post(
@@ -112,15 +119,19 @@ async def pause(
     status_code=202,
     dependencies=[CONTROL],
     responses=openapi.change(
-        202, "The runs that go on.", openapi_examples.REACHED, Code.IDEMPOTENCY_CONFLICT
+        202, "The runs that are being resumed.", openapi_examples.REACHED, Code.IDEMPOTENCY_CONFLICT
     ),
 )
 async def resume(
-    conversation_id: ConversationId, who: Who, client: ClientDep, key: Key, body: ResumeBody = None
+    conversation_id: ConversationId,
+    caller: Caller,
+    client: ClientDep,
+    key: Key,
+    body: ResumeBody = None,
 ) -> Reached:
-    """Let every active run of a conversation go on."""
-    order = wire.Resume(**given_in(body), actor=who.subject, key=key)
-    return Reached.of(await client.conversations.control(conversation_id, order))
+    """Resume every active run of a conversation."""
+    command = wire.Resume(**fields_set(body), actor=caller.subject, key=key)
+    return Reached.of(await client.conversations.control(conversation_id, command))
 
 
 @router.post(
@@ -140,22 +151,22 @@ async def steer(
     *,
     conversation_id: ConversationId,
     body: MessageBody,
-    who: Who,
-    behind: AppState,
+    caller: Caller,
+    backend: BackendDep,
     client: ClientDep,
     key: Key,
 ) -> Steered:
-    """Put a message into the mailbox of the one active run of the type `agent`.
+    """Send a message to the one active run of the type `agent`.
 
-    The same message again, by its `message_id` or the `Idempotency-Key`, changes nothing. What it takes
-    is as for the steer of a run.
+    A retry with the same `message_id` or `Idempotency-Key` changes nothing. The required capabilities are
+    those of `POST /runs/{run_id}/steer`.
     """
-    message = message_of(body, who, key)
-    meant: list[str] = []
-    if message.action in COURSE:
-        meant = await client.conversations.runs(conversation_id, session_type=EXCLUSIVE)
-    await demand_message(who, client, message, *meant)
-    for run_id in meant:
-        message = await fitted(message, run_id, behind, client)
+    message = to_signal(body, caller, key)
+    run_ids: list[str] = []
+    if message.action in authority.COURSE:
+        run_ids = await client.conversations.runs(conversation_id, session_type=EXCLUSIVE)
+    await require_message(caller, client, message, *run_ids)
+    for run_id in run_ids:
+        message = await with_valid_patch(message, run_id, backend, client)
     steered = await client.conversations.signal_message(conversation_id, message)
     return Steered(count=1, runs=[steered.run_id], message_id=steered.message_id)

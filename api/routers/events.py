@@ -1,79 +1,181 @@
-"""What happens in a run: page by page, or as it happens."""
+"""The events of a run, as pages or as a stream of server-sent events."""
 
 from __future__ import annotations
 
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import Receive, Scope, Send
 
 from abeyance import wire
 from abeyance.api import openapi, openapi_examples
-from abeyance.api.auth import READ, Admitted
-from abeyance.api.dependencies import AppState, Events
-from abeyance.api.path_params import RunId
+from abeyance.api.auth import READ, CredentialsDep
+from abeyance.api.dependencies import BackendDep, FeedDep, RunId
 from abeyance.api.schemas import Listed
-from abeyance.api.sse import MEDIA_TYPE, EventStream
-from abeyance.errors import Code
+from abeyance.errors import Code, Refusal, Unavailable
 
 router = APIRouter(prefix="/runs/{run_id}", tags=["events"], dependencies=[READ])
 
 _JSON: Final = "application/json"
+_EVENT_STREAM: Final = "text/event-stream"
+_HEARTBEAT_SECONDS: Final = 15.0
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    # Proxies would otherwise buffer the events.
+    "X-Accel-Buffering": "no",
+}
 
 
 class EventsQuery(BaseModel):
-    """Which events."""
+    """The query of a page of events."""
 
     model_config = ConfigDict(frozen=True)
 
     after: str | None = Field(
-        default=None, description="The id of an event: what came after it. None is from the oldest."
+        default=None,
+        description="Return events after the one with this id. Absent starts at the oldest.",
     )
-    limit: int = Field(default=100, ge=1, le=1000, description="Of a page: how many at most.")
+    limit: int = Field(
+        default=100, ge=1, le=1000, description="The maximum number of events in a page."
+    )
 
 
-def _answers() -> openapi.Answers:
-    answers = openapi.read(
-        "A page of events; or, as text/event-stream, all of them as they come.",
+def _responses() -> openapi.Responses:
+    responses = openapi.read(
+        "A page of events, or a stream as text/event-stream.",
         openapi_examples.listed(openapi_examples.EVENT, openapi_examples.EVENT["id"]),
         Code.UNKNOWN_RUN,
         Code.GONE,
         Code.TOO_MANY_RUNS,
     )
-    content: dict[str, Any] = answers[200]["content"]
-    content[MEDIA_TYPE] = {"schema": {"type": "string"}, "example": openapi_examples.EVENT_STREAM}
-    return answers
+    content: dict[str, Any] = responses[200]["content"]
+    content[_EVENT_STREAM] = {
+        "schema": {"type": "string"},
+        "example": openapi_examples.EVENT_STREAM,
+    }
+    return responses
 
 
-@router.get("/events", response_model=Listed[wire.Event], responses=_answers())
+@router.get("/events", response_model=Listed[wire.Event], responses=_responses())
 async def read_events(
     *,
     run_id: RunId,
-    asked: Annotated[EventsQuery, Query()],
-    events: Events,
-    behind: AppState,
-    admitted: Admitted,
+    query: Annotated[EventsQuery, Query()],
+    feed: FeedDep,
+    backend: BackendDep,
+    credentials: CredentialsDep,
     request: Request,
     last_event_id: Annotated[
         str | None,
-        Header(description="Of a stream that goes on: the last id. Goes before `after`."),
+        Header(description="The id of the last event received. Overrides `after`."),
     ] = None,
 ) -> Listed[wire.Event] | Response:
-    """Read what has happened in a run, in order; with `Accept: text/event-stream`, also what happens.
+    """List the events of a run, oldest first. With `Accept: text/event-stream`, stream them as they
+    happen.
 
-    Whoever goes on from the last id misses nothing and sees nothing twice. A stream ends after the
-    run's last event; of a page `next_cursor` is null then. A stream ends early whose reader is too slow,
-    or whose token expires.
+    Continue after the last id to get every event exactly once. After the run's last event, the stream
+    ends and `next_cursor` is null. A stream ends early if its reader is too slow or its token expires.
     """
-    after = last_event_id or asked.after
+    after = last_event_id or query.after
     if _wants_stream(request.headers.get("accept", "")):
-        feed = await events.opened(run_id, after)
-        return EventStream(feed, leaving=behind.leaving, until=admitted.until)
-    items, next_cursor = await events.page(run_id, after, asked.limit)
+        events = await feed.opened(run_id, after)
+        return EventStream(events, stopping=backend.stopping, until=credentials.expires_at)
+    items, next_cursor = await feed.page(run_id, after, query.limit)
     return Listed(items=items, next_cursor=next_cursor)
 
 
 def _wants_stream(accept: str) -> bool:
-    # Of the two kinds that there are, the one that is named first.
-    named = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
-    return next((kind for kind in named if kind in (MEDIA_TYPE, _JSON)), _JSON) == MEDIA_TYPE
+    # The first supported type wins.
+    types = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    return next((type_ for type_ in types if type_ in (_EVENT_STREAM, _JSON)), _JSON) != _JSON
+
+
+class EventStream(StreamingResponse):
+    """A stream of server-sent events, with a comment after `heartbeat` seconds without an event.
+
+    The stream ends after the last event. It ends early, with a comment that has the reason, on an error,
+    when `stopping` is set, and at `until`, the Unix time at which the reader's token expires. The reader
+    can then reconnect with the last id.
+    """
+
+    def __init__(
+        self,
+        events: AsyncGenerator[wire.Event, None],
+        *,
+        heartbeat: float = _HEARTBEAT_SECONDS,
+        stopping: asyncio.Event | None = None,
+        until: float | None = None,
+    ) -> None:
+        self._events = events
+        self._text = _event_text(events, heartbeat, stopping or asyncio.Event(), until)
+        super().__init__(self._text, media_type=_EVENT_STREAM, headers=_HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream, and unsubscribe from the feed at once when the reader disconnects."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the stream, and unsubscribe from the feed."""
+        async with aclosing(self._events), aclosing(self._text):
+            pass
+
+
+async def _event_text(
+    events: AsyncIterator[wire.Event],
+    heartbeat: float,
+    stopping: asyncio.Event,
+    until: float | None,
+) -> AsyncGenerator[str, None]:
+    pending: asyncio.Task[wire.Event | None] | None = None
+    stop = asyncio.create_task(stopping.wait())
+    try:
+        while True:
+            pending = pending or asyncio.create_task(_next(events))
+            left = math.inf if until is None else max(0.0, until - time.time())
+            await asyncio.wait(
+                {pending, stop}, timeout=min(heartbeat, left), return_when=asyncio.FIRST_COMPLETED
+            )
+            if stop.done():
+                yield ": the service is stopping: reconnect with the last id\n\n"
+                return
+            if until is not None and time.time() >= until:
+                yield ": the token has expired: reconnect with a new token and the last id\n\n"
+                return
+            if not pending.done():
+                yield ":\n\n"
+                continue
+            try:
+                event = pending.result()
+            except (Refusal, Unavailable) as error:
+                yield f": {_one_line(str(error))}\n\n"
+                return
+            if event is None:
+                return
+            pending = None
+            yield f"id: {event.id}\nevent: {_one_line(event.type)}\ndata: {event.model_dump_json()}\n\n"
+    finally:
+        stop.cancel()
+        if pending is not None:
+            pending.cancel()
+            while not pending.done():
+                # The server may cancel this task repeatedly; the feed must be closed first.
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({pending})
+
+
+async def _next(events: AsyncIterator[wire.Event]) -> wire.Event | None:
+    return await anext(events, None)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

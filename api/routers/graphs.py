@@ -1,4 +1,4 @@
-"""The graphs that are served."""
+"""The graphs that this service can start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse
 
 from abeyance.api import openapi, openapi_examples
 from abeyance.api.auth import READ
-from abeyance.api.dependencies import AppState
+from abeyance.api.dependencies import BackendDep
 from abeyance.api.schemas import GraphSummary, Listed
 from abeyance.authoring.diagram import mermaid
 from abeyance.errors import Code
@@ -20,11 +20,13 @@ router = APIRouter(prefix="/graphs", tags=["graphs"], dependencies=[READ])
 
 @router.get(
     "",
-    responses=openapi.read("The graphs, by name.", openapi_examples.listed(openapi_examples.GRAPH)),
+    responses=openapi.read(
+        "The graphs, sorted by name.", openapi_examples.listed(openapi_examples.GRAPH)
+    ),
 )
-async def list_graphs(behind: AppState) -> Listed[GraphSummary]:
-    """List the graphs that can be started here."""
-    specs = [behind.graphs[name].build() for name in sorted(behind.graphs)]
+async def list_graphs(backend: BackendDep) -> Listed[GraphSummary]:
+    """List the graphs that this service can start."""
+    specs = [backend.graphs[name].build() for name in sorted(backend.graphs)]
     return Listed(
         items=[
             GraphSummary(
@@ -42,19 +44,19 @@ async def list_graphs(behind: AppState) -> Listed[GraphSummary]:
     "/{name}",
     responses=openapi.read("The graph.", openapi_examples.GRAPH_SPEC, Code.UNKNOWN_GRAPH),
 )
-async def read_graph(name: str, behind: AppState) -> dict[str, Any]:
-    """Read a graph: its nodes, edges and questions, and in `guarded_by` the capabilities that it can ask
-    for. Runs that are under way keep the one that they were started with.
+async def read_graph(name: str, backend: BackendDep) -> dict[str, Any]:
+    """Retrieve a graph: its nodes, edges and interrupts, and in `guarded_by` the capabilities that its
+    interrupts can require. A run keeps the version that it was started with.
     """
-    spec = behind.graph(name).build()
+    spec = backend.graph(name).build()
     return {**asdict(spec), "version": spec.version, "guarded_by": list(spec.guarded_by)}
 
 
 @router.get(
     "/{name}/diagram",
     response_class=PlainTextResponse,
-    responses=openapi.text("The flowchart.", openapi_examples.DIAGRAM, Code.UNKNOWN_GRAPH),
+    responses=openapi.text("The Mermaid flowchart.", openapi_examples.DIAGRAM, Code.UNKNOWN_GRAPH),
 )
-async def draw_graph(name: str, behind: AppState) -> PlainTextResponse:
-    """Draw a graph, as the text of a Mermaid flowchart."""
-    return PlainTextResponse(mermaid(behind.graph(name).build()))
+async def draw_graph(name: str, backend: BackendDep) -> PlainTextResponse:
+    """Render a graph as a Mermaid flowchart."""
+    return PlainTextResponse(mermaid(backend.graph(name).build()))

@@ -1,4 +1,4 @@
-"""Whether the service is up, and whether it can do its work."""
+"""Liveness and readiness."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from abeyance.api import openapi
-from abeyance.api.dependencies import AppState
+from abeyance.api.dependencies import BackendDep
 from abeyance.api.problems import unavailable
 from abeyance.errors import Code, Unavailable
 
@@ -18,43 +18,45 @@ _RETRY_AFTER: Final = 2.0
 
 
 class Health(BaseModel):
-    """That the service answers."""
+    """The process responds."""
 
     status: str = "ok"
 
 
 class Readiness(BaseModel):
-    """That a run can be started and would be worked on."""
+    """Temporal responds, and workers poll the task queue."""
 
     ready: bool = True
     workers: int
 
 
-@router.get("/healthz", responses=openapi.check("It answers.", {"status": "ok"}))
+@router.get("/healthz", responses=openapi.check("The process responds.", {"status": "ok"}))
 async def healthz() -> Health:
-    """Tell whether this process answers. Needs no capability."""
+    """Check that this process responds. Requires no capability."""
     return Health()
 
 
 @router.get(
     "/readyz",
     response_model=Readiness,
-    responses=openapi.check("It can do its work.", {"ready": True, "workers": 2}, Code.UNAVAILABLE),
+    responses=openapi.check(
+        "The service is ready.", {"ready": True, "workers": 2}, Code.UNAVAILABLE
+    ),
 )
-async def readyz(behind: AppState) -> Readiness | Response:
-    """Tell whether Temporal answers and a worker asks it for our work. Needs no capability.
+async def readyz(backend: BackendDep) -> Readiness | Response:
+    """Check that Temporal responds and that a worker polls the task queue. Requires no capability.
 
-    A worker that is told to stop, or is killed, is counted for another 70 seconds at most.
+    A worker that stops or is killed may be counted for up to 70 more seconds.
     """
     try:
-        workers = await behind.link.client.pollers()
+        workers = await backend.connection.client.pollers()
     except Unavailable as error:
         return _not_ready(str(error))
     if not workers:
-        queue = behind.settings.task_queue
-        return _not_ready(f"No worker asks for work on the task queue {queue!r}: start one.")
+        queue = backend.settings.task_queue
+        return _not_ready(f"No worker polls the task queue {queue!r}: start one.")
     return Readiness(workers=workers)
 
 
-def _not_ready(why: str) -> Response:
-    return unavailable(why, retry_after=_RETRY_AFTER, members={"ready": False})
+def _not_ready(reason: str) -> Response:
+    return unavailable(reason, retry_after=_RETRY_AFTER, members={"ready": False})

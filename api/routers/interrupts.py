@@ -1,32 +1,47 @@
-"""Reading interrupts and answering them."""
+"""Interrupts: the inbox, and reading, answering and postponing them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Body, Query
+from pydantic import Field
 
 from abeyance import wire
 from abeyance.api import openapi, openapi_examples
-from abeyance.api.auth import READ, RESPOND, Who, demand
-from abeyance.api.dependencies import ClientDep
-from abeyance.api.path_params import InterruptId, Key, RunId, unknown_interrupt
-from abeyance.api.schemas import AnswerBody, Answered, Listed, given_in
+from abeyance.api.auth import READ, RESPOND, Caller, require
+from abeyance.api.dependencies import ClientDep, InterruptId, Key, RunId, unknown_interrupt
+from abeyance.api.routers.control import require_course
+from abeyance.api.schemas import (
+    MAX_FILTERS,
+    AnswerBody,
+    Answered,
+    InterruptStatus,
+    Listed,
+    ListQuery,
+    Name,
+    fields_set,
+)
 from abeyance.client import Client
-from abeyance.errors import Code
+from abeyance.core import authority
+from abeyance.errors import Code, Unavailable
+from abeyance.handle import InboxFilter
 
 router = APIRouter(tags=["interrupts"])
 
-StatusAsked: TypeAlias = Literal["open", "answered", "expired", "cancelled", "superseded", "all"]
+StatusFilter: TypeAlias = Literal["open", "answered", "expired", "cancelled", "superseded", "all"]
 
 AnswersBody: TypeAlias = Annotated[wire.Answers, Body(openapi_examples=openapi_examples.ANSWERS)]
+DeadlineBody: TypeAlias = Annotated[wire.DeadlineBody, Body(examples=[openapi_examples.DEADLINE])]
 
 WithView: TypeAlias = Annotated[
     bool,
-    Query(description="Answer with the run as well, as `run`; takes the capability runs:read."),
+    Query(
+        description="Include the run in the response, as `run`. Requires the capability runs:read."
+    ),
 ]
 
-_JUDGED = (
+_ANSWER_CODES: Final = (
     Code.UNKNOWN_RUN,
     Code.UNKNOWN_INTERRUPT,
     Code.ALREADY_ANSWERED,
@@ -44,7 +59,7 @@ _JUDGED = (
     "/runs/{run_id}/interrupts",
     dependencies=[READ],
     responses=openapi.read(
-        "The interrupts, the open ones first.",
+        "The interrupts, open ones first.",
         openapi_examples.listed(openapi_examples.INTERRUPT),
         Code.UNKNOWN_RUN,
     ),
@@ -52,9 +67,11 @@ _JUDGED = (
 async def list_interrupts(
     run_id: RunId,
     client: ClientDep,
-    status: Annotated[StatusAsked, Query(description="Of which status; `all` is any.")] = "open",
+    status: Annotated[
+        StatusFilter, Query(description="The status of the interrupts; `all` is any.")
+    ] = "open",
 ) -> Listed[wire.InterruptView]:
-    """List a run's interrupts."""
+    """List the interrupts of a run."""
     return Listed(items=await client.run(run_id).interrupts(status=status))
 
 
@@ -62,18 +79,62 @@ async def list_interrupts(
     "/interrupts/{interrupt_id}",
     dependencies=[READ],
     responses=openapi.read(
-        "The interrupt, open or settled.",
+        "The interrupt.",
         openapi_examples.INTERRUPT,
         Code.UNKNOWN_RUN,
         Code.UNKNOWN_INTERRUPT,
     ),
 )
 async def read_interrupt(interrupt_id: InterruptId, client: ClientDep) -> wire.InterruptView:
-    """Read one interrupt; its id names its run."""
-    found = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
-    if found is None:
+    """Retrieve an interrupt, open or settled."""
+    interrupt = await client.run(interrupt_id.run_id).interrupt(interrupt_id.id)
+    if interrupt is None:
         raise unknown_interrupt(interrupt_id.id)
-    return found
+    return interrupt
+
+
+class InboxQuery(ListQuery):
+    """The query of the inbox."""
+
+    capability: list[Name] = Field(
+        default_factory=list,
+        max_length=MAX_FILTERS,
+        description="Only interrupts that require one of these capabilities.",
+        examples=[["refunds:approve"]],
+    )
+    before: wire.Moment | None = Field(
+        default=None,
+        description="Only interrupts with a deadline before this time.",
+        examples=["2026-03-05T00:00Z"],
+    )
+
+
+@router.get(
+    "/interrupts",
+    dependencies=[READ],
+    responses=openapi.read(
+        "A page of open interrupts, sorted by deadline.",
+        openapi_examples.listed(openapi_examples.LISTED_INTERRUPT, "eyJub3ci.2c26b46b"),
+    ),
+)
+async def list_open_interrupts(
+    query: Annotated[InboxQuery, Query()], client: ClientDep
+) -> Listed[wire.InterruptView]:
+    """List the open interrupts of all runs by urgency: overdue, due within a day, within a week, later,
+    and without a deadline. Each page is sorted by deadline.
+
+    The list is read from Temporal's visibility store: it lags by a moment, and has no schemas and
+    payloads. A page may have fewer than `limit` entries: only a null `next_cursor` means that it is the
+    last.
+    """
+    filter_ = InboxFilter(
+        capabilities=frozenset(query.capability),
+        graph=query.graph,
+        conversation_id=query.conversation_id,
+        before=query.before,
+    )
+    items, next_cursor = await client.inbox.list(filter_, cursor=query.cursor, limit=query.limit)
+    return Listed(items=items, next_cursor=next_cursor)
 
 
 @router.post(
@@ -81,9 +142,9 @@ async def read_interrupt(interrupt_id: InterruptId, client: ClientDep) -> wire.I
     dependencies=[RESPOND],
     responses=openapi.change(
         200,
-        "The receipts of all answers.",
+        "A receipt for each answer.",
         openapi_examples.RECEIPTS,
-        *_JUDGED,
+        *_ANSWER_CODES,
         Code.AMBIGUOUS_INTERRUPT,
         Code.RUN_FINISHED,
     ),
@@ -91,55 +152,96 @@ async def read_interrupt(interrupt_id: InterruptId, client: ClientDep) -> wire.I
 async def respond(
     run_id: RunId,
     body: AnswersBody,
-    who: Who,
+    caller: Caller,
     client: ClientDep,
     key: Key,
     *,
     view: WithView = False,
 ) -> Answered | wire.Receipts:
-    """Answer interrupts of a run, all or nothing.
+    """Answer interrupts of a run. Either all answers are accepted or none.
 
-    By id (`responses`), one (`interrupt_id` and `response`), or, if exactly one is open, without an id
-    (`response`). null is an answer. The same answer again gets the first receipt, `replayed`; another
-    answer to what is settled is refused. `digests` tell what was shown to the answering person.
+    Answer several by id (`responses`), one by id (`interrupt_id` and `response`), or, if exactly one is
+    open, without an id (`response`). null is a valid answer. Repeating an answer returns the first
+    receipt, marked `replayed`; a different answer to a settled interrupt is refused. With `digests`, an
+    answer is refused if the interrupt shows something else than the approver saw.
     """
-    order = wire.Respond(**given_in(body), principal=who, key=key)
-    return await _answer(client, run_id, order, view=view)
+    command = wire.Respond(**fields_set(body), principal=caller, key=key)
+    return await _answer(client, run_id, command, view=view)
 
 
 @router.post(
     "/interrupts/{interrupt_id}/respond",
     dependencies=[RESPOND],
     responses=openapi.change(
-        200, "The receipt of the answer.", openapi_examples.RECEIPTS, *_JUDGED
+        200, "A receipt for the answer.", openapi_examples.RECEIPTS, *_ANSWER_CODES
     ),
 )
 async def respond_to_interrupt(
     interrupt_id: InterruptId,
     body: AnswerBody,
-    who: Who,
+    caller: Caller,
     client: ClientDep,
     key: Key,
     *,
     view: WithView = False,
 ) -> Answered | wire.Receipts:
-    """Answer one interrupt; its id names its run. null is an answer."""
-    order = wire.Respond(
+    """Answer one interrupt. null is a valid answer."""
+    command = wire.Respond(
         responses={interrupt_id.id: body.response},
         note=body.note,
         digests=body.digests,
-        principal=who,
+        principal=caller,
         key=key,
     )
-    return await _answer(client, interrupt_id.run_id, order, view=view)
+    return await _answer(client, interrupt_id.run_id, command, view=view)
 
 
 async def _answer(
-    client: Client, run_id: str, order: wire.Respond, *, view: bool
+    client: Client, run_id: str, command: wire.Respond, *, view: bool
 ) -> Answered | wire.Receipts:
     if view:
-        demand(order.principal, "runs:read")
-    receipts = await client.run(run_id).respond_to(order)
+        require(command.principal, authority.READ)
+    receipts = await client.run(run_id).respond_to(command)
     if not view:
         return wire.Receipts(receipts=receipts)
     return Answered(receipts=receipts, run=await client.run(run_id).view())
+
+
+@router.patch(
+    "/interrupts/{interrupt_id}",
+    responses=openapi.change(
+        200,
+        "The interrupt with its new deadline.",
+        openapi_examples.INTERRUPT,
+        Code.UNKNOWN_RUN,
+        Code.IDEMPOTENCY_CONFLICT,
+        Code.NATIVELY_PAUSED,
+        Code.UNKNOWN_INTERRUPT,
+        Code.UNKNOWN_NODE,
+        Code.ALREADY_ANSWERED,
+        Code.WITHDRAWN,
+    ),
+)
+async def edit_deadline(
+    interrupt_id: InterruptId, body: DeadlineBody, caller: Caller, client: ClientDep, key: Key
+) -> wire.InterruptView | InterruptStatus:
+    """Change the deadline of an open interrupt, or the action on its timeout.
+
+    A `deadline` or `timeout` of null removes it. This requires every capability in the run's
+    `guarded_by`. A default answer can only be declared in the graph. Without `runs:read` the response has
+    only the interrupt's id and status.
+    """
+    await require_course(caller, client, interrupt_id.run_id)
+    command = wire.EditDeadline(
+        **fields_set(body), interrupt_id=interrupt_id.id, principal=caller, key=key
+    )
+    run = client.run(interrupt_id.run_id)
+    await run.edit(command)
+    edited = await run.interrupt(interrupt_id.id)
+    if edited is None:
+        raise Unavailable(
+            f"the run {run.run_id!r} cannot be read now, but its deadline was changed: read it later"
+        )
+    if caller.may(authority.READ):
+        return edited
+    return InterruptStatus(id=edited.id, run_id=edited.run_id, status=edited.status)

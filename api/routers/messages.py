@@ -1,4 +1,4 @@
-"""A message as a run gets it: under an id by which a repeat is known, from whom, in the run's terms."""
+"""Messages to a run: steer, send, list and clear."""
 
 from __future__ import annotations
 
@@ -13,65 +13,80 @@ from pydantic import BaseModel
 
 from abeyance import wire
 from abeyance.api import openapi, openapi_examples
-from abeyance.api.auth import READ, STEER, Who
-from abeyance.api.dependencies import AppState, Backend, ClientDep
-from abeyance.api.long_poll import Length, Wait, long_poll, sleep_unless
-from abeyance.api.path_params import Key, RunId
+from abeyance.api.auth import READ, STEER, Caller
+from abeyance.api.dependencies import (
+    Backend,
+    BackendDep,
+    ClientDep,
+    Key,
+    RunId,
+    Wait,
+    WaitSeconds,
+    long_poll,
+    sleep_unless,
+)
 from abeyance.api.problems import invalid
-from abeyance.api.routers.control import Sent, demand_message, sent, signalled
-from abeyance.api.schemas import Accepted, given_in
+from abeyance.api.routers.control import (
+    SignalResponse,
+    require_message,
+    signal_response,
+    signal_responses,
+)
+from abeyance.api.schemas import Accepted, fields_set
 from abeyance.authoring.graph import Graph
 from abeyance.client import Client
-from abeyance.core.authority import CONTROL as CONTROLS
+from abeyance.core import authority
 from abeyance.core.policy import Principal
 from abeyance.core.spec import SubgraphNode
 from abeyance.errors import Code, Refusal
 from abeyance.schemas.state_model import StateModel, ValuesError
 
 
-def message_of(body: wire.MessageBody, who: Principal, key: str | None) -> wire.SteerMessage:
-    """What somebody sends, under a key if they gave one. Raises `invalid_body` for two ids."""
+def to_signal(body: wire.MessageBody, caller: Principal, key: str | None) -> wire.SteerMessage:
+    """Return the message of a request. Raises `invalid_body` for a key that differs from its id."""
     if None not in (key, body.message_id) and key != body.message_id:
-        told = f"{body.message_id!r} is not the Idempotency-Key {key!r}: give one, or both the same"
-        raise invalid([{"pointer": "/message_id", "message": told}])
+        message = f"{body.message_id!r} differs from the Idempotency-Key {key!r}: send one of them"
+        raise invalid([{"pointer": "/message_id", "message": message}])
     message_id = body.message_id or key or uuid.uuid4().hex
-    given = {**given_in(body), "message_id": message_id}
-    return wire.SteerMessage(**given, sender=who.subject, capabilities=who.capabilities)
+    fields = {**fields_set(body), "message_id": message_id}
+    return wire.SteerMessage(**fields, sender=caller.subject, capabilities=caller.capabilities)
 
 
-async def fitted(
-    message: wire.SteerMessage, run_id: str, behind: Backend, client: Client
+async def with_valid_patch(
+    message: wire.SteerMessage, run_id: str, backend: Backend, client: Client
 ) -> wire.SteerMessage:
-    """The message for this run: what it would set is written as the run's state takes it.
+    """Return the message with the patch of `update_state` validated and converted.
 
-    Which of the run's graphs it will be about only the run knows, so it has to fit one of them. Raises
-    `invalid_message` where this service has the graph and it fits none, and `unknown_run`.
+    Only the run knows which of its graphs the patch is for, so it must be valid for one of them. Raises
+    `invalid_message` if this service serves the graph and the patch is valid for none, and `unknown_run`.
     """
     patch = message.params.get("patch")
-    # The run itself says what it cannot use.
+    # The run refuses other errors itself.
     if message.action != "update_state" or not isinstance(patch, dict):
         return message
-    graph = behind.graphs.get(await client.run(run_id).graph_of() or "")
+    graph = backend.graphs.get(await client.run(run_id).graph_of() or "")
     if graph is None:
         return message
-    misfits: list[ValuesError] = []
+    errors: list[ValuesError] = []
     for states in _states(graph):
         try:
-            written = states.patch(patch)
+            converted = states.patch(patch)
         except ValuesError as error:
-            misfits.append(error)
+            errors.append(error)
         else:
-            return message.model_copy(update={"params": {**message.params, "patch": written}})
+            return message.model_copy(update={"params": {**message.params, "patch": converted}})
     faults = [
-        {**fault, "pointer": f"/params/patch{fault['pointer']}"} for fault in misfits[0].errors
+        {**fault, "pointer": f"/params/patch{fault['pointer']}"} for fault in errors[0].errors
     ]
     raise Refusal(
-        Code.INVALID_MESSAGE, f"update_state cannot be carried out: {misfits[0]}.", errors=faults
+        Code.INVALID_MESSAGE,
+        f"The patch of update_state does not fit the state of the run: {errors[0]}.",
+        errors=faults,
     )
 
 
 def _states(graph: Graph) -> Iterator[StateModel]:
-    """The states of a graph and of those in it, but for agents, whose own state is not edited so."""
+    """Yield the states of a graph and of its subgraphs, without agents, whose state is not edited."""
     yield graph.states
     for name, node in graph.build().nodes.items():
         if isinstance(node, SubgraphNode) and not node.agent:
@@ -82,11 +97,11 @@ router = APIRouter(prefix="/runs/{run_id}", tags=["messages"])
 
 MessageBody: TypeAlias = Annotated[wire.MessageBody, Body(examples=[openapi_examples.MESSAGE])]
 
-_LARGEST_PAGE: Final = 1_000
-_USUAL_PAGE: Final = 50
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 1.0
-_REFUSED: Final = (
+_MAX_PAGE_SIZE: Final = 1_000
+_DEFAULT_PAGE_SIZE: Final = 50
+_MIN_BACKOFF: Final = 0.1
+_MAX_BACKOFF: Final = 1.0
+_CODES: Final = (
     Code.UNKNOWN_RUN,
     Code.NOT_RUNNING,
     Code.UNKNOWN_NODE,
@@ -98,7 +113,7 @@ _REFUSED: Final = (
 
 
 class MessagePage(BaseModel):
-    """Unread messages, in the order of reading. `total` counts those of all pages."""
+    """A page of unread messages, in the order of reading. `total` counts all pages."""
 
     items: list[wire.MessageView]
     page: int
@@ -107,10 +122,10 @@ class MessagePage(BaseModel):
 
 
 Timeout: TypeAlias = Annotated[
-    Length | None,
+    WaitSeconds | None,
     Query(
-        description="How long to try again while the run's queue is full: ISO 8601, `30s`, or seconds. "
-        "More than the service's `default_timeout` is cut to it.",
+        description="How long to retry while the run's queue is full: ISO 8601, `30s`, or seconds. The "
+        "service caps it at its `default_timeout`.",
         examples=["PT10S"],
     ),
 ]
@@ -119,7 +134,7 @@ Timeout: TypeAlias = Annotated[
 @router.post(
     "/steer",
     status_code=202,
-    responses=signalled(
+    responses=signal_responses(
         openapi_examples.ACCEPTED_MESSAGE,
         openapi_examples.RUN,
         Code.UNKNOWN_RUN,
@@ -132,28 +147,28 @@ async def steer(
     *,
     run_id: RunId,
     body: MessageBody,
-    who: Who,
-    behind: AppState,
+    caller: Caller,
+    backend: BackendDep,
     client: ClientDep,
     key: Key,
     request: Request,
     response: Response,
     wait: Wait = None,
-) -> Sent:
-    """Put a message into a run's mailbox, to be read at the next boundary.
+) -> SignalResponse:
+    """Send a message to a run, which reads it at the next boundary.
 
-    It is delivered, or reported in the run's `undelivered` or `rejected` and by an event. The same
-    message again, by its `message_id` or `Idempotency-Key`, changes nothing.
+    A message that is not delivered is listed in the run's `undelivered` or `rejected` and recorded as an
+    event. A retry with the same `message_id` or `Idempotency-Key` changes nothing.
 
-    A message takes `runs:steer`; the actions `pause`, `rerun`, `go_back`, `skip` and `update_state` take
-    `runs:control` instead, and all of them but `pause` every capability that the run's graph can ask for
-    (`guarded_by`).
+    A message requires `runs:steer`. The actions `pause`, `rerun`, `go_back`, `skip` and `update_state`
+    require `runs:control` instead. All of these but `pause` also require every capability in the run's
+    `guarded_by`.
     """
-    await demand_message(who, client, body, run_id)
-    message = await fitted(message_of(body, who, key), run_id, behind, client)
+    await require_message(caller, client, body, run_id)
+    message = await with_valid_patch(to_signal(body, caller, key), run_id, backend, client)
     message_id = await client.run(run_id).signal_message(message)
     accepted = Accepted(run_id=run_id, message_id=message_id)
-    return await sent(behind, who, accepted, wait, request, response)
+    return await signal_response(backend, caller, accepted, wait, request, response)
 
 
 @router.post(
@@ -161,31 +176,35 @@ async def steer(
     status_code=201,
     response_model=wire.MessageReceipt,
     responses=openapi.change(
-        201, "The message is in.", openapi_examples.MESSAGE_RECEIPT, *_REFUSED, Code.NATIVELY_PAUSED
+        201,
+        "The message is queued.",
+        openapi_examples.MESSAGE_RECEIPT,
+        *_CODES,
+        Code.NATIVELY_PAUSED,
     ),
 )
 async def send_message(
     *,
     run_id: RunId,
     body: MessageBody,
-    who: Who,
-    behind: AppState,
+    caller: Caller,
+    backend: BackendDep,
     client: ClientDep,
     key: Key,
     request: Request,
     timeout: Timeout = None,
 ) -> wire.MessageReceipt | Response:
-    """Put a message into a run's mailbox, with a receipt from the run itself.
+    """Send a message to a run, and return the run's receipt.
 
-    While the queue is full it is tried again for `timeout`; without one a full queue is refused at
-    once. Nothing of it waits inside the run. What it takes is as for a steer.
+    If the queue is full, the service retries for `timeout`, or refuses at once without one. The required
+    capabilities are those of `POST /runs/{run_id}/steer`.
     """
-    await demand_message(who, client, body, run_id)
-    message = await fitted(message_of(body, who, key), run_id, behind, client)
-    longest = min(timeout or 0.0, behind.settings.default_timeout)
-    waiting = _until_there_is_room(client, run_id, message, longest, behind.leaving)
+    await require_message(caller, client, body, run_id)
+    message = await with_valid_patch(to_signal(body, caller, key), run_id, backend, client)
+    longest = min(timeout or 0.0, backend.settings.default_timeout)
+    waiting = _send_until_accepted(client, run_id, message, longest, backend.stopping)
     receipt = await long_poll(request, waiting)
-    # Nobody reads what is answered to a caller who has gone.
+    # The caller has disconnected.
     return Response(status_code=204) if receipt is None else receipt
 
 
@@ -199,13 +218,15 @@ async def send_message(
 async def list_messages(
     run_id: RunId,
     client: ClientDep,
-    page: Annotated[int, Query(description="Counted from 1; what is below is 1.")] = 1,
-    page_size: Annotated[int, Query(description="1 to 1000; anything else is 50.")] = _USUAL_PAGE,
+    page: Annotated[int, Query(description="The page number, from 1.")] = 1,
+    page_size: Annotated[
+        int, Query(description="The messages per page, 1 to 1000. Other values mean 50.")
+    ] = _DEFAULT_PAGE_SIZE,
 ) -> MessagePage:
-    """List a run's unread messages, without reading them. A page past the end is empty."""
+    """List the unread messages of a run. They stay unread. A page past the end is empty."""
     unread = await client.run(run_id).messages()
     page = max(1, page)
-    page_size = page_size if 0 < page_size <= _LARGEST_PAGE else _USUAL_PAGE
+    page_size = page_size if 0 < page_size <= _MAX_PAGE_SIZE else _DEFAULT_PAGE_SIZE
     first = (page - 1) * page_size
     return MessagePage(
         items=unread[first : first + page_size],
@@ -220,7 +241,7 @@ async def list_messages(
     dependencies=[STEER],
     responses=openapi.change(
         200,
-        "How many messages were thrown away.",
+        "The number of deleted messages.",
         openapi_examples.CLEARED,
         Code.UNKNOWN_RUN,
         Code.NOT_RUNNING,
@@ -228,11 +249,14 @@ async def list_messages(
         Code.NATIVELY_PAUSED,
     ),
 )
-async def clear_messages(run_id: RunId, who: Who, client: ClientDep, key: Key) -> wire.Cleared:
-    """Throw a run's unread messages away. They are reported as undelivered, with the reason `cleared`;
-    the run goes on. A repeat with the same `Idempotency-Key` leaves alone what has come since.
+async def clear_messages(
+    run_id: RunId, caller: Caller, client: ClientDep, key: Key
+) -> wire.Cleared:
+    """Delete the unread messages of a run. They are listed as undelivered, with the reason `cleared`.
+
+    A retry with the same `Idempotency-Key` does not delete messages that arrived since.
     """
-    return wire.Cleared(cleared=await client.run(run_id).clear_messages(principal=who, key=key))
+    return wire.Cleared(cleared=await client.run(run_id).clear_messages(principal=caller, key=key))
 
 
 @router.post(
@@ -240,37 +264,43 @@ async def clear_messages(run_id: RunId, who: Who, client: ClientDep, key: Key) -
     status_code=202,
     responses=openapi.change(
         202,
-        "The message is in.",
+        "The message is queued.",
         openapi_examples.MESSAGE_RECEIPT,
-        *_REFUSED,
+        *_CODES,
         Code.IDEMPOTENCY_CONFLICT,
     ),
 )
 async def pause_and_send(
-    *, run_id: RunId, body: MessageBody, who: Who, behind: AppState, client: ClientDep, key: Key
+    *,
+    run_id: RunId,
+    body: MessageBody,
+    caller: Caller,
+    backend: BackendDep,
+    client: ClientDep,
+    key: Key,
 ) -> wire.MessageReceipt:
-    """Pause a run, and put a message into its mailbox, which is read when the run goes on.
+    """Pause a run and send it a message, which it reads after the resume.
 
-    A message that is refused pauses nothing, and the same again pauses once. It takes `runs:control` and
-    what the message itself takes.
+    If the message is refused, the run is not paused. A retry pauses once. This requires `runs:control`
+    and the capabilities of the message itself.
     """
-    await demand_message(who, client, body, run_id, beside=CONTROLS)
-    message = await fitted(message_of(body, who, key), run_id, behind, client)
-    order = wire.Pause(actor=who.subject, key=key or body.message_id)
-    return await client.run(run_id).pause_and_send_message(message, order)
+    await require_message(caller, client, body, run_id, also=authority.CONTROL)
+    message = await with_valid_patch(to_signal(body, caller, key), run_id, backend, client)
+    command = wire.Pause(actor=caller.subject, key=key or body.message_id)
+    return await client.run(run_id).pause_and_send_message(message, command)
 
 
-async def _until_there_is_room(
-    client: Client, run_id: str, message: wire.SteerMessage, longest: float, leaving: asyncio.Event
+async def _send_until_accepted(
+    client: Client, run_id: str, message: wire.SteerMessage, longest: float, stopping: asyncio.Event
 ) -> wire.MessageReceipt:
     until = time.monotonic() + longest
-    pause = _FIRST_PAUSE
+    backoff = _MIN_BACKOFF
     while True:
         try:
             return await client.run(run_id).send_message(message)
         except Refusal as refusal:
             left = until - time.monotonic()
-            if refusal.code is not Code.QUEUE_FULL or left <= 0 or leaving.is_set():
+            if refusal.code is not Code.QUEUE_FULL or left <= 0 or stopping.is_set():
                 raise
-        await sleep_unless(leaving, min(pause, left))
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        await sleep_unless(stopping, min(backoff, left))
+        backoff = min(2 * backoff, _MAX_BACKOFF)

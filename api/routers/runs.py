@@ -1,36 +1,59 @@
-"""Starting runs and reading them."""
+"""Runs: start, list, and read a run, its result and its transcripts."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from abeyance import wire
+from abeyance.agents.transcript_view import TranscriptItem
 from abeyance.api import openapi, openapi_examples
-from abeyance.api.auth import READ, START, Who
-from abeyance.api.dependencies import AppState, ClientDep
-from abeyance.api.long_poll import Leaving, Length, long_poll
-from abeyance.api.path_params import Key, RunId, chosen_run_id, hash_of, run_id_of
-from abeyance.api.routers.control import shown_to
-from abeyance.api.schemas import RunResult, RunStatus, StartBody, statuses_asked
+from abeyance.api.auth import READ, START, Caller
+from abeyance.api.dependencies import (
+    BackendDep,
+    ClientDep,
+    Key,
+    RunId,
+    ServiceStopping,
+    WaitSeconds,
+    chosen_run_id,
+    hash_of,
+    long_poll,
+    run_id_of,
+)
+from abeyance.api.routers.control import view_for
+from abeyance.api.schemas import (
+    MAX_FILTERS,
+    Label,
+    Listed,
+    ListQuery,
+    RunResult,
+    RunStatus,
+    StartBody,
+    parse_statuses,
+)
 from abeyance.errors import Code, Refusal
+from abeyance.handle import RunFilter
+from abeyance.history import transcripts
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
+_MAX_ADDRESS_CHARS: Final = 4_000
 
-def _statuses(given: Any) -> frozenset[str]:
-    # A parameter that takes several values comes as a list.
-    parts = given if isinstance(given, list) else [given]
-    return frozenset(statuses_asked([str(part) for part in parts]))
+
+def _statuses(value: Any) -> frozenset[str]:
+    # A repeated parameter is a list.
+    values = value if isinstance(value, list) else [value]
+    return frozenset(parse_statuses([str(item) for item in values]))
 
 
 Wait: TypeAlias = Annotated[
-    Length | None,
+    WaitSeconds | None,
     Query(
-        description="Answer only when the run has a status of `until`, or has ended, or this time is "
-        "over: ISO 8601, `30s`, or seconds. More than the service's `default_timeout` is cut to it.",
+        description="How long to wait until the run has a status of `until` or has ended: ISO 8601, "
+        "`30s`, or seconds. The service caps it at its `default_timeout`.",
         examples=["PT30S"],
     ),
 ]
@@ -38,8 +61,8 @@ Until: TypeAlias = Annotated[
     frozenset[str] | None,
     BeforeValidator(_statuses, json_schema_input_type=str),
     Query(
-        description="With `wait`: the statuses to wait for, separated by commas. An ended run is "
-        "always answered at once.",
+        description="The statuses to wait for with `wait`, separated by commas. A run that has ended is "
+        "always returned at once.",
         examples=["awaiting-input,completed"],
     ),
 ]
@@ -50,10 +73,12 @@ Until: TypeAlias = Annotated[
     status_code=201,
     dependencies=[START],
     responses={
-        200: openapi.also("The same run, started before.", openapi_examples.RUN, wire.RunView),
+        200: openapi.also(
+            "The run, which an earlier request started.", openapi_examples.RUN, wire.RunView
+        ),
         **openapi.change(
             201,
-            "The run, started.",
+            "The new run.",
             openapi_examples.RUN,
             Code.UNKNOWN_GRAPH,
             Code.UNKNOWN_NODE,
@@ -67,86 +92,136 @@ Until: TypeAlias = Annotated[
     },
 )
 async def start_run(
-    *, body: StartBody, who: Who, behind: AppState, client: ClientDep, key: Key, response: Response
+    *,
+    body: StartBody,
+    caller: Caller,
+    backend: BackendDep,
+    client: ClientDep,
+    key: Key,
+    response: Response,
 ) -> wire.RunView | RunStatus:
     """Start a run of a graph.
 
-    To start the same graph with the same input under the id of a running run changes nothing. With an
-    `Idempotency-Key` and no `run_id` the id is made from the key: a repeat finds the run, also when it
-    has ended; the key with another body is refused. With both, and also with `reuse`, one key starts one
-    run. A conversation has one active run of the type `agent`, unless `allow_concurrent` asks for more.
-    Without `runs:read` the answer is the run's id and status.
+    Starting the same graph with the same input under the id of a running run changes nothing. With an
+    `Idempotency-Key` and no `run_id`, the id is derived from the key: a retry returns the run, even if it
+    has ended, and the same key with another body is refused. With both, one key starts one run, even with
+    `reuse`. A conversation has at most one active run of the type `agent`, unless `allow_concurrent` is
+    set. Without `runs:read` the response has only the run's id and status.
     """
-    graph = behind.graph(body.graph)
+    graph = backend.graph(body.graph)
     if not isinstance(body.input, dict):
         raise Refusal(
             Code.INVALID_INPUT,
-            f"The input of a graph is a mapping of its fields, not {str(body.input)[:100]!r}.",
-            errors=[{"pointer": "", "message": "is not a mapping of fields"}],
+            f"The input {str(body.input)[:100]!r} is not an object: send the fields of the graph.",
+            errors=[{"pointer": "", "message": "is not an object"}],
         )
-    named_by = key if body.run_id is None else None
+    id_key = key if body.run_id is None else None
     started = await client.runs.start(
         graph,
         body.input,
         run_id=chosen_run_id(body.run_id)
-        if named_by is None
-        else run_id_of(client.task_queue, who.subject, named_by),
+        if id_key is None
+        else run_id_of(client.task_queue, caller.subject, id_key),
         conversation_id=body.conversation_id,
         session_type=body.session_type,
         labels=body.labels,
-        limits=body.limits.below(behind.settings.limits()),
-        started_by=who.subject,
-        # A key names one run for good.
-        reuse=body.reuse and named_by is None,
+        limits=body.limits.below(backend.settings.limits()),
+        started_by=caller.subject,
+        # A key identifies one run for ever.
+        reuse=body.reuse and id_key is None,
         interrupt_before=body.interrupt_before,
         interrupt_after=body.interrupt_after,
         on_error=body.on_error,
-        request=None if key is None else _request(body, who.subject, key),
+        request=None if key is None else _request_hash(body, caller.subject, key),
         allow_concurrent=body.allow_concurrent,
-        max_active_runs=behind.settings.max_active_runs,
-        max_active_runs_policy=behind.settings.max_active_runs_policy,
+        max_active_runs=backend.settings.max_active_runs,
+        max_active_runs_policy=backend.settings.max_active_runs_policy,
     )
     response.headers["Location"] = f"/runs/{started.run_id}"
     if not started.created:
         response.status_code = 200
-    return shown_to(who, await client.run(started.run_id).view())
+    return view_for(caller, await client.run(started.run_id).view())
 
 
-def _request(body: StartBody, subject: str, key: str) -> str:
-    # An id that was made from the key tells it already.
-    said = body.sha256()
-    return said if body.run_id is None else f"{hash_of(subject, key)}.{said}"
+def _request_hash(body: StartBody, subject: str, key: str) -> str:
+    # A run id that is derived from the key identifies it already.
+    digest = body.sha256()
+    return digest if body.run_id is None else f"{hash_of(subject, key)}.{digest}"
+
+
+class RunsQuery(ListQuery):
+    """The query of a list of runs."""
+
+    status: Annotated[list[str], AfterValidator(parse_statuses)] = Field(
+        default_factory=list,
+        max_length=MAX_FILTERS,
+        description="Only runs with one of these statuses, separated by commas.",
+        examples=[["awaiting-input,paused"]],
+    )
+    label: list[Label] = Field(
+        default_factory=list,
+        max_length=MAX_FILTERS,
+        description="Only runs with all of these labels, each as `name=value`.",
+        examples=[["team=support"]],
+    )
+
+
+@router.get(
+    "",
+    dependencies=[READ],
+    responses=openapi.read(
+        "A page of runs, newest first.",
+        openapi_examples.listed(openapi_examples.LISTED_RUN, "eyJzdGFy.9b74c989"),
+    ),
+)
+async def list_runs(
+    query: Annotated[RunsQuery, Query()], client: ClientDep
+) -> Listed[wire.RunView]:
+    """List runs, newest first.
+
+    The list is read from Temporal's visibility store: it lags by a moment, has no values, and marks each
+    run as `degraded`. A page may have fewer than `limit` entries: only a null `next_cursor` means that
+    it is the last.
+    """
+    filter_ = RunFilter(
+        statuses=frozenset(query.status),
+        graph=query.graph,
+        conversation_id=query.conversation_id,
+        labels=tuple(query.label),
+    )
+    items, next_cursor = await client.runs.list(filter_, cursor=query.cursor, limit=query.limit)
+    return Listed(items=items, next_cursor=next_cursor)
 
 
 @router.get(
     "/{run_id}",
     dependencies=[READ],
     response_model=wire.RunView,
-    responses=openapi.read("The run as it is now.", openapi_examples.RUN, Code.UNKNOWN_RUN),
+    responses=openapi.read("The run.", openapi_examples.RUN, Code.UNKNOWN_RUN),
 )
 async def read_run(
     *,
     run_id: RunId,
-    behind: AppState,
+    backend: BackendDep,
     client: ClientDep,
     request: Request,
     wait: Wait = None,
     until: Until = None,
 ) -> wire.RunView | Response:
-    """Read a run; with `wait`, as soon as it is where the caller wants it to be.
+    """Retrieve a run. With `wait`, the response is delayed until the run has a status of `until`.
 
-    Where no worker can be asked, `degraded` is true and what Temporal knows is shown.
+    If no worker responds, `degraded` is true and the response has only what Temporal itself stores.
     """
     if not wait:
         return await client.run(run_id).view()
-    longest = min(wait, behind.settings.default_timeout)
+    longest = min(wait, backend.settings.default_timeout)
     waiting = client.run(run_id).wait(until=until or frozenset(), timeout=longest)
     try:
-        view = await long_poll(request, waiting, leaving=behind.leaving)
-    except Leaving:
-        # As at the end of the wait: whoever asks again asks another process, or the next one.
+        view = await long_poll(request, waiting, stopping=backend.stopping)
+    except ServiceStopping:
+        # As at the end of the wait: a retry reaches another process.
         return await client.run(run_id).view()
-    # Nobody reads what is answered to a caller who has gone.
+    # The caller has disconnected.
     return Response(status_code=204) if view is None else view
 
 
@@ -154,9 +229,61 @@ async def read_run(
     "/{run_id}/result",
     dependencies=[READ],
     responses=openapi.read(
-        "What the run left behind.", openapi_examples.RESULT, Code.UNKNOWN_RUN, Code.NOT_FINISHED
+        "The result of the run.", openapi_examples.RESULT, Code.UNKNOWN_RUN, Code.NOT_FINISHED
     ),
 )
 async def read_result(run_id: RunId, client: ClientDep) -> RunResult:
-    """Read what an ended run left behind. It is kept as long as Temporal keeps the run's history."""
+    """Retrieve the result of a run that has ended. It is retained as long as the run's history."""
     return RunResult.of(run_id, await client.run(run_id).result())
+
+
+class TranscriptQuery(BaseModel):
+    """The query of a page of a transcript."""
+
+    model_config = ConfigDict(frozen=True)
+
+    address: str | None = Field(
+        default=None,
+        max_length=_MAX_ADDRESS_CHARS,
+        description="The address of the agent, or of something in it, such as an interrupt. Required if "
+        "the run has several transcripts.",
+        examples=[openapi_examples.AGENT],
+    )
+    cursor: str | None = Field(
+        default=None,
+        description="The `next_cursor` of the previous page. Absent starts at the beginning.",
+    )
+    limit: int = Field(
+        default=100,
+        ge=1,
+        le=transcripts.MAX_ITEMS,
+        description="The maximum number of items in a page.",
+    )
+
+
+@router.get(
+    "/{run_id}/transcript",
+    dependencies=[READ],
+    responses=openapi.read(
+        "A page of the transcript, oldest first.",
+        openapi_examples.listed(openapi_examples.SAID, "eyJhZGRy.2c26b46b68ffc68f"),
+        Code.UNKNOWN_RUN,
+        Code.UNKNOWN_NODE,
+        Code.GONE,
+    ),
+)
+async def read_transcript(
+    run_id: RunId, query: Annotated[TranscriptQuery, Query()], client: ClientDep
+) -> Listed[TranscriptItem]:
+    """List the transcript of an agent: its input, its turns, its tool calls with their results, and the
+    messages that were injected.
+
+    Continue from `next_cursor` to get every item exactly once. It is null after the last item of a run
+    that has ended; until then an empty page means that nothing is new. If a run has several transcripts
+    and the query no `address`, `invalid_body` lists them in `addresses`; `unknown_node` does so for an
+    address without a transcript. A page may have fewer than `limit` items.
+    """
+    items, next_cursor = await client.run(run_id).transcript_page(
+        query.address, cursor=query.cursor, limit=query.limit
+    )
+    return Listed(items=items, next_cursor=next_cursor)

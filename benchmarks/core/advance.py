@@ -113,7 +113,7 @@ def _large_run() -> RunState:
             )
             for n in range(_QUESTIONS)
         )
-        run.end(visit, Interrupted(asked=asked, journal={"a": 1}))
+        run.end(visit, Interrupted(interrupts=asked, journal={"a": 1}))
     return run.state
 
 
@@ -239,7 +239,7 @@ def _any_event(run: _Run, chance: random.Random) -> events.Event:
                 )
             ),
         )
-        outcome = Interrupted(asked=asked, journal={"a": 1})
+        outcome = Interrupted(interrupts=asked, journal={"a": 1})
         return events.VisitEnded(now=now, visit=visit, outcome=outcome)
     return events.VisitEnded(now=now, visit=visit, outcome=Finished(patch={"x": 1, "log": [node]}))
 

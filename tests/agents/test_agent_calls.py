@@ -135,8 +135,8 @@ async def test_arguments_that_are_too_large_together_are_told_and_the_rest_runs(
         (call("look", "c1"), "what: it is missing"),
         (call("look", "c1", what=7), "what: Input should be a valid string, but it is 7"),
         (call("look", "c1", what="x", how="y"), "how: there is no such argument"),
-        (ToolCallPart("look", '{"what": ', "c1"), "they are no JSON object"),
-        (ToolCallPart("look", "[1]", "c1"), "they have to be one JSON object"),
+        (ToolCallPart("look", '{"what": ', "c1"), "they are not a JSON object"),
+        (ToolCallPart("look", "[1]", "c1"), "they must be one JSON object"),
         (call("transfer", "c1", amount="much", to="bob"), "amount: Input should be a valid number"),
     ],
 )
@@ -267,7 +267,7 @@ async def test_a_tool_that_hangs_is_cut_off_at_its_timeout() -> None:
 
 @pytest.mark.parametrize(
     ("result", "told"),
-    [(object(), "is no JSON"), ("x" * 200_000, "its result takes"), (float("nan"), "is no JSON")],
+    [(object(), "is not JSON"), ("x" * 200_000, "its result takes"), (float("nan"), "is not JSON")],
 )
 async def test_a_result_that_cannot_be_told_is_an_error(result: Any, told: str) -> None:
     @tool

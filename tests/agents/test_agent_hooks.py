@@ -342,7 +342,7 @@ async def test_what_a_failing_tool_remembered_is_dropped_and_what_its_hook_did_i
     agent = Agent("clerk", model=script, tools=[fail, work], hooks=[Mark()], memory="run")
     run = await started(agent)
 
-    (kept,) = run.state.remembered.values()
+    (kept,) = run.state.agent_memory.values()
     assert kept["agent_state"] == {"c1": True, "c2": True, "work": {"c1": True, "c2": True}}
 
 

@@ -33,12 +33,12 @@ async def test_a_call_whose_worker_was_lost_is_run_again_only_if_a_person_says_s
     lost = visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/begun": 1})
 
     asked = await ended(lost)
-    (question,) = asked.asked
+    (question,) = asked.interrupts
     assert (question.kind, question.question.name) == ("outcome", "outcome")
     assert purse.paid == []
     for answer, told in (
         ({"action": "done", "result": "paid"}, {"content": "paid"}),
-        ({"action": "fail"}, "a person says that the call failed"),
+        ({"action": "fail"}, "an operator reports a failed call"),
         ({"action": "guess"}, "cannot be read"),
     ):
         found = await ended(lost, answers={"/outcome/outcome": answer}, journal=asked.journal)
@@ -66,7 +66,7 @@ async def test_what_a_hook_asked_about_is_attempted_once_too() -> None:
     )
 
     asked = await ended(lost)
-    assert [each.kind for each in asked.asked] == ["outcome"]
+    assert [each.kind for each in asked.interrupts] == ["outcome"]
     assert purse.paid == []
     found = await ended(lost, journal={})
     assert (found.result, purse.paid) == ({"content": "paid 5"}, [(5, "bob")])
@@ -78,7 +78,7 @@ async def test_a_call_that_is_lost_once_more_is_asked_about_once_more() -> None:
     lost = visiting(purse.tool, {"amount": 5}, approved=YES, journal={"/begun": 2}, answers=again)
 
     asked = await ended(lost)
-    assert [each.question.name for each in asked.asked] == ["outcome.2"]
+    assert [each.question.name for each in asked.interrupts] == ["outcome.2"]
     assert purse.paid == []
 
 
@@ -93,15 +93,15 @@ async def test_a_call_that_asked_in_its_second_attempt_and_is_lost_then_is_asked
 
     again = {"/outcome/outcome": {"action": "retry"}}
     first = await ended(visiting(delete, {}, approved=YES, journal={"/begun": 1}, answers=again))
-    assert [each.key for each in first.asked] == ["sure"]
+    assert [each.key for each in first.interrupts] == ["sure"]
     answers = {**again, "sure": True}
     kept: dict[str, Any] = {}
     good = visiting(delete, {}, approved=YES, journal=first.journal, answers=answers, kept=kept)
     assert (await ended(good)).result == {"content": "deleted"}
 
-    # A worker that died in the middle of this has written down that it began, and no more.
+    # A worker that died during the call of this has written down that it began, and no more.
     lost = visiting(delete, {}, approved=YES, journal={"/begun": kept["/begun"]}, answers=answers)
-    assert [each.question.name for each in (await ended(lost)).asked] == ["outcome.2"]
+    assert [each.question.name for each in (await ended(lost)).interrupts] == ["outcome.2"]
     assert len(begun) == 2
 
 

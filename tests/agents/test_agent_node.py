@@ -131,19 +131,22 @@ async def test_what_becomes_of_an_agent_that_fails_is_said_at_its_node(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"model": 5}, "model=5 is neither a name such as 'openai:gpt-5', nor a Model, nor a"),
-        ({"model": "gpt-5"}, "model='gpt-5' names no provider: write it as in 'openai:gpt-5'"),
+        ({"model": 5}, "model=5 is not a model: pass a name such as 'openai:gpt-5'"),
+        (
+            {"model": "gpt-5"},
+            "model='gpt-5' names no provider: write 'provider:model', such as 'openai:gpt-5'",
+        ),
         (
             {"model": lambda messages: None},
-            "has to take (messages, info), and return a ModelResponse",
+            "must take (messages, info) and return a ModelResponse",
         ),
-        ({"max_turns": "many"}, "max_turns is 'many', and is a whole number of at least 1"),
-        ({"max_corrections": -1}, "max_corrections is -1, and is a whole number of at least 0"),
-        ({"instructions": 5}, "instructions=5 is no text"),
-        ({"tool_execution": "parallel"}, "tool_execution is 'parallel'"),
+        ({"max_turns": "many"}, "max_turns='many' is invalid: use an integer of at least 1"),
+        ({"max_corrections": -1}, "max_corrections=-1 is invalid: use an integer of at least 0"),
+        ({"instructions": 5}, "instructions=5 is not text"),
+        ({"tool_execution": "parallel"}, "tool_execution='parallel' is invalid"),
         (
             {"tools": [McpServer(command=["x"]), McpServer(command=["x", "y"])]},
-            "two tools are named 'x'; give its McpServer a name=",
+            "two tools are named 'x': rename one, or give its McpServer a name=",
         ),
     ],
 )
@@ -182,7 +185,7 @@ def test_a_server_of_any_name_is_a_node_of_its_agent(server: McpServer, node: st
 def test_what_is_no_agent_and_no_graph_is_said_to_be_none() -> None:
     graph = Graph("court", state=Case)
 
-    with pytest.raises(TypeError, match="'judge' is no Agent: write Agent"):
+    with pytest.raises(TypeError, match="'judge' is not an Agent: write Agent"):
         graph.agent("judge", "judge", input="text")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"'judge' is no Graph: write subgraph\('judge', graph\)"):
         graph.subgraph("judge", "judge")  # type: ignore[arg-type]

@@ -143,7 +143,7 @@ async def test_a_cancelled_agent_leaves_its_conversation_and_no_open_question() 
 
     assert (run.status, await run.interrupts()) == ("cancelled", [])
     assert [each.reason for each in run.state.mailbox.undelivered] == ["cancelled"]
-    from abeyance.core.agent_memory import transcripts
+    from abeyance.core.items import transcripts
 
     assert list(transcripts(run.state)) == [CLERK]
 

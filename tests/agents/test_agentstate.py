@@ -71,25 +71,25 @@ def nested(depth: int) -> Any:
 )
 def test_what_is_no_json_cannot_be_remembered(value: Any) -> None:
     state = AgentState({"a": []})
-    with pytest.raises(TypeError, match="'b' is none"):
+    with pytest.raises(TypeError, match="'b' in the agent's state is not JSON"):
         state["b"] = value
     state["a"].append(value)
-    with pytest.raises(TypeError, match="'a' is none"):
+    with pytest.raises(TypeError, match="'a' in the agent's state is not JSON"):
         state.changes()
 
 
 def test_a_key_is_text() -> None:
-    with pytest.raises(TypeError, match="has texts as keys; 1 is a int"):
+    with pytest.raises(TypeError, match="the key 1 of the agent's state is a int: use a text"):
         AgentState()[1] = 2  # type: ignore[index]
 
 
 def test_what_is_remembered_is_bounded() -> None:
     state = AgentState({"a": [], "b": "x" * 30_000})
-    with pytest.raises(ValueError, match="may take 50000"):
+    with pytest.raises(ValueError, match="of at most 50000"):
         state["c"] = "x" * 30_000
     assert "c" not in state
     state["a"].append("x" * 30_000)
-    with pytest.raises(ValueError, match="may take 50000"):
+    with pytest.raises(ValueError, match="of at most 50000"):
         state.changes()
 
 

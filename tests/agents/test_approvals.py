@@ -11,11 +11,11 @@ from pydantic import AfterValidator, BaseModel
 
 from abeyance.agents.approvals import (
     Approve,
-    DoAgain,
     Done,
-    GiveUp,
+    FailCall,
     Rejected,
-    approval,
+    RetryCall,
+    approval_question,
     approved_arguments,
     call_digest,
     needs_approval,
@@ -95,7 +95,7 @@ async def test_a_predicate_cannot_change_what_it_judges() -> None:
 
 
 def test_an_approval_shows_the_tool_and_all_its_arguments() -> None:
-    asked = approval(
+    asked = approval_question(
         gated(requested_capability="money:send", approval_timeout="2h", on_timeout="reject"),
         ARGUMENTS,
     )
@@ -115,7 +115,7 @@ def test_an_approval_shows_the_tool_and_all_its_arguments() -> None:
 
 def test_a_prompt_is_filled_once_with_the_arguments() -> None:
     tool_ = gated(prompt="Send {amount} to {to.iban}, {nobody}?")
-    asked = approval(tool_, {"amount": 5, "to": {"iban": "{amount}"}})
+    asked = approval_question(tool_, {"amount": 5, "to": {"iban": "{amount}"}})
 
     assert asked.question.prompt == "Send 5 to {amount}, {nobody}?"
 
@@ -145,7 +145,7 @@ def test_a_prompt_is_filled_once_with_the_arguments() -> None:
 def test_an_answer_approves_or_rejects_and_its_faults_have_places(
     answer: Any, pointers: list[str]
 ) -> None:
-    schema = approval(gated(), ARGUMENTS).question.response_schema
+    schema = approval_question(gated(), ARGUMENTS).question.response_schema
 
     assert [fault.pointer for fault in faults_of(schema, answer)] == pointers
 
@@ -159,7 +159,7 @@ def test_a_schema_of_somebody_elses_is_still_whole_in_the_answer() -> None:
         "definitions": {"who": {"type": "string"}},
     }
     pay = tool(name="pay", schema=schema, approve=True)(lambda context, arguments: None)
-    asked = approval(pay, pay.read({"to": "anna"})).question.response_schema
+    asked = approval_question(pay, pay.read({"to": "anna"})).question.response_schema
 
     assert faults_of(asked, {"approved": True, "arguments": {"to": "bert"}}) == ()
     found = faults_of(asked, {"approved": True, "arguments": {"to": 5}})
@@ -168,14 +168,14 @@ def test_a_schema_of_somebody_elses_is_still_whole_in_the_answer() -> None:
 
 def test_arguments_that_cannot_be_shown_cannot_be_approved() -> None:
     with pytest.raises(ArgumentsError, match="smaller arguments"):
-        approval(gated(), {"amount": 5, "to": {"iban": "x" * 100_000}})
+        approval_question(gated(), {"amount": 5, "to": {"iban": "x" * 100_000}})
 
 
 # -------------------------------------------------------------------------------------------- the answer
 
 
 def test_an_approved_call_is_the_one_that_was_shown() -> None:
-    shown = approval(gated(), ARGUMENTS).question.payload["digest"]
+    shown = approval_question(gated(), ARGUMENTS).question.payload["digest"]
 
     assert shown == call_digest("transfer", {"to": {"iban": "X"}, "amount": 5.0})
     assert shown != call_digest("transfer", {**ARGUMENTS, "amount": 6})
@@ -202,7 +202,7 @@ def test_a_rejection_tells_the_model_why() -> None:
 
 def test_edited_arguments_that_only_the_types_refuse_reject_the_call() -> None:
     answer = {"approved": True, "arguments": {"amount": 13, "to": {"iban": "X"}}}
-    schema = approval(gated(), ARGUMENTS).question.response_schema
+    schema = approval_question(gated(), ARGUMENTS).question.response_schema
     found = approved_arguments(gated(), answer, ARGUMENTS)
 
     assert faults_of(schema, answer) == ()
@@ -239,10 +239,10 @@ def test_a_person_says_what_became_of_a_call_that_was_lost() -> None:
     assert question.timeout is None
     assert outcome_of(tool_, {"action": "done", "result": "sent"}) == Done(result="sent")
     assert outcome_of(tool_, {"action": "done"}) == Done(result=None)
-    assert outcome_of(tool_, {"action": "retry"}) == DoAgain()
+    assert outcome_of(tool_, {"action": "retry"}) == RetryCall()
     failed = outcome_of(tool_, {"action": "fail"})
-    assert isinstance(failed, GiveUp)
-    assert "a person says that the call failed" in failed.text
+    assert isinstance(failed, FailCall)
+    assert "an operator reports a failed call" in failed.text
 
 
 @pytest.mark.parametrize(
@@ -261,9 +261,9 @@ def test_only_what_was_done_has_a_result(answer: Any, pointers: list[str]) -> No
 
     assert [fault.pointer for fault in faults_of(schema, answer)] == pointers
     if pointers:
-        assert isinstance(outcome_of(gated(), answer), GiveUp)
+        assert isinstance(outcome_of(gated(), answer), FailCall)
 
 
 def test_a_result_that_a_person_gives_is_held_to_the_same_bound() -> None:
-    with pytest.raises(ResultError, match="may take 10"):
+    with pytest.raises(ResultError, match="of at most 10"):
         outcome_of(gated(max_result=10), {"action": "done", "result": "x" * 20})

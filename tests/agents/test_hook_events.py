@@ -36,7 +36,7 @@ async def test_after_a_call_its_result_may_be_replaced_within_its_bounds() -> No
     assert (done.event.result, done.event.error, done.denied) == (["hidden"], True, None)
     twice = await run_hooks([Redact("x"), Redact("y")], given("secret"), check=pay.told)
     assert (twice.event.result, twice.event.error) == ("x", False)
-    for result, told in ((object(), "is no JSON"), ("x" * 100_000, "may take 100000")):
+    for result, told in ((object(), "is not JSON"), ("x" * 100_000, "of at most 100000")):
         refused = await run_hooks([Redact(result)], given("secret"), check=pay.told)
         assert refused.denied is not None
         assert told in refused.denied
@@ -73,7 +73,7 @@ async def test_before_the_model_is_asked_messages_may_be_added_and_replaced() ->
 @pytest.mark.parametrize(
     ("left", "why"),
     [
-        ((), "it set messages to a tuple, which is no list"),
+        ((), "it set messages to a tuple, which is not a list"),
         (["be brief"], "it put a str among the messages, each of which is a ModelRequest or"),
         ([], "it left no message for the model"),
     ],

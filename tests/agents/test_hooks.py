@@ -199,13 +199,13 @@ def test_a_hook_has_async_methods_that_take_an_event() -> None:
     assert hook_faults(ApprovalHook()) == []
     methods = "before_tool_call, after_tool_call, before_model_call, after_model_call, before_node"
     *faults, name = hook_faults(Wrong())
-    assert "has the name 'a/b', under which it would ask; a name is a text" in name
+    assert "has the invalid name 'a/b': use a text" in name
     assert faults == [
         f"the hook Wrong {fault}"
         for fault in (
             "has before_tool_call, which is not async: write `async def before_tool_call(self, event)`",
-            "has after_tool_call, which has to take one event: (self, event)",
-            "has after_model_call, which is no method but 'not a method'",
+            "has after_tool_call, which must take one event: write (self, event)",
+            "has after_model_call, which is not a method but 'not a method'",
             "has beforeModelCall, which is never called; is it before_model_call?",
             f"has before_lunch, which is never called; there are {methods}",
             "has before_tool_cal, which is never called; is it before_tool_call?",
@@ -219,8 +219,8 @@ def test_a_name_of_a_hook_cannot_be_that_of_another_ones_questions() -> None:
 
     assert hook_faults(Named("x", nothing)) == []
     assert "does not end with .after or .node" in hook_faults(Named("x.after", nothing))[0]
-    assert "has no '.after.' in it" in hook_faults(Named("x.after.c1", nothing))[0]
-    assert "a name is a text" in hook_faults(Named("", nothing))[0]
+    assert "no '.after.'" in hook_faults(Named("x.after.c1", nothing))[0]
+    assert "use a text that is not empty" in hook_faults(Named("", nothing))[0]
 
 
 def test_what_has_no_method_of_a_hook_is_none() -> None:

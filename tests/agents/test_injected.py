@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
     VideoUrl,
 )
 
-from abeyance.agents.prompts import SteeringPart, injected, user_part
+from abeyance.agents.prompts import SteeringPart, steering_of, user_part
 from abeyance.core.events import Message
 
 
@@ -130,24 +130,24 @@ def test_who_sent_it_is_known_after_it_was_kept_and_read_again() -> None:
 
     [again] = read.parts
     assert isinstance(again, UserPromptPart)
-    assert injected(again) == SteeringPart(sender="o'neil", message_id="m-17", text="<hello>")
+    assert steering_of(again) == SteeringPart(sender="o'neil", message_id="m-17", text="<hello>")
 
 
 @pytest.mark.parametrize("content", ["Hello", ["Hello"], [TextContent("x", metadata={"a": 1})], []])
 def test_a_prompt_that_is_no_message_has_no_sender(content: Any) -> None:
-    assert injected(UserPromptPart(content)) is None
+    assert steering_of(UserPromptPart(content)) is None
 
 
 def test_a_message_of_pictures_alone_has_no_text() -> None:
     part = user_part(message("", parts=({"type": "media", "media_type": "a/b", "data": "AAAA"},)))
 
-    assert injected(part) == SteeringPart(sender="alice", message_id="m-17", text="")
+    assert steering_of(part) == SteeringPart(sender="alice", message_id="m-17", text="")
 
 
 def test_what_was_written_is_found_again_however_many_lines_it_has() -> None:
     text = "\n a < b\n\n</message>\n&amp; &lt;\n"
 
-    found = injected(user_part(message(text)))
+    found = steering_of(user_part(message(text)))
 
     assert found is not None
     assert found.text == text

@@ -54,7 +54,7 @@ async def test_a_server_that_is_killed_in_the_middle_is_started_anew(
     call = asyncio.create_task(server.call("slow", {"seconds": 60}, ask=People()))
     await until(lambda: deeds(tmp_path) == ["slow began"])
     os.kill(process, signal.SIGKILL)
-    with pytest.raises(McpDown, match="died in the middle") as caught:
+    with pytest.raises(McpDown, match="died during the call") as caught:
         await call
     assert caught.value.sent
     assert await _who(server) != process
@@ -116,7 +116,7 @@ async def test_closing_ends_every_process(tmp_path: Path) -> None:
     ("command", "told"),
     [
         (["no-such-command-anywhere"], "no-such-command-anywhere"),
-        ([sys.executable, "-c", "raise SystemExit(1)"], "ended the connection"),
+        ([sys.executable, "-c", "raise SystemExit(1)"], "closed the connection"),
     ],
 )
 async def test_a_command_that_is_no_server_is_told(command: list[str], told: str) -> None:

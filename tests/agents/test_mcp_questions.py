@@ -10,9 +10,9 @@ from abeyance.authoring.interrupts import lowered
 from abeyance.mcp.elicitation import (
     Answer,
     Elicitation,
+    ElicitRequest,
     Record,
     Round,
-    Wanted,
     elicitation_question,
 )
 from abeyance.mcp.errors import McpToolError
@@ -48,17 +48,17 @@ async def shown(form: dict[str, Any]) -> Elicitation:
         asked.append(elicitation)
         return Answer(action="cancel")
 
-    record, wanted = Record("travel", "book"), Wanted(message="?", requested_schema=form)
-    await record.answered(record.named(wanted), wanted, ask)
+    record, wanted = Record("travel", "book"), ElicitRequest(message="?", requested_schema=form)
+    await record.answer(record.name_of(wanted), wanted, ask)
     return asked[0]
 
 
-async def declined(wanted: Wanted) -> Answer:
+async def declined(wanted: ElicitRequest) -> Answer:
     async def ask(elicitation: Elicitation) -> Answer:
         pytest.fail(f"{elicitation} was asked")
 
     record = Record("travel", "book")
-    return await record.answered(record.named(wanted), wanted, ask)
+    return await record.answer(record.name_of(wanted), wanted, ask)
 
 
 @pytest.mark.parametrize(
@@ -147,20 +147,29 @@ async def test_what_a_field_says_that_no_form_has_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        (Wanted(message="?", requested_schema={}), "an object with properties"),
-        (Wanted(message="?", requested_schema={"type": "array", "properties": {}}), "an object"),
+        (ElicitRequest(message="?", requested_schema={}), "an object with properties"),
         (
-            Wanted(message="?", requested_schema={**CITY, "$defs": {"a": {}}}),
-            "the form has '$defs', which a form may not have",
+            ElicitRequest(message="?", requested_schema={"type": "array", "properties": {}}),
+            "an object",
         ),
-        (Wanted(message="?", requested_schema={**CITY, "allOf": [CITY]}), "the form has 'allOf'"),
-        (Wanted(message="?", requested_schema={**CITY, "required": [5]}), "is not of type"),
-        (Wanted(message="?", url="javascript:alert(1)"), "'javascript:alert(1)' begins with"),
-        (Wanted(message="?" * 60_000, requested_schema=CITY), "a question may take 50000"),
+        (
+            ElicitRequest(message="?", requested_schema={**CITY, "$defs": {"a": {}}}),
+            "the form has '$defs', which is not allowed in a form",
+        ),
+        (
+            ElicitRequest(message="?", requested_schema={**CITY, "allOf": [CITY]}),
+            "the form has 'allOf'",
+        ),
+        (ElicitRequest(message="?", requested_schema={**CITY, "required": [5]}), "is not of type"),
+        (
+            ElicitRequest(message="?", url="javascript:alert(1)"),
+            "'javascript:alert(1)' begins with",
+        ),
+        (ElicitRequest(message="?" * 60_000, requested_schema=CITY), "of at most 50000"),
     ],
 )
 async def test_what_a_server_may_not_ask_is_declined_and_nobody_is_shown_it(
-    wanted: Wanted, told: str, caplog: pytest.LogCaptureFixture
+    wanted: ElicitRequest, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await declined(wanted)
 
@@ -168,62 +177,62 @@ async def test_what_a_server_may_not_ask_is_declined_and_nobody_is_shown_it(
     assert told in str(answer.declined)
     (logged,) = caplog.records
     assert logged.getMessage() == (
-        f"server=travel tool=book | declined what it asks: {answer.declined!r}"
+        f"server=travel tool=book | declined an elicitation: {answer.declined!r}"
     )
 
 
 @pytest.mark.parametrize(
     ("field", "told"),
     [
-        ({"type": "object", "properties": {}}, "the field 'it' is of the type 'object'"),
-        ({"type": ["string", "null"]}, "of the type ['string', 'null']"),
-        ({"$ref": "#/properties/it"}, "of the type None"),
-        (True, "of the type None"),
-        ({"type": "string", "anyOf": [{}, {}]}, "has 'anyOf', which a form may not have"),
+        ({"type": "object", "properties": {}}, "the field 'it' has the type 'object'"),
+        ({"type": ["string", "null"]}, "has the type ['string', 'null']"),
+        ({"$ref": "#/properties/it"}, "has the type None"),
+        (True, "has the type None"),
+        ({"type": "string", "anyOf": [{}, {}]}, "has 'anyOf', which is not allowed in a form"),
         ({"type": "string", "not": {}}, "has 'not'"),
-        ({"type": "string", "oneOf": [{"const": 5}]}, "which is no text with a title"),
+        ({"type": "string", "oneOf": [{"const": 5}]}, "which is not a text with a title"),
         ({"type": "string", "oneOf": [{"const": "a", "allOf": [{}]}]}, "a choice has 'allOf'"),
         ({"type": "string", "minLength": "2"}, "is not of type"),
         ({"type": "string", "pattern": "("}, "no regular expression"),
-        ({"type": "array", "items": {"type": "string"}}, "is a list, but of no choices"),
+        ({"type": "array", "items": {"type": "string"}}, "is a list without choices"),
         ({"type": "array", "items": {"enum": ["a"], "items": {}}}, "items has 'items'"),
         ({"type": "string", "enum": [f"{n}" for n in range(10_000)]}, "50000"),
     ],
 )
 async def test_a_form_with_another_field_is_declined(field: Any, told: str) -> None:
-    answer = await declined(Wanted(message="?", requested_schema=form_of(field)))
+    answer = await declined(ElicitRequest(message="?", requested_schema=form_of(field)))
 
     assert told in str(answer.declined)
 
 
 def test_what_is_no_json_is_told_to_the_model() -> None:
-    wanted = Wanted(message="?", requested_schema={"const": float("nan")})
+    wanted = ElicitRequest(message="?", requested_schema={"const": float("nan")})
     with pytest.raises(
-        McpToolError, match="the tool 'book' of travel asks a person what is no JSON"
+        McpToolError, match="the tool 'book' of travel elicits with a question that is not JSON"
     ) as caught:
-        Record("travel", "book").named(wanted)
+        Record("travel", "book").name_of(wanted)
     assert caught.value.code == "bad_elicitation"
 
 
 def test_a_call_may_ask_only_so_much() -> None:
     record = Record("travel", "book")
     for number in range(20):
-        record.named(Wanted(message=str(number), requested_schema={}))
-    with pytest.raises(McpToolError, match="more than 20 questions"):
-        record.named(Wanted(message="one more", requested_schema={}))
+        record.name_of(ElicitRequest(message=str(number), requested_schema={}))
+    with pytest.raises(McpToolError, match="more than the maximum of 20 questions"):
+        record.name_of(ElicitRequest(message="one more", requested_schema={}))
 
 
 def test_a_server_cannot_have_kept_whatever_it_likes() -> None:
-    wanted = {"a": Wanted(message="?", requested_schema={})}
+    wanted = {"a": ElicitRequest(message="?", requested_schema={})}
     with pytest.raises(McpToolError, match="bytes"):
-        Record("travel", "book").at(Round(state="x" * 200_001, wanted=wanted))
+        Record("travel", "book").reached(Round(state="x" * 200_001, requests=wanted))
 
 
 @pytest.mark.parametrize("saved", [None, {}, {"format": 0, "asked": [["a", "b"]]}, "text", []])
 def test_what_was_saved_in_another_form_is_not_read(saved: Any) -> None:
     record = Record("travel", "book", saved)
     assert record.resumed() is None
-    assert record.named(Wanted(message="?", requested_schema={})) == "elicit"
+    assert record.name_of(ElicitRequest(message="?", requested_schema={})) == "elicit"
 
 
 async def test_an_answer_is_asked_for_once_in_one_go() -> None:
@@ -233,8 +242,8 @@ async def test_an_answer_is_asked_for_once_in_one_go() -> None:
         asked.append(elicitation.name)
         return Answer(action="decline")
 
-    wanted = Wanted(message="?", requested_schema=CITY)
+    wanted = ElicitRequest(message="?", requested_schema=CITY)
     for _ in range(2):
-        await record.answered(record.named(wanted), wanted, ask)
-        record.again()
+        await record.answer(record.name_of(wanted), wanted, ask)
+        record.restart()
     assert asked == ["elicit"]

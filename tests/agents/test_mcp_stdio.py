@@ -157,7 +157,7 @@ async def test_what_a_tool_says_went_wrong_is_a_result(tmp_path: Path) -> None:
 async def test_a_result_that_is_too_large_is_refused(tmp_path: Path) -> None:
     server = started(tmp_path, max_result=1_000)
     assert (await server.call("long", {"size": 900}, ask=People())).text == "x" * 900
-    with pytest.raises(McpToolError, match=r"'long' of local gave \d+ bytes") as e:
+    with pytest.raises(McpToolError, match=r"'long' of local returned \d+ bytes") as e:
         await server.call("long", {"size": 2_000}, ask=People())
     assert e.value.code == "result_too_large"
 
@@ -204,7 +204,7 @@ async def test_a_tool_that_needs_a_place_visited_first_is_called_again(tmp_path:
         await server.call("gated", {}, ask=People())
     assert caught.value.asked[0].question.reason["url"] == "https://example.org/allow"
     saved = caught.value.state
-    with pytest.raises(McpToolError, match="did not want to"):
+    with pytest.raises(McpToolError, match="who declined"):
         await server.call("gated", {}, ask=People(elicit={"action": "decline"}), saved=saved)
     (tmp_path / "been-there").touch()
     found = await server.call("gated", {}, ask=People(elicit={"action": "accept"}), saved=saved)

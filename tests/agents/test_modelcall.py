@@ -131,7 +131,7 @@ async def test_a_function_that_returns_no_response_is_told_so(returned: Any) -> 
         await request(odd, QUESTION)
     told = str(refused.value)
     assert f"returned {str(returned)!r}, a {type(returned).__name__}" in told
-    assert "has to return a ModelResponse" in told
+    assert "return a ModelResponse" in told
 
 
 async def test_half_a_character_does_not_keep_a_response_from_being_sent_on() -> None:
@@ -270,8 +270,8 @@ async def test_what_a_provider_does_not_take_by_url_is_refused_and_not_fetched(
         await request(model, messages, settings=ONCE)
 
     assert str(caught.value) == (
-        f"the model {model!r} does not take this {media.kind.removesuffix('-url')} by url, and a url is"
-        f" never fetched on its behalf ({media.url.partition('?')[0]}): send the data itself"
+        f"the model {model!r} does not accept this {media.kind.removesuffix('-url')} by url, and"
+        f" Abeyance never downloads it ({media.url.partition('?')[0]}): send the data itself"
     )
 
 
@@ -322,7 +322,7 @@ import asyncio, sys
 sys.modules["pydantic_ai"] = None
 import abeyance.agents.transcript_view, abeyance.agents.prompts
 import abeyance.agents.output, abeyance.agents.transcript
-from abeyance.agents.model_request import kept_from_downloading
+from abeyance.agents.model_request import without_downloads
 from abeyance.agents.model_request import request
 abeyance.agents.output.OutputType(list[int])
 try:

@@ -52,7 +52,7 @@ def well(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
             r"rejected the key in OPENAI_API_KEY \(it says: Incorrect API key provided\.\)\. Fix this",
         ),
         (403, {}, ModelUnusable, "OPENAI_API_KEY"),
-        (404, {"error": {"code": "model_not_found"}}, ModelUnusable, "does not know it"),
+        (404, {"error": {"code": "model_not_found"}}, ModelUnusable, "has no such model"),
         (429, {"error": {"code": "insufficient_quota"}}, ModelUnusable, "quota or credit"),
         (400, {"error": {"message": "Bad thing."}}, ModelRefused, "Bad thing"),
         (400, {"error": {"code": "context_length_exceeded"}}, ModelRefused, "larger context"),

@@ -179,7 +179,7 @@ def test_tools_come_before_a_result_that_did_not_know_what_they_would_say() -> N
 
     assert isinstance(reading, Calls)
     assert reading.calls == (lookup,)
-    [known] = reading.known
+    [known] = reading.rejected
     assert (known.tool_call_id, known.outcome) == ("f1", "retried")
     assert "call final_result alone" in str(known.content)
 
@@ -229,7 +229,7 @@ def test_a_type_without_a_schema_cannot_be_an_output() -> None:
     class Thing:
         pass
 
-    with pytest.raises(TypeError, match="cannot be an agent's output"):
+    with pytest.raises(TypeError, match="is not a valid output"):
         OutputType(Thing)
 
 

@@ -130,7 +130,7 @@ async def test_asking_a_person_and_giving_up_pass_through() -> None:
 
     with pytest.raises(Suspended):
         await ask.run(calling(), {})
-    assert await ask.run(calling(own={"sure": True}), {}) == "they said True"
+    assert await ask.run(calling(own_answers={"sure": True}), {}) == "they said True"
     for what, error in (
         ("interrupt", Interrupt),
         ("fatal", Fatal),
@@ -158,10 +158,10 @@ async def test_a_result_is_json_and_not_too_large() -> None:
     assert await give.run(calling(), {"what": "date"}) == "2026-03-02"
     assert await give.run(calling(), {"what": "nothing"}) is None
     for what, told in (
-        ("object", "'give' has run, but its result, a object, is no JSON"),
-        ("nan", "is no JSON"),
-        ("surrogate", "is no JSON"),
-        ("large", "'give' has run, but its result takes 101 bytes, and may take 100"),
+        ("object", "'give' has run, but its result, a object, is not JSON"),
+        ("nan", "is not JSON"),
+        ("surrogate", "is not JSON"),
+        ("large", "'give' has run, but its result takes 101 bytes of at most 100"),
     ):
         with pytest.raises(ResultError) as refused:
             await give.run(calling(), {"what": what})
@@ -180,7 +180,7 @@ async def test_a_tool_may_remember_things_in_the_agents_state() -> None:
     here = calling({"seen": [1]})
     await remember.run(here, {"key": "trusted", "value": ["anna"]})
     assert here.agent_state.changes() == {"trusted": ["anna"]}
-    with pytest.raises(ToolFailed, match="the agent's state holds JSON, and what is set as 'seen'"):
+    with pytest.raises(ToolFailed, match="the value of 'seen' in the agent's state is not JSON"):
         await spoil.run(calling({"seen": [1]}), {})
 
 

@@ -187,7 +187,7 @@ async def test_what_a_reader_changes_is_changed_for_nobody_else() -> None:
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transcript, "_remembered", transcript._Remembered(3_000))
+    monkeypatch.setattr(transcript, "_cache", transcript._LinkCache(3_000))
     blobs = Counted()
     heads = await held(blobs, [turn(number, 1_000) for number in range(5)])
     blobs.reads = 0
@@ -212,12 +212,12 @@ async def test_appending_nothing_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"\x89PNG", "no part of a conversation"),
-        (b"[1]", "no part of a conversation"),
+        (b"\x89PNG", "not part of a conversation"),
+        (b"[1]", "not part of a conversation"),
         (b'{"format": 2}', "has the format 2, and this version reads 1"),
         (
             b'{"format": 1, "previous": null, "turns": 1, "row": 1}\n{"kind": "new"}',
-            "bring this one up to date",
+            "Upgrade this worker",
         ),
     ],
 )

@@ -66,7 +66,7 @@ async def test_what_is_kept_and_cannot_be_read_is_no_defect(tmp_path: Path) -> N
     blobs = FolderBlobs(tmp_path)
     newer = await blobs.put("r", b'{"format": 2, "previous": null, "turns": 1, "row": 1}')
 
-    with pytest.raises(Unavailable, match="bring this worker up to date"):
+    with pytest.raises(Unavailable, match="upgrade this worker"):
         await paged(blobs, newer)
 
 

@@ -21,7 +21,7 @@ from temporalio.client import Client as TemporalClient
 
 from abeyance import wire
 from abeyance.api.dependencies import TemporalConnection
-from abeyance.api.sse import EventStream
+from abeyance.api.routers.events import EventStream
 from abeyance.errors import Unavailable
 from abeyance.history.cursors import Cursor
 from abeyance.history.feed import Feed
@@ -88,7 +88,7 @@ async def test_a_stream_tells_what_was_and_what_comes_and_ends_with_the_run(api:
     assert types[0] == "run.started"
     assert types.index("interrupt.opened") < types.index("interrupt.answered")
     assert types[-1] == "run.completed"
-    feed: Feed = api.app.state.backend.link.feed
+    feed: Feed = api.app.state.backend.connection.feed
     await eventually(lambda: feed.tails == 0)
 
 
@@ -125,7 +125,7 @@ async def test_a_page_of_a_run_that_goes_on_can_be_gone_on_from(api: Api) -> Non
     run_id, _ = await api.waiting("gated")
     first = await page(api, run_id)
     then = await page(api, run_id, after=first["next_cursor"])
-    await api.http.post(f"/runs/{run_id}/pause", json={})
+    await api.http.post(f"/runs/{run_id}/pause?wait=10s", json={})
     last = await page(api, run_id, after=then["next_cursor"])
 
     assert first["next_cursor"] == first["items"][-1]["id"]
@@ -135,7 +135,7 @@ async def test_a_page_of_a_run_that_goes_on_can_be_gone_on_from(api: Api) -> Non
 
 async def test_a_reader_who_leaves_gives_up_their_place(api: Api) -> None:
     run_id, _ = await api.waiting("gated")
-    feed: Feed = api.app.state.backend.link.feed
+    feed: Feed = api.app.state.backend.connection.feed
     # Those who followed something before have left, or are about to.
     await eventually(lambda: feed.tails == 0)
     async with following(api, run_id) as events:
@@ -154,7 +154,7 @@ async def test_a_quiet_stream_shows_that_it_lives(api: Api, site: Site) -> None:
             seen.append(str(chunk))
             if seen[-2:] == [":\n\n"] * 2:
                 break
-    await stream.leave()
+    await stream.aclose()
     assert seen[0].startswith("id: ")
 
 
@@ -172,8 +172,8 @@ async def test_more_runs_than_may_be_are_not_followed(temporal: TemporalClient) 
     site = Site(temporal, gated())
     app = app_for(site)
     async with site.worker(), served(app) as api:
-        link = TemporalConnection(site.client, most_tails=1)
-        app.state.backend = replace(app.state.backend, link=link)
+        connection = TemporalConnection(site.client, most_tails=1)
+        app.state.backend = replace(app.state.backend, connection=connection)
         run_ids = [(await api.waiting("gated"))[0] for _ in range(2)]
         async with following(api, run_ids[0]) as events:
             await anext(events)
@@ -224,9 +224,9 @@ async def test_a_viewer_who_does_not_read_is_dropped_while_the_others_go_on(
     site = Site(temporal, gated())
     app = app_for(site)
     async with site.worker(), served(app) as api:
-        link = TemporalConnection(site.client)
-        link._feed = Feed(temporal, site.settings.task_queue, kept=40)
-        app.state.backend = replace(app.state.backend, link=link)
+        connection = TemporalConnection(site.client)
+        connection._feed = Feed(temporal, site.settings.task_queue, kept=40)
+        app.state.backend = replace(app.state.backend, connection=connection)
         run_id, _ = await api.waiting("gated")
         # What lies between the two takes a few events only, so that not to read is to be behind.
         narrow = httpx.AsyncHTTPTransport(

@@ -30,12 +30,12 @@ from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site, eventually
 
 from abeyance import SettingsError
-from abeyance.api import jwks
+from abeyance.api import jwt
 from abeyance.api.app import create_app
 from abeyance.api.jwt import LEEWAY_SECONDS
 from abeyance.settings import Settings
 
-ALGORITHMS = jwks.ALGORITHMS
+ALGORITHMS = jwt.ALGORITHMS
 KEYS = {name: new_key(name) for name in ("RS256", "ES256", "ES384", "ES512", "EdDSA")}
 KEYS |= {name: KEYS["RS256"] for name in ALGORITHMS if name not in KEYS}
 KEY = KEYS["RS256"]
@@ -171,23 +171,23 @@ DAY = 86_400
     ("changed", "told"),
     [
         ({"exp": NOW - DAY}, "has expired (exp)"),
-        ({"exp": GONE}, "has no exp"),
-        ({"exp": None}, "has no exp"),
-        ({"exp": "soon"}, "cannot be read"),
-        ({"nbf": NOW + DAY}, "does not hold yet (nbf"),
-        ({"nbf": "soon"}, "cannot be read"),
-        ({"iat": NOW + DAY}, "does not hold yet (nbf, iat)"),
-        ({"iat": "soon"}, "its iat is no number"),
+        ({"exp": GONE}, "lacks the claim exp"),
+        ({"exp": None}, "lacks the claim exp"),
+        ({"exp": "soon"}, "valid JSON Web Token"),
+        ({"nbf": NOW + DAY}, "is not valid yet (nbf"),
+        ({"nbf": "soon"}, "valid JSON Web Token"),
+        ({"iat": NOW + DAY}, "is not valid yet (nbf, iat)"),
+        ({"iat": "soon"}, "iat is not a number"),
         ({"iss": "https://other.example/"}, "another issuer (iss)"),
         ({"iss": [ISSUER]}, "another issuer (iss)"),
-        ({"iss": GONE}, "has no iss"),
+        ({"iss": GONE}, "lacks the claim iss"),
         ({"aud": "others"}, "another audience (aud)"),
         ({"aud": ["others"]}, "another audience (aud)"),
         ({"aud": 7}, "another audience (aud)"),
-        ({"aud": GONE}, "has no aud"),
-        ({"aud": []}, "has no aud"),
-        ({"sub": GONE}, "has no sub"),
-        ({"sub": 7}, "its sub is no text"),
+        ({"aud": GONE}, "lacks the claim aud"),
+        ({"aud": []}, "lacks the claim aud"),
+        ({"sub": GONE}, "lacks the claim sub"),
+        ({"sub": 7}, "sub is not a string"),
         ({"sub": ""}, "(sub)"),
         ({"sub": " ada"}, "(sub)"),
         ({"sub": "a\nb"}, "(sub)"),
@@ -257,7 +257,7 @@ async def test_a_stream_ends_when_the_token_expires_that_it_began_with(guarded: 
     assert time.time() >= ends + LEEWAY_SECONDS
     assert "event: interrupt.opened" in told.text
     assert told.text.endswith(
-        ": the token has expired: connect again with another, and with the last id\n\n"
+        ": the token has expired: reconnect with a new token and the last id\n\n"
     )
 
 
@@ -357,7 +357,7 @@ async def test_a_rotated_key_is_found_without_a_restart(site: Site) -> None:
 
             assert not await is_let_in()
             publisher.keys = [published(KEY, kid="old"), published(new, kid="new")]
-            await eventually(is_let_in, seconds=jwks.REST_SECONDS + 5)
+            await eventually(is_let_in, seconds=jwt.COOLDOWN_SECONDS + 5)
             assert publisher.asked == 2
             old = await api.http.get("/graphs", headers=signed(KEY, "old"))
             assert old.status_code == 200

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from issuing import Publisher, new_key, published, publishing
 from jwt.algorithms import ECAlgorithm
 
-from abeyance.api import jwks
-from abeyance.api.jwks import JwksCache
+from abeyance.api import jwt
+from abeyance.api.jwt import JwksCache
 from abeyance.errors import SettingsError, Unavailable
 
 PRIVATE = ec.generate_private_key(ec.SECP256R1())
@@ -56,7 +56,7 @@ async def test_made_up_names_of_keys_do_not_make_us_fetch_at_will(publisher: Pub
     assert found == [None] * 50
     assert publisher.asked == 1
 
-    clock.now += jwks.REST_SECONDS
+    clock.now += jwt.COOLDOWN_SECONDS
     assert await keys.key("made-up", "RS256") is None
     assert publisher.asked == 2
 
@@ -70,12 +70,12 @@ async def test_a_new_key_is_found_after_the_rest_and_one_taken_back_within_its_t
     publisher.keys = [{**KEY, "kid": "b"}]
 
     assert await keys.key("b", "RS256") is None
-    clock.now += jwks.REST_SECONDS
+    clock.now += jwt.COOLDOWN_SECONDS
     assert await keys.key("b", "RS256") is not None
     assert await keys.key("a", "RS256") is None
 
     publisher.keys = [KEY]
-    clock.now += jwks.FRESH_SECONDS + 1
+    clock.now += jwt.FRESH_SECONDS + 1
     assert await keys.key("b", "RS256") is None
 
 
@@ -87,7 +87,7 @@ async def test_keys_that_cannot_be_fetched_again_count_for_an_hour_and_no_longer
     await keys.key("a", "RS256")
     publisher.status = 500
 
-    clock.now += jwks.STALE_SECONDS
+    clock.now += jwt.STALE_SECONDS
     assert await keys.key("a", "RS256") is not None
     clock.now += 1
     with pytest.raises(Unavailable, match="cannot be fetched"):
@@ -95,7 +95,7 @@ async def test_keys_that_cannot_be_fetched_again_count_for_an_hour_and_no_longer
     publisher.status = 200
     with pytest.raises(Unavailable):
         await keys.key("a", "RS256")
-    clock.now += jwks.REST_SECONDS
+    clock.now += jwt.COOLDOWN_SECONDS
     assert await keys.key("a", "RS256") is not None
 
 
@@ -106,12 +106,12 @@ async def test_whether_a_name_is_new_cannot_be_told_while_keys_cannot_be_fetched
     keys = JwksCache(publisher.url, clock=clock)
     await keys.key("a", "RS256")
     publisher.status = 500
-    clock.now += jwks.REST_SECONDS
+    clock.now += jwt.COOLDOWN_SECONDS
 
     for _ in range(3):
         with pytest.raises(Unavailable):
             await keys.key("b", "RS256")
-        clock.now += jwks.REST_SECONDS
+        clock.now += jwt.COOLDOWN_SECONDS
     assert await keys.key("a", "RS256") is not None
     assert publisher.asked == 4
     # The operator is told what is wrong, and once.
@@ -131,7 +131,7 @@ async def test_whether_a_name_is_new_cannot_be_told_while_keys_cannot_be_fetched
         (200, b"[]"),
         (200, b'{"keys": 7}'),
         (200, b'{"keys": []}'),
-        (200, json.dumps({"keys": [KEY], "more": "x" * jwks.MOST_BYTES}).encode()),
+        (200, json.dumps({"keys": [KEY], "more": "x" * jwt.MAX_JWKS_BYTES}).encode()),
     ],
 )
 async def test_an_answer_that_is_no_set_of_keys_lets_nobody_in(
@@ -144,7 +144,7 @@ async def test_an_answer_that_is_no_set_of_keys_lets_nobody_in(
 
 
 async def test_an_issuer_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwks, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(jwt, "FETCH_TIMEOUT_SECONDS", 0.2)
     closing = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -221,7 +221,7 @@ async def test_a_file_of_keys_may_change_while_the_service_is_up(tmp_path: Path)
     assert await keys.key("a", "RS256") is not None
 
     file.write_text(json.dumps({"keys": [{**KEY, "kid": "b"}]}))
-    clock.now += jwks.REST_SECONDS
+    clock.now += jwt.COOLDOWN_SECONDS
     assert await keys.key("b", "RS256") is not None
     assert await keys.key("a", "RS256") is None
 
@@ -230,7 +230,7 @@ async def test_a_file_of_keys_may_change_while_the_service_is_up(tmp_path: Path)
     ("content", "told"),
     [
         (None, "No such file"),
-        ("hidden", "no JSON of the form"),
+        ("hidden", "not JSON of the form"),
         ('{"keys": [{"kty": "oct", "k": "hidden"}]}', "no public key"),
     ],
 )

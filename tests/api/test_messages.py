@@ -320,7 +320,7 @@ async def test_metadata_that_is_nested_too_deep_is_refused(
     body = {"text": "x", "metadata": {"deep": deep}}
     response = await api.http.post(f"/runs/{standing[0]}/steer", json=body)
 
-    assert "deeper than 64 levels" in problem(response, 400, "malformed_body")["detail"]
+    assert "more than 64 levels deep" in problem(response, 400, "malformed_body")["detail"]
     await _is_untouched(api, standing[0])
 
 

@@ -194,5 +194,5 @@ async def test_over_http_the_token_says_who_it_is(api: Api) -> None:
 
 async def test_values_are_edited_only_where_the_graph_is_known(site: Site) -> None:
     run: TemporalRun = site.client.run("any")
-    with pytest.raises(ValueError, match="takes the run's graph"):
+    with pytest.raises(ValueError, match="needs the run's graph"):
         await run.edit_values({"amount": 1}, version=1)

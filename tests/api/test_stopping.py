@@ -28,7 +28,7 @@ def own(temporal: TemporalClient) -> Site:
 
 def stop(api: Api) -> None:
     """As a signal does it first of all."""
-    api.app.state.backend.leaving.set()
+    api.app.state.backend.stopping.set()
 
 
 async def test_who_waits_for_a_run_is_told_where_it_stands(own: Site) -> None:
@@ -89,7 +89,7 @@ async def test_a_stream_ends_in_good_order_and_says_why(
     with pytest.raises(asyncio.CancelledError):
         await serving
 
-    assert lines[-2:] == [": this service is stopping: connect again, with the last id", ""]
+    assert lines[-2:] == [": the service is stopping: reconnect with the last id", ""]
 
 
 async def _is_ready(http: httpx.AsyncClient) -> bool:

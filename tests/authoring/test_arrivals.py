@@ -8,7 +8,7 @@ import pytest
 from core_drive import ADA, T0, Drive, gate, graph
 
 from abeyance import commands, wire
-from abeyance.core import machine
+from abeyance.core import events, machine
 from abeyance.core.ledger import Ledger
 from abeyance.core.spec import END, START, GoTo, Halt, ResumeRun
 from abeyance.errors import Code, Refusal
@@ -87,8 +87,9 @@ def test_an_answer_that_is_no_json_is_refused_as_such(answer: Any) -> None:
     ],
 )
 def test_what_a_pause_does_at_its_deadline_is_read_from_its_text(text: str, policy: Any) -> None:
-    event = commands.paused(wire.Pause(on_timeout=text, timeout=60, reason="lunch"), T0)
+    event = commands.control(wire.Pause(on_timeout=text, timeout=60, reason="lunch"), T0)
 
+    assert isinstance(event, events.Paused)
     assert (event.on_timeout, event.timeout, event.reason) == (policy, 60.0, "lunch")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from core_drive import Drive, gate, graph, restored
 
-from abeyance.core.snapshot import joined, parted
 from abeyance.core.spec import START
+from abeyance.core.state import joined, parted
 from abeyance.workflows.continue_as_new import Growth, due
 
 

@@ -44,7 +44,8 @@ def test_a_row_says_what_an_inbox_needs_and_is_cut() -> None:
     ((key, row),) = visibility.memo_rows(run.state).items()
 
     assert key == f"interrupt:{run.open('ask').id}"
-    assert (row["name"], row["capability"], row["address"]) == ("ask", "pay", "graph:g;node:ask")
+    assert (row["name"], row["requested_capability"]) == ("ask", "pay")
+    assert row["address"] == "graph:g;node:ask"
     assert (row["created_at"], row["deadline"]) == (T0.isoformat(), at(60).isoformat())
     assert len(row["prompt"]) == 200
     assert row["prompt"].endswith("...")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from core_drive import ADA, T0, Drive, at, gate, graph
 
 from abeyance import projections, wire
 from abeyance.core import events
-from abeyance.core.spec import START, Default, GoTo
+from abeyance.core.spec import START, Default, GoTo, Question
 
 RUN = wire.StartRun(
     run_id="r", graph_version="v1", conversation_id="c1", labels={"team": "blue"}, started_by="ada"
@@ -69,6 +70,21 @@ def test_a_settled_interrupt_shows_who_answered_and_when() -> None:
     assert (told.name, told.status, told.answer) == ("told", "answered", {"approved": True})
     assert (told.answered_by, told.answered_at) == (ADA.subject, at(5))
     assert told.answer_sha256 is not None
+
+
+def test_all_that_is_asked_is_shown() -> None:
+    # A new field of a question has to be in the view; everything between the two copies by name.
+    asked = {entry.name for entry in fields(Question)}
+
+    assert asked - wire.InterruptView.model_fields.keys() == {"timeout"}
+
+
+def test_what_an_ended_run_left_of_an_answered_interrupt_is_what_the_run_had() -> None:
+    run = asking()
+    views = projections.settled_interrupts(run.state)
+    read = [wire.InterruptView.model_validate_json(view.model_dump_json()) for view in views]
+
+    assert projections.ledger_of(read).settled == {run.settled("told").id: run.settled("told")}
 
 
 def test_a_pause_shows_by_whom_and_for_how_long() -> None:

@@ -70,7 +70,7 @@ async def test_a_node_returns_a_patch_or_nothing(
 ) -> None:
     outcome = await visit(graph_of(function), {"amount": 1})
 
-    assert outcome == Finished(patch=patch, read=0)
+    assert outcome == Finished(patch=patch, messages_read=0)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_a_goto_takes_its_patch_with_it_and_asks_no_route(
     asked: list[Any] = []
     outcome = await visit(routed(asked.append, node=lambda: returned))
 
-    assert outcome == Finished(goto=goto, patch=patch, read=0)
+    assert outcome == Finished(goto=goto, patch=patch, messages_read=0)
     assert asked == []
 
 
@@ -128,7 +128,7 @@ async def test_a_reducer_is_held_to_the_bounds_of_its_field() -> None:
     graph = graph_of(lambda: {"balance": -5}, state=Ledger)
     enough, too_little = await visit(graph, {"balance": 7}), await visit(graph, {"balance": 3})
 
-    assert enough == Finished(patch={"balance": -5}, read=0)
+    assert enough == Finished(patch={"balance": -5}, messages_read=0)
     assert too_little.code == "invalid_patch"
     assert "/balance: Input should be greater than or equal to 0" in too_little.message
 
@@ -167,7 +167,7 @@ async def route_c(state: State) -> str:
 async def test_routes_choose_among_their_targets(
     functions: list[Callable[..., Any]], targets: tuple[str, ...]
 ) -> None:
-    assert (await visit(routed(*functions))).routed == targets
+    assert (await visit(routed(*functions))).route_targets == targets
 
 
 async def test_a_route_sees_the_values_with_the_patch_merged() -> None:
@@ -176,7 +176,7 @@ async def test_a_route_sees_the_values_with_the_patch_merged() -> None:
         node=lambda: {"amount": 5, "log": ["new"]},
     )
 
-    assert (await visit(graph, {"amount": 1, "log": ["old"]})).routed == ("b",)
+    assert (await visit(graph, {"amount": 1, "log": ["old"]})).route_targets == ("b",)
 
 
 async def test_routes_are_asked_alone_after_an_interrupt() -> None:
@@ -186,7 +186,7 @@ async def test_routes_are_asked_alone_after_an_interrupt() -> None:
     graph.edge(START, "a")
     graph.route("a", lambda state: "b" if state.amount else END, to=["b", END])
 
-    assert await visit(graph, {"amount": 1}, kind="routes") == Finished(routed=("b",))
+    assert await visit(graph, {"amount": 1}, kind="routes") == Finished(route_targets=("b",))
 
 
 @pytest.mark.parametrize("chosen", [5, ["b", 5], {"b": 1}, True, b"b"])
@@ -200,8 +200,8 @@ async def test_a_route_that_returns_no_name_fails_the_visit(chosen: Any) -> None
 async def test_a_run_keeps_to_the_routes_of_its_own_graph() -> None:
     graph = routed(lambda state: "b", route_c)
 
-    assert (await visit(graph, routes=("route_c",))).routed == ("c",)
-    assert (await visit(graph, routes=())).routed == ()
+    assert (await visit(graph, routes=("route_c",))).route_targets == ("c",)
+    assert (await visit(graph, routes=())).route_targets == ()
 
 
 # What code raises

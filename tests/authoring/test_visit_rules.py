@@ -45,7 +45,7 @@ async def test_the_rules_that_fire_on_the_merged_values_are_told(kind: str, amou
     rules = graph.build().rules_on("a")
     outcome = await visit(graph, {"amount": amount}, kind=kind, rules=rules)
 
-    assert outcome.fired == ("seven", "then")
+    assert outcome.fired_rules == ("seven", "then")
     assert ran == ["a"] * (kind == "visit")
 
 
@@ -69,7 +69,7 @@ async def test_a_visit_without_such_rules_needs_no_library(
     graph = graph_of(lambda: {"amount": 7})
     monkeypatch.setitem(sys.modules, "clips", None)
 
-    assert (await visit(graph)).fired == ()
+    assert (await visit(graph)).fired_rules == ()
 
 
 @pytest.mark.parametrize("kind", ["visit", "routes"])

@@ -63,7 +63,7 @@ async def test_a_cancel_waits_for_a_thread_and_what_it_returns_counts() -> None:
     was_done = task.done()
     thread.release.set()
 
-    assert await asyncio.wait_for(task, 5) == Finished(patch={"log": ["done"]}, read=0)
+    assert await asyncio.wait_for(task, 5) == Finished(patch={"log": ["done"]}, messages_read=0)
     assert (was_done, thread.ended) == (False, True)
 
 
@@ -76,7 +76,7 @@ async def test_a_thread_that_looks_can_finish_or_be_stopped(stops_by: str) -> No
 
     async with asyncio.timeout(5):
         if stops_by == "returning":
-            assert await task == Finished(patch={"log": ["stopped in order"]}, read=0)
+            assert await task == Finished(patch={"log": ["stopped in order"]}, messages_read=0)
         else:
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -181,15 +181,15 @@ def test_a_record_is_read_whatever_a_later_version_has_added() -> None:
     )
     start = wire.StartRun.model_validate({"run_id": "r", "added_later": 1})
 
-    assert (given.routes, given.journal, given.start) == ((), None, 1)
+    assert (given.routes, given.journal, given.activation) == ((), None, 1)
     assert (start.limits, start.started_by) == (Limits(), "temporal")
 
 
 @pytest.mark.parametrize(
     "outcome",
     [
-        Finished(patch={"x": None}, goto="b", routed=("c",)),
-        Interrupted(asked=(Asked(question=Question(name="q", prompt="?")),), saved=[1]),
+        Finished(patch={"x": None}, goto="b", route_targets=("c",)),
+        Interrupted(interrupts=(Asked(question=Question(name="q", prompt="?")),), user_state=[1]),
         Stopped(journal={"steps": [1]}),
         Failed(code="node_failed", message="odd", journal=None),
     ],

@@ -308,7 +308,7 @@ def test_setup_of_a_server_that_is_not_there_is_one_line(place: Place) -> None:
 def test_the_module_is_the_command_and_loads_nothing_to_explain_itself(place: Place) -> None:
     source = (
         "import sys, abeyance.cli.main\n"
-        "code = abeyance.cli.run(['--help'])\n"
+        "code = abeyance.cli.main.run(['--help'])\n"
         "print(code, [name for name in ('fastapi', 'httpx', 'temporalio') if name in sys.modules])"
     )
     done = place.python("-c", source)

@@ -26,13 +26,16 @@ def test_code_is_told_what_it_has_shown_where_the_values_are_others() -> None:
     run.finish("other", {"amount": 999})
     first = run.open("sure")
     run.says(APPROVER, "sure")
-    assert list(run.orders("pay")[-1].bound) == ["sure"]
+    assert list(run.orders("pay")[-1].shown_hashes) == ["sure"]
     run.ask("pay", code_gate(999))
 
     second = run.open("sure")
     assert second.id != first.id
     run.says(APPROVER, "sure")
-    assert (run.orders("pay")[-1].bound, run.orders("pay")[-1].own) == ({}, {"sure": True})
+    assert (run.orders("pay")[-1].shown_hashes, run.orders("pay")[-1].own_answers) == (
+        {},
+        {"sure": True},
+    )
 
 
 def test_code_goes_on_where_it_shows_the_same() -> None:
@@ -40,7 +43,10 @@ def test_code_goes_on_where_it_shows_the_same() -> None:
     run.ask("pay", code_gate(250))
     run.says(APPROVER, "sure")
 
-    assert (run.orders("pay")[-1].bound, run.orders("pay")[-1].own) == ({}, {"sure": True})
+    assert (run.orders("pay")[-1].shown_hashes, run.orders("pay")[-1].own_answers) == (
+        {},
+        {"sure": True},
+    )
 
 
 def test_values_that_change_while_the_code_makes_up_its_question() -> None:
@@ -50,7 +56,7 @@ def test_values_that_change_while_the_code_makes_up_its_question() -> None:
     run.says(APPROVER, "sure")
 
     assert run.ran_with("pay")[-1] == (999, "A-7")
-    assert list(run.orders("pay")[-1].bound) == ["sure"]
+    assert list(run.orders("pay")[-1].shown_hashes) == ["sure"]
 
 
 def test_code_that_was_stopped_before_it_looked_is_told_once_more() -> None:
@@ -62,7 +68,7 @@ def test_code_that_was_stopped_before_it_looked_is_told_once_more() -> None:
     run.stopped("pay")
     run.resume()
 
-    assert list(run.orders("pay")[-1].bound) == ["sure"]
+    assert list(run.orders("pay")[-1].shown_hashes) == ["sure"]
 
 
 def test_a_later_question_of_the_same_code_hides_no_change() -> None:
@@ -73,7 +79,7 @@ def test_a_later_question_of_the_same_code_hides_no_change() -> None:
     run.ask("pay", asked("which", requested_capability="approve"))
     run.says(APPROVER, "which", "main")
 
-    assert list(run.orders("pay")[-1].bound) == ["sure", "which"]
+    assert list(run.orders("pay")[-1].shown_hashes) == ["sure", "which"]
 
 
 def test_messages_that_code_asked_for_have_it_compare_too() -> None:
@@ -85,7 +91,7 @@ def test_messages_that_code_asked_for_have_it_compare_too() -> None:
     run.ask("pay", asked("which", requested_capability="approve"))
     run.says(APPROVER, "which", "main")
 
-    assert list(run.orders("pay")[-1].bound) == ["sure", "which"]
+    assert list(run.orders("pay")[-1].shown_hashes) == ["sure", "which"]
 
 
 def test_code_is_run_again_where_the_values_are_edited_while_it_waits() -> None:
@@ -102,7 +108,10 @@ def test_code_is_run_again_where_the_values_are_edited_while_it_waits() -> None:
     assert (second.id, second.prompt) == (first.id, "Refund 999?")
     assert second.digest != first.digest
     run.says(APPROVER, "sure")
-    assert (run.orders("pay")[-1].bound, run.orders("pay")[-1].own) == ({}, {"sure": True})
+    assert (run.orders("pay")[-1].shown_hashes, run.orders("pay")[-1].own_answers) == (
+        {},
+        {"sure": True},
+    )
 
 
 def test_an_answer_that_comes_while_the_code_makes_up_its_question_anew() -> None:

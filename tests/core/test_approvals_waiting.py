@@ -218,7 +218,7 @@ def test_code_that_asks_itself_is_run_again_and_asks_again() -> None:
     run.finish("work")
     boss(run, "rerun")
 
-    assert (run.running, run.orders("work")[-1].own) == (["work"], {})
+    assert (run.running, run.orders("work")[-1].own_answers) == (["work"], {})
 
 
 def test_behind_a_gate_in_a_nested_graph_all_of_that_is_gone_back_to() -> None:

@@ -91,7 +91,7 @@ def test_what_is_not_json_is_not_asked_and_not_kept(what: str) -> None:
     run = Drive(chain("a"))
     bad = float("inf")
     if what == "saved":
-        run.ask("a", "plan", saved=bad)
+        run.ask("a", "plan", user_state=bad)
     elif what == "default":
         run.ask("a", asked("plan", timeout=60, on_timeout=Default(answer=bad)))
     else:
@@ -107,14 +107,19 @@ def test_what_is_not_json_is_not_asked_and_not_kept(what: str) -> None:
 
 @pytest.mark.parametrize("value", [None, False, 0, "", [], {}])
 def test_any_json_is_an_answer_and_re_enters_the_code_with_what_it_kept(value: Any) -> None:
-    run = asking("plan", journal={"step": 1}, saved={"cursor": 7})
+    run = asking("plan", journal={"step": 1}, user_state={"cursor": 7})
     run.answer("plan", value)
 
     first, again = run.orders("a")
-    assert (first.own, first.interrupted, first.saved, first.journal) == ({}, False, None, None)
-    assert (again.address, again.start) == (first.address, 2)
-    assert (again.own, again.interrupted) == ({"plan": value}, True)
-    assert (again.saved, again.journal) == ({"cursor": 7}, {"step": 1})
+    assert (first.own_answers, first.interrupted, first.user_state, first.journal) == (
+        {},
+        False,
+        None,
+        None,
+    )
+    assert (again.address, again.activation) == (first.address, 2)
+    assert (again.own_answers, again.interrupted) == ({"plan": value}, True)
+    assert (again.user_state, again.journal) == ({"cursor": 7}, {"step": 1})
 
 
 def test_a_visit_goes_on_when_all_of_its_own_questions_are_answered() -> None:
@@ -149,7 +154,7 @@ def test_questions_in_sequence_keep_the_earlier_answers() -> None:
     run.ask("a", "second", journal={"first": "done"})
     run.answer("second", 2)
 
-    assert run.orders("a")[-1].own == {"first": 1, "second": 2}
+    assert run.orders("a")[-1].own_answers == {"first": 1, "second": 2}
     assert run.orders("a")[-1].journal == {"first": "done"}
     run.finish("a")
     assert run.running == ["b"]
@@ -182,7 +187,7 @@ def test_a_later_visit_of_the_same_node_asks_anew() -> None:
     first = run.open("plan").id
     run.answer("plan", 1)
     run.finish("a")
-    assert run.orders("a")[-1].own == {}
+    assert run.orders("a")[-1].own_answers == {}
     run.ask("a", "plan")
 
     assert run.open("plan").id != first
@@ -207,7 +212,7 @@ def test_a_default_is_the_answer_when_nobody_gave_one() -> None:
     assert run.refused(events.Responded, **run.response({id_: "A"})).code == "already_answered"
 
     run.answer("other", 1)
-    assert run.orders("a")[-1].own == {"plan": "B", "other": 1}
+    assert run.orders("a")[-1].own_answers == {"plan": "B", "other": 1}
 
 
 def test_a_deadline_with_a_goto_leaves_the_unit_with_all_that_it_asks() -> None:
@@ -252,7 +257,7 @@ def test_parts_of_a_unit_come_due_while_its_code_runs() -> None:
     assert (run.running, run.settled("ok").by) == (["a"], "timeout")
 
     run.ask("a", asked("ok", "p2", **late), composite=True)
-    assert run.orders("a")[-1].own == {"first": 1, "p2/ok": "late"}
+    assert run.orders("a")[-1].own_answers == {"first": 1, "p2/ok": "late"}
 
 
 def test_a_goto_of_a_part_stops_the_code_that_runs() -> None:
@@ -276,7 +281,7 @@ def test_an_answer_while_paused_is_taken_and_the_unit_goes_on_after_the_resume()
     assert (run.status, run.running, run.ready) == ("paused", [], ["a"])
 
     run.feed(events.Resumed, actor="ada")
-    assert run.orders("a")[-1].own == {"plan": 1}
+    assert run.orders("a")[-1].own_answers == {"plan": 1}
 
 
 def test_code_that_asks_while_it_is_being_stopped_waits_for_its_answer() -> None:
@@ -302,7 +307,7 @@ def test_a_unit_of_several_processes_is_stopped_by_a_pause_with_its_questions_op
     run.feed(events.Resumed, actor="ada")
 
     order = run.orders("a")[-1]
-    assert (order.own, order.journal) == ({"p1/ok": 1, "p2/ok": 2}, {"step": 2})
+    assert (order.own_answers, order.journal) == ({"p1/ok": 1, "p2/ok": 2}, {"step": 2})
 
 
 def test_a_rotation_in_the_middle_changes_nothing() -> None:
@@ -314,7 +319,7 @@ def test_a_rotation_in_the_middle_changes_nothing() -> None:
     assert run.running == []
     run.feed(events.Restored)
 
-    assert run.orders("a")[-1].own == {"p1/ok": 1}
+    assert run.orders("a")[-1].own_answers == {"p1/ok": 1}
     assert list(run.state.ledger.open) == ids[1:]
 
 
@@ -336,7 +341,7 @@ def test_a_finally_node_that_asks_is_told_beside_the_outcome() -> None:
     run.ask("tidy", "plan")
 
     assert (run.status, run.asking) == ("completed", [])
-    (beside,) = run.ending.beside
+    (beside,) = run.ending.secondary_errors
     assert "'tidy' may not ask a person" in beside.message
 
 
@@ -350,7 +355,7 @@ def test_a_question_of_code_may_be_called_like_one_of_a_rule_or_an_operator() ->
     run.fail("a")
     run.answer("error", {"action": "retry"})
 
-    assert run.orders("a")[-1].own == {"error:error": "mine", "error": "too"}
+    assert run.orders("a")[-1].own_answers == {"error:error": "mine", "error": "too"}
 
 
 # loops
@@ -383,5 +388,5 @@ def test_five_hundred_questions_of_one_visit_are_answered_one_by_one() -> None:
         assert run.running == []
         run.answer(f"q{number}", number)
 
-    assert run.orders("a")[-1].own == {f"q{number}": number for number in range(500)}
+    assert run.orders("a")[-1].own_answers == {f"q{number}": number for number in range(500)}
     assert ADA.subject == run.settled("q7").by

@@ -46,7 +46,7 @@ def test_every_answer_re_enters_a_unit_of_several_processes_and_the_rest_stays_o
     two = list(run.state.ledger.open)[1]
     run.answer("ok", "yes")
     assert (run.status, run.running) == ("running", ["a"])
-    assert run.orders("a")[-1].own == {"p1/ok": "yes"}
+    assert run.orders("a")[-1].own_answers == {"p1/ok": "yes"}
     assert list(run.state.ledger.open) == [two]
 
     run.wait(5)
@@ -55,7 +55,7 @@ def test_every_answer_re_enters_a_unit_of_several_processes_and_the_rest_stays_o
     assert run.open("ok").created_at == at(0)
     assert run.status == "awaiting-input"
     run.answer("ok", "no")
-    assert run.orders("a")[-1].own == {"p1/ok": "yes", "p2/ok": "no"}
+    assert run.orders("a")[-1].own_answers == {"p1/ok": "yes", "p2/ok": "no"}
     run.finish("a")
     assert run.running == ["b"]
 
@@ -68,7 +68,7 @@ def test_an_answer_that_comes_while_the_code_runs_re_enters_it_afterwards() -> N
 
     run.ask("a", asked("ok", "p2"), composite=True)
     assert (run.running, run.asking) == (["a"], [])
-    assert run.orders("a")[-1].own == {"p1/ok": 1, "p2/ok": 2}
+    assert run.orders("a")[-1].own_answers == {"p1/ok": 1, "p2/ok": 2}
 
 
 def test_what_the_code_asks_no_more_is_superseded() -> None:
@@ -125,13 +125,13 @@ def test_a_question_that_is_asked_again_after_a_retry_has_an_id_of_its_own() -> 
     run.fail("a")
     assert [name for name, _ in run.asking] == ["error"]
     run.answer("error", {"action": "retry"})
-    assert run.orders("a")[-1].own == {"p1/ok": 1}
+    assert run.orders("a")[-1].own_answers == {"p1/ok": 1}
     run.ask("a", asked("ok", "p2"), composite=True)
 
     assert run.open("ok").id != first
     assert run.refused(events.Responded, **run.response({first: 1})).code == "withdrawn"
     run.answer("ok", 2)
-    assert run.orders("a")[-1].own == {"p1/ok": 1, "p2/ok": 2}
+    assert run.orders("a")[-1].own_answers == {"p1/ok": 1, "p2/ok": 2}
 
 
 def test_code_asks_nothing_under_the_name_of_a_rule_that_follows_it() -> None:

@@ -28,7 +28,7 @@ def test_an_answer_that_its_visit_could_not_be_given_is_refused_and_a_shorter_on
     assert refusal.details["limit"] == 1_000
     assert refusal.details["actual"] > 1_000
     assert refusal.details["interrupt_id"] == id_
-    assert "Say less" in refusal.message
+    assert "shorten this" in refusal.message
     run.answer("two", large(200))
     assert run.running == ["work"]
 
@@ -59,7 +59,7 @@ def test_an_answer_travels_once_to_the_visit_that_asked_for_it() -> None:
     run.answer("one", "yes")
     run.finish("work")
 
-    assert [(dict(o.answers), dict(o.own)) for o in run.orders("work")[1:]] == [
+    assert [(dict(o.answers), dict(o.own_answers)) for o in run.orders("work")[1:]] == [
         ({}, {"one": "yes"})
     ]
     assert dict(run.orders("next")[0].answers) == {"one": "yes"}
@@ -82,7 +82,7 @@ def test_what_is_too_large_already_can_be_answered_and_fails_then() -> None:
     code, message, address = run.error
 
     assert (code, address) == ("visit_too_large", "graph:g;node:work")
-    assert "may be given 1000" in message
+    assert "visit_bytes allows 1000" in message
     assert run.started == []
 
 

@@ -41,7 +41,7 @@ def test_a_gated_call_is_asked_about_before_its_code_is_ordered() -> None:
     assert run.asking == [("approve", f"{CLERK};tool:pay:c1")]
     assert (run.status, run.orders("pay")) == ("awaiting-input", [])
     said(run, "c1", YES)
-    assert [order.own for order in run.orders("pay")] == [{"/approval/approve": YES}]
+    assert [order.own_answers for order in run.orders("pay")] == [{"/approval/approve": YES}]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_hook_an_approval_and_a_tool_may_ask_under_one_name() -> None:
     ids.append(run.open("ok").id)
 
     assert len(set(ids)) == 4
-    assert run.orders("pay")[-1].own == {"Hook/ok": 1, "/approval/ok": YES, "ok": 3}
+    assert run.orders("pay")[-1].own_answers == {"Hook/ok": 1, "/approval/ok": YES, "ok": 3}
 
 
 def test_several_things_may_be_asked_before_a_call_runs() -> None:
@@ -189,7 +189,7 @@ def test_several_things_may_be_asked_before_a_call_runs() -> None:
     assert run.orders("pay") == []
     run.answer("ok", 2)
 
-    assert run.orders("pay")[-1].own == {"One/ok": 1, "Two/ok": 2}
+    assert run.orders("pay")[-1].own_answers == {"One/ok": 1, "Two/ok": 2}
 
 
 def test_what_cannot_be_asked_before_a_call_is_its_result() -> None:
@@ -276,7 +276,7 @@ def test_what_is_answered_about_one_call_is_no_answer_to_another() -> None:
     assert run.orders("pay")[-1].answers == {}
     done(run, "c1", {"content": 1})
     said(run, "c2", YES)
-    assert (run.orders("pay")[-1].answers, run.orders("pay")[-1].own) == (
+    assert (run.orders("pay")[-1].answers, run.orders("pay")[-1].own_answers) == (
         {},
         {"/approval/approve": YES},
     )

@@ -23,7 +23,7 @@ from core_agents import (
 from core_drive import ADA, Drive, at, graph
 
 from abeyance.core import events
-from abeyance.core.agent_memory import transcripts
+from abeyance.core.items import transcripts
 from abeyance.core.outcome import Failed, Interrupted
 from abeyance.core.spec import END, START, AskHuman, GoTo
 
@@ -50,7 +50,7 @@ def test_what_a_call_asked_is_withdrawn_when_it_fails() -> None:
     run.end(
         Interrupted,
         visit=run.visit("pay").address,
-        asked=(question("a", "question", "p"), question("b", "question", "q")),
+        interrupts=(question("a", "question", "p"), question("b", "question", "q")),
         composite=True,
     )
     said(run, "c1", 1, "a")
@@ -182,7 +182,7 @@ def test_no_deadline_of_a_call_leads_to_another_place_in_its_agent(target: str) 
     run = reviewing()
     turn(run, call("c1"), gated("c2"))
     away = question("sure", "question", timeout=60.0, on_timeout=GoTo(node=target))
-    run.end(Interrupted, visit=run.visit("pay").address, asked=(away,))
+    run.end(Interrupted, visit=run.visit("pay").address, interrupts=(away,))
     entry = run.open("approve")
     refusal = run.refused(
         events.DeadlineEdited,
@@ -202,7 +202,7 @@ def test_a_deadline_of_a_call_may_end_it_and_says_what_nobody_answered() -> None
     run = reviewing()
     turn(run, call("c1"), call("c2"))
     away = question("sure", "question", timeout=60.0, on_timeout=GoTo(node=END))
-    run.end(Interrupted, visit=run.visit("pay").address, asked=(away,))
+    run.end(Interrupted, visit=run.visit("pay").address, interrupts=(away,))
     run.tick(60)
     assert len(run.orders("model")) == 1
     done(run, "c2", {"content": 2})

@@ -109,7 +109,7 @@ def handing_on(rounds: int, *, limit: int, uncounted: bool = True) -> Drive:
             Finished,
             visit=address,
             sends=(call(f"c{number}"),),
-            uncounted=uncounted,
+            exempt_from_max_visits=uncounted,
         )
     return run
 
@@ -135,7 +135,7 @@ def test_a_turn_of_the_model_lets_calls_be_handed_on_anew() -> None:
         done(run, f"d{number}")
         address = run.visit("model").address
         sends = (call(f"d{number + 1}"),)
-        run.end(Finished, visit=address, sends=sends, uncounted=True)
+        run.end(Finished, visit=address, sends=sends, exempt_from_max_visits=True)
     assert run.status == "running"
     for number in range(2):
         done(run, f"d{90 + number}")
@@ -151,7 +151,7 @@ def test_an_answer_in_between_takes_no_visit_off_the_count_twice() -> None:
     said(run, "c0", YES)
     done(run, "c0")
     address = run.visit("model").address
-    run.end(Finished, visit=address, sends=(gated("c1"),), uncounted=True)
+    run.end(Finished, visit=address, sends=(gated("c1"),), exempt_from_max_visits=True)
     said(run, "c1", YES)
     done(run, "c1")
     for number in range(2, 4):
@@ -166,6 +166,6 @@ def test_in_a_fan_out_every_visit_is_counted() -> None:
     run = Drive(spec, limits=Limits(max_visits=3))
     run.end(Finished, visit="graph:g;node:start", sends=(Send(node="a"),))
     for _ in range(3):
-        run.end(Finished, visit=run.visit("a").address, uncounted=True)
+        run.end(Finished, visit=run.visit("a").address, exempt_from_max_visits=True)
 
     assert run.error[0] == "max_visits"

@@ -22,7 +22,7 @@ from core_agents import (
 from core_drive import Drive
 
 from abeyance.core import events
-from abeyance.core.agent_memory import transcripts
+from abeyance.core.items import transcripts
 from abeyance.core.outcome import Interrupted, Stopped
 from abeyance.core.spec import END, GoTo
 from abeyance.core.state import Limits
@@ -103,7 +103,7 @@ def test_what_was_done_by_then_and_cannot_be_merged_hides_no_cancellation() -> N
     run.end(Stopped, visit=address, patch={"nonsense": 1})
 
     assert run.status == "cancelled"
-    assert [each.code for each in run.ending.beside] == ["invalid_patch"]
+    assert [each.code for each in run.ending.secondary_errors] == ["invalid_patch"]
 
 
 def test_a_pause_lets_calls_finish_and_holds_the_next_turn() -> None:
@@ -254,7 +254,7 @@ def test_what_a_turn_had_done_when_it_asked_counts_when_the_run_ends() -> None:
         model = run.visit("model").address
         asked = question("look", "question")
         patch = {"transcript": "whole"}
-        run.end(Interrupted, visit=model, asked=(asked,), patch=patch)
+        run.end(Interrupted, visit=model, interrupts=(asked,), patch=patch)
         assert transcripts(run.state) == {}
         if is_answered:
             (entry,) = run.state.ledger.open.values()
@@ -272,7 +272,7 @@ def test_what_was_done_when_it_asked_and_cannot_be_merged_hides_no_cancellation(
         run = reviewing()
         model = run.visit("model").address
         asked = question("look", "question")
-        run.end(Interrupted, visit=model, asked=(asked,), patch={"nonsense": 1})
+        run.end(Interrupted, visit=model, interrupts=(asked,), patch={"nonsense": 1})
         if is_answered:
             (entry,) = run.state.ledger.open.values()
             run.feed(events.Responded, **run.response({entry.id: True}))
@@ -281,4 +281,4 @@ def test_what_was_done_when_it_asked_and_cannot_be_merged_hides_no_cancellation(
             run.end(Stopped, visit=model)
 
         assert run.status == "cancelled"
-        assert [each.code for each in run.ending.beside] == ["invalid_patch"]
+        assert [each.code for each in run.ending.secondary_errors] == ["invalid_patch"]

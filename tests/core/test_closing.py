@@ -90,7 +90,7 @@ def test_a_finally_node_that_fails_hides_nothing_and_stops_nothing() -> None:
     assert run.status == "failed"
     ending = run.ending
     assert ending.reason == "the reason"
-    assert [(f.code, f.address) for f in ending.beside] == [
+    assert [(f.code, f.address) for f in ending.secondary_errors] == [
         ("node_failed", "graph:g;node:first"),
         ("invalid_patch", "graph:g;node:second"),
     ]
@@ -102,7 +102,7 @@ def test_a_finally_node_may_not_lead_on() -> None:
     run.finish("cleanup", goto="a")
 
     assert run.status == "completed"
-    assert [f.code for f in run.ending.beside] == ["unknown_node"]
+    assert [f.code for f in run.ending.secondary_errors] == ["unknown_node"]
     assert run.started == ["a", "cleanup"]
 
 
@@ -117,7 +117,7 @@ def test_neither_pause_nor_cancel_holds_up_a_finally_node() -> None:
     run.finish("first")
     run.finish("second")
     assert run.status == "completed"
-    assert run.ending.beside == (Failure(code="cancelled", message="too late"),)
+    assert run.ending.secondary_errors == (Failure(code="cancelled", message="too late"),)
 
 
 def test_cancel_now_stops_the_finally_nodes_too() -> None:
@@ -128,7 +128,7 @@ def test_cancel_now_stops_the_finally_nodes_too() -> None:
     assert run.status == "completed"
     assert run.stops == [("graph:g;node:first", "ending", True)]
     assert "second" not in run.started
-    assert run.ending.finally_left == ()
+    assert run.ending.finally_pending == ()
 
 
 def test_the_first_cancel_now_still_runs_them() -> None:

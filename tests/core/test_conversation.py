@@ -143,4 +143,4 @@ def test_a_run_that_ends_already_is_not_evicted_and_its_finally_nodes_run() -> N
     run.feed(events.Evicted, actor="j")
     run.stopped("a")
 
-    assert (run.status, run.ending.reason, run.ending.beside) == ("cancelled", None, ())
+    assert (run.status, run.ending.reason, run.ending.secondary_errors) == ("cancelled", None, ())

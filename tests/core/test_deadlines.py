@@ -212,7 +212,7 @@ def test_the_first_deadline_that_ends_the_run_withdraws_the_other() -> None:
 
     assert (run.settled("two").status, run.settled("one").status) == ("expired", "cancelled")
     assert run.state.ending is not None
-    assert run.state.ending.beside == ()
+    assert run.state.ending.secondary_errors == ()
 
 
 # a paused run

@@ -154,7 +154,7 @@ def test_a_gate_cannot_be_skipped_neither_before_nor_while_it_asks() -> None:
 def test_a_visit_that_waits_for_people_cannot_be_skipped() -> None:
     run = Drive(chain("a", "b"))
     asked = Asked(question=Question(name="why", prompt="Why?"))
-    run.end(Interrupted, visit=run.visit("a").address, asked=(asked,))
+    run.end(Interrupted, visit=run.visit("a").address, interrupts=(asked,))
     run.direct("skip")
 
     assert run.rejected() == [("d1", "not_skippable")]

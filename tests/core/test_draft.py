@@ -67,11 +67,11 @@ def test_one_item_of_a_fan_out_is_copied_and_the_others_are_not() -> None:
     (scope,) = run.state.scopes.values()
     (sender,) = scope.fans
     draft = WorkingState(run.state, at(1))
-    draft.item(scope.address, FanOutBranch(fan=sender, index=1)).left = True
+    draft.item(scope.address, FanOutBranch(fan=sender, index=1)).left_fan_out = True
     items = draft.frozen().scopes[scope.address].fans[sender].items
 
-    assert [item.left for item in items] == [False, True, False]
-    assert [item.left for item in scope.fans[sender].items] == [False, False, False]
+    assert [item.left_fan_out for item in items] == [False, True, False]
+    assert [item.left_fan_out for item in scope.fans[sender].items] == [False, False, False]
     assert items[0] is scope.fans[sender].items[0]
 
 

@@ -71,7 +71,7 @@ def test_the_first_reason_decides_and_the_others_stand_beside_it() -> None:
     ending = run.ending
     assert ending.reason == "first"
     assert ending.error == Failure(code="node_failed", message="first", address="graph:g;node:two")
-    assert ending.beside == (
+    assert ending.secondary_errors == (
         Failure(code="node_failed", message="second", address="graph:g;node:one"),
     )
     assert run.started == ["one", "two"]
@@ -86,7 +86,7 @@ def test_a_cancel_of_a_failing_run_stands_beside_it_once() -> None:
     run.stopped("one")
 
     assert run.status == "failed"
-    assert run.ending.beside == (Failure(code="cancelled", message="enough"),)
+    assert run.ending.secondary_errors == (Failure(code="cancelled", message="enough"),)
     assert run.state.counters.cancel_count == 3
 
 
@@ -109,7 +109,7 @@ def test_a_late_bad_patch_of_an_ending_run_is_told() -> None:
     run.finish("two", goto="nowhere")
 
     assert run.status == "cancelled"
-    assert [(f.code, f.address) for f in run.ending.beside] == [
+    assert [(f.code, f.address) for f in run.ending.secondary_errors] == [
         ("invalid_patch", "graph:g;node:one"),
         ("unknown_node", "graph:g;node:two"),
     ]

@@ -229,7 +229,7 @@ def test_code_in_items_asks_and_reads_its_own_answers() -> None:
     run.answer("plan", "first")
 
     order = run.orders("one")[-1]
-    assert (order.item, order.own, order.answers) == ("a", {"plan": "first"}, {})
+    assert (order.item, order.own_answers, order.answers) == ("a", {"plan": "first"}, {})
     assert run.state.root.answers == {}
 
 
@@ -292,7 +292,7 @@ def test_five_hundred_items_ask_five_hundred_people() -> None:
     run = sent(fan(), list(range(500)), limits=limits)
     visits = [visit.address for visit in run.state.visits.values()]
     for address in visits:
-        run.end(Interrupted, visit=address, asked=(asked("plan"),))
+        run.end(Interrupted, visit=address, interrupts=(asked("plan"),))
     assert len(run.state.ledger.open) == 500
     for id_ in list(run.state.ledger.open):
         run.feed(events.Responded, **run.response({id_: True}))

@@ -126,7 +126,7 @@ def test_the_turns_of_the_guard_are_counted_anew_in_another_visit() -> None:
     run = reviewing(after=(reader("other"),), limits=Limits(max_guard_turns=1))
     run.send("m1")
     run.finish("model")
-    assert run.state.scopes[CLERK].guards == 1
+    assert run.state.scopes[CLERK].guard_turns == 1
     run.finish("model")
 
     assert CLERK not in run.state.scopes

@@ -53,7 +53,7 @@ def test_a_person_is_shown_the_values_before_the_node_runs() -> None:
 
     run.answer(BEFORE, None)
     (order,) = run.orders("a")
-    assert (order.own, order.answers, order.values) == ({}, {}, {"x": "{x}"})
+    assert (order.own_answers, order.answers, order.values) == ({}, {}, {"x": "{x}"})
     run.finish("a")
     assert (run.running, run.facts("run.values_edited")) == (["b"], [])
 

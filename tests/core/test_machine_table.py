@@ -147,10 +147,10 @@ TABLE: dict[str, Row] = {
         "+ . + + . . . .",
     ),
     "work asks people":      Row(
-        events.VisitEnded, ended(WORK, Interrupted(asked=(asked("plan"),))), "+ . + + . . . .",
+        events.VisitEnded, ended(WORK, Interrupted(interrupts=(asked("plan"),))), "+ . + + . . . .",
     ),
     "a gate asks people":    Row(
-        events.VisitEnded, ended("graph:g;node:ask", Interrupted(asked=(asked("plan"),))),
+        events.VisitEnded, ended("graph:g;node:ask", Interrupted(interrupts=(asked("plan"),))),
         ". . . . . . . .",
     ),
     "a gate finished":       Row(

@@ -31,7 +31,9 @@ def take(run: Drive, most: int, visit: str = "graph:g;node:work") -> list[Json]:
     before = len(run.facts("message.delivered"))
     known = run.state.visits.get(visit)
     run.feed(
-        events.MessagesTaken, visit=visit, upto=most + (0 if known is None else len(known.taken))
+        events.MessagesTaken,
+        visit=visit,
+        upto=most + (0 if known is None else len(known.messages_taken)),
     )
     return [fact.data["message_id"] for fact in run.facts("message.delivered")[before:]]
 
@@ -262,7 +264,7 @@ def test_what_a_visit_took_and_was_never_given_is_read_by_the_next() -> None:
     for number in range(3):
         run.send(f"m{number}")
     take(run, 2)
-    run.end(Finished, visit="graph:g;node:work", read=1)
+    run.end(Finished, visit="graph:g;node:work", messages_read=1)
 
     (fact,) = run.facts("message.returned")
     assert (fact.address, fact.data) == ("graph:g;node:work", {"message_id": "m1"})
@@ -282,7 +284,7 @@ def test_what_a_visit_was_handed_and_has_not_read_is_read_by_the_next() -> None:
     run.send("m0")
     run.finish("first")
     assert not run.state.mailbox.queue
-    run.end(Finished, visit="graph:g;node:work", unread=True)
+    run.end(Finished, visit="graph:g;node:work", inbox_unread=True)
 
     assert [fact.data for fact in run.facts("message.returned")] == [{"message_id": "m0"}]
     assert take(run, 9, visit="graph:g;node:next") == ["m0"]
@@ -295,11 +297,11 @@ def test_what_a_visit_read_before_it_asked_stays_read_when_it_does_not_ask_for_i
     run.end(
         Interrupted,
         visit="graph:g;node:work",
-        asked=(Asked(question=Question(name="q", prompt="?")),),
-        read=1,
+        interrupts=(Asked(question=Question(name="q", prompt="?")),),
+        messages_read=1,
     )
     run.answer("q", "yes")
-    run.end(Finished, visit="graph:g;node:work", read=0)
+    run.end(Finished, visit="graph:g;node:work", messages_read=0)
 
     assert not run.facts("message.returned")
     assert run.state.counters.messages_delivered == 1

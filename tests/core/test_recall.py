@@ -6,7 +6,7 @@ from core_agents import CLERK, agent_node, call, done, failed, helper, reviewing
 from core_drive import CONTROL, Drive, chain, edge, graph, nested, restored
 
 from abeyance.core import events
-from abeyance.core.agent_memory import transcripts
+from abeyance.core.items import transcripts
 from abeyance.core.spec import START, GoTo
 
 REMEMBERS = ("transcript", "agent_state")
@@ -44,7 +44,7 @@ def test_an_agent_that_does_not_remember_begins_anew() -> None:
     run.finish("model", {"output": "more", "transcript": "t1", "agent_state": {"trusted": True}})
 
     values = run.orders("model")[-1].values
-    assert (values.keys() & {"transcript", "agent_state"}, run.state.remembered) == (set(), {})
+    assert (values.keys() & {"transcript", "agent_state"}, run.state.agent_memory) == (set(), {})
     assert transcripts(run.state) == {CLERK: "t1"}
 
 
@@ -62,7 +62,7 @@ def test_an_agent_that_remembers_goes_on_where_its_last_visit_was() -> None:
         CLERK: "t1",
         "graph:g;node:review:2;agent:clerk": "t2",
     }
-    assert run.state.remembered == {KEY: {"transcript": "t2", "agent_state": {"trusted": True}}}
+    assert run.state.agent_memory == {KEY: {"transcript": "t2", "agent_state": {"trusted": True}}}
 
 
 def test_an_agent_that_failed_is_remembered_too() -> None:
@@ -71,7 +71,7 @@ def test_an_agent_that_failed_is_remembered_too() -> None:
     run = Drive(spec)
     turn(run, call("c1"), transcript="t1", agent_state={"seen": 1})
     failed(run, "c1", fatal=True)
-    assert run.state.remembered[KEY] == {"transcript": "t1", "agent_state": {"seen": 1}}
+    assert run.state.agent_memory[KEY] == {"transcript": "t1", "agent_state": {"seen": 1}}
     run.finish("again")
 
     assert run.orders("model")[-1].values["transcript"] == "t1"
@@ -82,7 +82,7 @@ def test_an_agent_that_is_left_before_it_said_anything_is_remembered_as_it_began
     run = Drive(graph(node, "end", ways=[(START, "review")]))
     run.fail("model")
 
-    assert run.state.remembered == {KEY: {}}
+    assert run.state.agent_memory == {KEY: {}}
     assert transcripts(run.state) == {}
 
 
@@ -111,7 +111,7 @@ def test_conversations_are_known_after_a_pause_whose_deadline_left_every_branch(
     run.tick(60)
 
     assert transcripts(run.state) == {CLERK: "t1", inner: "t2"}
-    assert run.state.remembered == {KEY: {"transcript": "t1"}}
+    assert run.state.agent_memory == {KEY: {"transcript": "t1"}}
 
 
 def test_a_helper_that_remembers_does_so_within_the_visit_of_its_caller() -> None:
@@ -121,10 +121,10 @@ def test_a_helper_that_remembers_does_so_within_the_visit_of_its_caller() -> Non
     turn(run, call("c2", "ask_helper"))
     assert run.orders("model")[-1].values["transcript"] == "h1"
     run.finish("model", {"output": 2, "transcript": "h2"})
-    assert list(run.state.remembered) == [f"{CLERK}/ask_helper"]
+    assert list(run.state.agent_memory) == [f"{CLERK}/ask_helper"]
     run.finish("model", {"output": 3})
 
-    assert run.state.remembered == {}
+    assert run.state.agent_memory == {}
 
 
 def test_of_conversations_that_are_over_the_last_two_hundred_are_kept() -> None:

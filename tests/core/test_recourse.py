@@ -51,14 +51,14 @@ def test_the_person_sees_what_failed_and_where() -> None:
 
 def test_a_retry_is_the_same_visit_with_its_journal_and_answers() -> None:
     run = Drive(chain(WATCHED, "b"))
-    run.ask("a", "plan", journal={"step": 1}, saved=7)
+    run.ask("a", "plan", journal={"step": 1}, user_state=7)
     run.answer("plan", "yes")
     run.end(Failed, visit=A, code="node_failed", message="it broke", journal={"step": 2})
     decide(run, "retry")
 
     order = run.orders("a")[-1]
-    assert (order.address, order.start, order.journal) == (A, 3, {"step": 2})
-    assert (order.own, order.saved, order.interrupted) == ({"plan": "yes"}, 7, True)
+    assert (order.address, order.activation, order.journal) == (A, 3, {"step": 2})
+    assert (order.own_answers, order.user_state, order.interrupted) == ({"plan": "yes"}, 7, True)
     assert order.answers == {}
     run.finish("a", {"x": 1})
     assert run.running == ["b"]
@@ -149,7 +149,7 @@ def test_a_skip_with_a_patch_that_does_not_fit_asks_again_and_can_be_tried_again
     assert run.open("error").reason["code"] == "invalid_patch"
     decide(run, "retry")
 
-    assert run.orders("a")[-1].start == 2
+    assert run.orders("a")[-1].activation == 2
     run.finish("a", {"log": ["done"]})
     assert run.values == {"log": ["done"]}
 
@@ -364,7 +364,7 @@ def test_what_fails_while_the_run_ends_asks_nobody() -> None:
     run.fail("a")
 
     assert (run.status, run.asking) == ("cancelled", [])
-    assert [failure.message for failure in run.ending.beside] == ["it broke"]
+    assert [failure.message for failure in run.ending.secondary_errors] == ["it broke"]
 
 
 def test_a_cancel_takes_the_question_away() -> None:

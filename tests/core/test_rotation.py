@@ -44,7 +44,7 @@ def test_a_hard_rotation_stops_code_and_starts_it_again_after_the_hand_over() ->
     assert machine.may_rotate(run.state)
     run.feed(events.Restored)
     assert run.running == ["a", "b"]
-    assert [(order.start, order.journal) for order in run.orders("a")] == [
+    assert [(order.activation, order.journal) for order in run.orders("a")] == [
         (1, None),
         (2, {"steps": 1}),
     ]

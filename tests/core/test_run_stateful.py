@@ -23,7 +23,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from abeyance.core import events
 from abeyance.core.json import Json
-from abeyance.core.ledger import check_answers, receipt_of
+from abeyance.core.ledger import Receipt, check_answers
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import TIMEOUT, Principal
 from abeyance.core.spec import GraphSpec
@@ -101,7 +101,13 @@ class Runs(Peopled):
         assert is_first == (refusal is None)
         if is_first:
             receipts = check_answers(before.ledger, events.Responded(now=self.now, **again))
-            assert receipts == {settled.id: receipt_of(settled, replayed=True)}
+            receipt = Receipt(
+                interrupt_id=settled.id,
+                answered_by=settled.by or "",
+                accepted_at=settled.since,
+                replayed=True,
+            )
+            assert receipts == {settled.id: receipt}
 
     @rule(mode=MODES, grace=st.none() | SECONDS, for_good=RARELY)
     def people_cancel(self, mode: str, grace: float | None, *, for_good: bool) -> None:

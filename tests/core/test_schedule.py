@@ -55,13 +55,13 @@ def test_an_order_carries_all_that_the_code_needs() -> None:
     ]
     assert [each.heartbeat for each in run.wanted(RunNode)] == [2]
     visit = run.visit("a")
-    assert (visit.phase, visit.starts, visit.started_at) == (Phase.RUNNING, 1, at(0))
+    assert (visit.phase, visit.activations, visit.started_at) == (Phase.RUNNING, 1, at(0))
 
 
 def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> None:
     spec = sending("one", "c", ways=[(["one"], "c")])
     run = sent(spec, ["item"], values={"x": 1})
-    run.ask("one", "plan", journal={"step": 1}, saved=[7])
+    run.ask("one", "plan", journal={"step": 1}, user_state=[7])
     run.answer("plan", "yes")
 
     order = run.orders("one")[-1]
@@ -71,12 +71,12 @@ def test_an_order_of_a_visit_that_asked_carries_what_it_was_told_and_kept() -> N
         graph="g",
         node="one",
         address="graph:g;node:one",
-        start=2,
+        activation=2,
         retries=3,
         values={"x": 1},
-        own={"plan": "yes"},
+        own_answers={"plan": "yes"},
         journal={"step": 1},
-        saved=[7],
+        user_state=[7],
         interrupted=True,
         item="item",
     )
@@ -214,7 +214,7 @@ def test_what_a_visit_was_told_and_kept_counts_too(what: str) -> None:
     spec = graph("a", "b", ways=[(START, "a"), (START, "b")])
     run = Drive(spec, limits=Limits(task_bytes=9_000))
     for node in ("a", "b"):
-        run.ask(node, asked(f"plan {node}"), saved=heavy if what == "saved" else None)
+        run.ask(node, asked(f"plan {node}"), user_state=heavy if what == "saved" else None)
     run.feed(events.Paused, actor="ada")
     run.feed(events.TaskBegan)
     for node in ("a", "b"):
@@ -320,13 +320,21 @@ def test_a_repeated_pause_or_resume_is_counted_and_changes_nothing_else() -> Non
     run.wait(1)
     before = run.state
     pause(run, mode="now", reason="second", timeout=1)
-    assert (run.state.pause, run.state.facts, run.last) == (before.pause, before.facts, ())
+    assert (run.state.pause, run.state.events_published, run.last) == (
+        before.pause,
+        before.events_published,
+        (),
+    )
 
     resume(run)
     run.wait(1)
     before = run.state
     resume(run)
-    assert (run.state.visits, run.state.facts, run.last) == (before.visits, before.facts, ())
+    assert (run.state.visits, run.state.events_published, run.last) == (
+        before.visits,
+        before.events_published,
+        (),
+    )
     assert (run.state.counters.pause_count, run.state.counters.resume_count) == (2, 2)
 
 
@@ -344,7 +352,7 @@ def test_a_pause_now_stops_code_and_goes_on_with_it_as_the_same_visit() -> None:
 
     resume(run)
     first, second = run.orders("a")
-    assert (second.address, second.start, second.journal) == (
+    assert (second.address, second.activation, second.journal) == (
         first.address,
         2,
         {"steps": {"score": 0.7}},
@@ -360,7 +368,7 @@ def test_code_that_is_stopped_before_it_began_keeps_its_journal() -> None:
         run.stopped("a", journal)
         resume(run)
 
-    assert [(order.start, order.journal) for order in run.orders("a")] == [
+    assert [(order.activation, order.journal) for order in run.orders("a")] == [
         (1, None),
         (2, {"steps": 1}),
         (3, {"steps": 1}),
@@ -374,7 +382,7 @@ def test_code_that_stops_after_the_resume_goes_on_at_once() -> None:
     assert run.running == ["a"]
 
     run.stopped("a")
-    assert (run.running, [order.start for order in run.orders("a")]) == (["a"], [1, 2])
+    assert (run.running, [order.activation for order in run.orders("a")]) == (["a"], [1, 2])
 
 
 def test_code_is_asked_to_stop_once_however_often_the_run_is_paused() -> None:

@@ -8,9 +8,8 @@ import pytest
 from core_drive import CONTROL, SNAPSHOT, Drive, chain, gate, graph, restored
 
 from abeyance.core import events
-from abeyance.core.snapshot import joined, parted
 from abeyance.core.spec import START, Default, FunctionNode, GoTo
-from abeyance.core.state import FORMAT
+from abeyance.core.state import FORMAT, joined, parted
 
 
 def rich() -> Drive:

@@ -4,8 +4,7 @@ import pytest
 from core_strategies import json_values
 from hypothesis import given
 
-from abeyance.core.json import Json
-from abeyance.core.template import fill, fill_all, look_up
+from abeyance.core.json import Json, fill, fill_all, look_up
 
 VALUES = {
     "amount": 100,

@@ -45,7 +45,7 @@ def facts() -> Mapping[tuple[str, str], set[str]]:
     """What the core publishes: the first argument of `tell`, and the fields beside it."""
     told: dict[tuple[str, str], set[str]] = {}
     for path in (_ROOT / "abeyance" / "core").glob("*.py"):
-        for call in calls_of(path, "tell"):
+        for call in calls_of(path, "publish"):
             type_ = ast.literal_eval(call.args[0])
             fields = told.setdefault((type_, "fact"), set())
             for keyword in call.keywords:
@@ -59,8 +59,8 @@ def facts() -> Mapping[tuple[str, str], set[str]]:
 def of_visits_and_starts() -> Mapping[tuple[str, str], set[str]]:
     """What a reader makes of a history, but for the end of the run."""
     told: dict[tuple[str, str], set[str]] = {}
-    for name in ("runlog", "visitlog"):
-        for call in calls_of(_ROOT / "abeyance" / "histories" / f"{name}.py", "Told"):
+    for name in ("event_translation",):
+        for call in calls_of(_ROOT / "abeyance" / "history" / f"{name}.py", "Told"):
             given = {keyword.arg: keyword.value for keyword in call.keywords}
             data = given.get("data")
             for type_ in types_in(given["type"]):
@@ -72,7 +72,7 @@ def types_in(node: ast.expr) -> list[str]:
     """The types that an expression stands for; what is filled in there says whose visit it is."""
     if isinstance(node, ast.Constant):
         return [str(node.value)]
-    if isinstance(node, ast.JoinedStr) and "what(" in ast.unparse(node):
+    if isinstance(node, ast.JoinedStr) and "node_or_tool(" in ast.unparse(node):
         return [f"{what}{ast.literal_eval(node.values[1])}" for what in ("node", "tool")]
     return []
 

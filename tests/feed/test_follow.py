@@ -39,8 +39,7 @@ async def rotated(site: Site) -> str:
     for _ in range(20):
         if await is_rotated(site.temporal, run_id):
             return run_id
-        await site.client.run(run_id).pause()
-        await site.client.run(run_id).resume()
+        await site.pause_and_resume(run_id)
     raise AssertionError("twenty pauses, and no hand-over")
 
 
@@ -200,6 +199,7 @@ async def test_a_cursor_whose_history_is_no_longer_kept_is_refused_with_the_olde
         run_id = await rotated(site)
         # Something that is told in the newest history.
         await site.client.run(run_id).pause()
+        await site.until(run_id, "paused")
         first = await first_execution(temporal, run_id)
         before = await whole(Feed(temporal, site.settings.task_queue), run_id)
         await temporal.workflow_service.delete_workflow_execution(

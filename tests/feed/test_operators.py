@@ -45,8 +45,7 @@ async def rotate(site: Site, run_id: str) -> None:
     """Give the run something to do until it is handed over."""
     before = await newest(site.temporal, run_id)
     for _ in range(20):
-        await site.client.run(run_id).pause()
-        await site.client.run(run_id).resume()
+        await site.pause_and_resume(run_id)
         if await newest(site.temporal, run_id) != before:
             return
     raise AssertionError("twenty pauses, and no hand-over")

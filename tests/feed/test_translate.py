@@ -22,9 +22,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.sdk.v1 import UserMetadata
 
 from abeyance import wire
-from abeyance.history.event_translation import Known, released, sources, translate
+from abeyance.history.event_translation import HistoryState, released, sources, translate
 
-RUN = Known(run_id="r", execution="00000000-0000-0000-0000-000000000007")
+RUN = HistoryState(run_id="r", execution="00000000-0000-0000-0000-000000000007")
 NODE = "graph:g;node:n:2"
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -132,7 +132,7 @@ def test_an_activity_that_ends_without_a_report_is_told_by_how_it_ended(
 def test_the_end_of_a_call_is_told_with_how_it_ended_where_a_worker_said_so() -> None:
     address = "graph:g;node:n;agent:clerk;tool:pay:c1"
     start = scheduled(5, address, "g.clerk.pay")
-    for about, data in (({"ended": "denied"}, {"outcome": "denied"}), ({}, {})):
+    for about, data in (({"tool_status": "denied"}, {"outcome": "denied"}), ({}, {})):
         result = payloads({"outcome": {"kind": "finished", **about}})
         _, end = told(
             start, event(6, "ACTIVITY_TASK_COMPLETED", scheduled_event_id=5, result=result)

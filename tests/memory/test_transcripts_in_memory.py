@@ -52,7 +52,7 @@ async def test_which_conversation_is_meant_has_to_be_said_where_there_are_severa
     with pytest.raises(Refusal) as nobody:
         await run.transcript()
     await run.start()
-    with pytest.raises(Refusal, match="2 transcripts; say whose is meant"):
+    with pytest.raises(Refusal, match="2 transcripts; name one of"):
         await run.transcript()
 
     assert nobody.value.code == Code.UNKNOWN_NODE

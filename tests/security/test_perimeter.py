@@ -37,8 +37,8 @@ from stack import Api, app_for, new_id, problem, served
 from temporal_site import Site
 from temporalio.client import Client as TemporalClient
 
-from abeyance.api.json_guard import MAX_VALUES, check_body, check_json
-from abeyance.api.path_params import hash_of
+from abeyance.api.dependencies import hash_of
+from abeyance.api.origin_guard import MAX_VALUES, check_body, check_json
 from abeyance.errors import Refusal
 
 JSON = {"Content-Type": "application/json"}

@@ -86,11 +86,11 @@ def test_all_that_the_page_writes_goes_through_it_and_keeps_its_direction_to_its
     for program in programs.values():
         for value in re.findall(r"\.(?:textContent|innerText) = (.*);", program):
             # Words of the page itself, or what was made visible.
-            assert re.match(r'visible\(|text$|""$|isTokenNeeded \? "Token" : "You are"$', value), (
-                value
-            )
+            assert re.match(
+                r'visible\(|text$|""$|isTokenNeeded \? "Token" : "Your name"$', value
+            ), value
         assert not re.search(r"createTextNode|\.value = JSON", program)
     assert programs["form.js"].count(".append(...") == 1
     assert "visible(child)" in programs["form.js"]
-    assert '[at("state"), visible(said)]' in programs["inbox.js"]
+    assert '[at("state"), visible(message)]' in programs["inbox.js"]
     assert "main * { unicode-bidi: isolate; }" in (FOLDER / "inbox.css").read_text("utf-8")

@@ -374,7 +374,7 @@ async def test_an_answer_that_cannot_be_decrypted_is_refused_and_leaves_nothing(
         run_id = await site.start()
         (asked,) = (await site.until(run_id, "awaiting-input")).interrupts
         before = len((await site.history(run_id)).events)
-        with pytest.raises(Unavailable, match=r"could not take this: .* by the key 'lost'"):
+        with pytest.raises(Unavailable, match=r"could not handle this: .* by the key 'lost'"):
             await stranger.client.run(run_id).respond({asked.id: YES}, principal=ANYBODY)
         assert len((await site.history(run_id)).events) == before
         await site.client.run(run_id).respond({asked.id: YES}, principal=ANYBODY)

@@ -38,7 +38,7 @@ async def api(temporal: TemporalClient, tmp_path: Path, keys: str) -> AsyncItera
 
 async def as_temporal_has(api: Api, *values: Any) -> dict[str, Any]:
     """Values as the UI gets them from Temporal's server."""
-    converter = api.app.state.backend.link.client.temporal.data_converter
+    converter = api.app.state.backend.connection.client.temporal.data_converter
     found: dict[str, Any] = MessageToDict(Payloads(payloads=await converter.encode(values)))
     return found
 
@@ -173,7 +173,7 @@ async def test_without_encryption_and_storage_there_is_no_codec(temporal: Tempor
 async def test_temporals_command_line_shows_a_run_through_the_codec(
     temporal: TemporalClient, api: Api, tmp_path: Path
 ) -> None:
-    site = Site(api.app.state.backend.link.client.temporal, letters())
+    site = Site(api.app.state.backend.connection.client.temporal, letters())
     run_id = await site.start({"given": LARGE})
     operator = Operator(temporal)
     command = ("show", run_id, "--output", "json")

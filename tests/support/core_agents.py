@@ -78,7 +78,7 @@ def call(
     """A call of a tool; one that asks for an approval may run once."""
     is_once = any(each.kind == "approval" for each in asked) if once is None else once
     shown = {"tool": node, "call_id": id_} if item is None else item
-    return Send(node=node, item=shown, call=Call(tool=node, id=id_, asked=asked, once=is_once))
+    return Send(node=node, item=shown, call=Call(tool=node, id=id_, interrupts=asked, once=is_once))
 
 
 def gated(id_: str, node: str = "pay", **about: Any) -> Send:
@@ -120,7 +120,7 @@ def failed(run: Drive, id_: str, message: str = "it broke", *, fatal: bool = Fal
 
 def asks(run: Drive, id_: str, *asked: Asked, **fields: Any) -> None:
     """The code of the call asks people."""
-    run.end(Interrupted, visit=address_of(run, id_), asked=asked, **fields)
+    run.end(Interrupted, visit=address_of(run, id_), interrupts=asked, **fields)
 
 
 def said(run: Drive, id_: str, value: Json, name: str = "approve") -> None:

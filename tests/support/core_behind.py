@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from abeyance.core import template
+from abeyance.core.json import paths
 from abeyance.core.spec import (
     END,
     START,
@@ -23,7 +23,7 @@ Gate: TypeAlias = tuple[tuple[str, ...], str]
 
 def fields_of(node: InterruptNode) -> list[str]:
     """The fields that the prompt of a gate shows, in their order."""
-    return list(template.paths(node.question.prompt))
+    return list(paths(node.question.prompt))
 
 
 def capability_of(spec: GraphSpec, gate: Gate) -> str:

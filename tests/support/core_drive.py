@@ -14,7 +14,7 @@ from abeyance.authoring.validation import faults_of
 from abeyance.core import events, machine
 from abeyance.core.effects import Effect, Publish, RunNode, StopNode, VisitInput
 from abeyance.core.json import Json
-from abeyance.core.ledger import Interrupt, Settled
+from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Asked, Failed, Finished, Interrupted, Send, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
 from abeyance.core.spec import (
@@ -249,15 +249,15 @@ class Drive:
             visit=self.visit(node).address,
             patch=patch or {},
             goto=goto,
-            routed=routed,
+            route_targets=routed,
             sends=items,
-            fired=fired,
+            fired_rules=fired,
         )
 
     def ask(self, node: str, *questions: str | Asked, **fields: Any) -> None:
         """The oldest running visit of the node asks people."""
         each = tuple(asked(q) if isinstance(q, str) else q for q in questions)
-        self.end(Interrupted, visit=self.visit(node).address, asked=each, **fields)
+        self.end(Interrupted, visit=self.visit(node).address, interrupts=each, **fields)
 
     def fail(self, node: str, message: str = "it broke") -> None:
         """The oldest running visit of the node fails."""
@@ -298,7 +298,7 @@ class Drive:
         """The ids of what the running visit of a node has taken, up to so many."""
         address = self.visit(node).address
         self.feed(events.MessagesTaken, visit=address, upto=upto)
-        return [message.message_id for message in self.state.visits[address].taken]
+        return [message.message_id for message in self.state.visits[address].messages_taken]
 
     def cancel(self, **fields: Any) -> None:
         """Bob cancels the run."""
@@ -357,7 +357,7 @@ class Drive:
         """Name and address of every open interrupt, oldest first."""
         return [(each.name, each.address) for each in self.state.ledger.open.values()]
 
-    def settled(self, name: str) -> Settled:
+    def settled(self, name: str) -> Interrupt:
         """The latest settled interrupt of a name."""
         return [i for i in self.state.ledger.settled.values() if i.name == name][-1]
 

@@ -10,8 +10,8 @@ from core_drive import Drive, chain, gate, graph, restored
 from abeyance.core import events
 from abeyance.core.json import Json
 from abeyance.core.policy import Principal
-from abeyance.core.snapshot import joined, parted
 from abeyance.core.spec import START, GraphSpec, InterruptNode, Node, Reducer
+from abeyance.core.state import joined, parted
 
 APPROVER = Principal(subject="approver", capabilities=("approve",))
 """Who may say yes, and nothing else."""

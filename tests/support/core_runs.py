@@ -30,9 +30,8 @@ from abeyance.core.json import Json
 from abeyance.core.messages import for_visit
 from abeyance.core.outcome import Failed, Finished, Interrupted, Send, Stopped, VisitOutcome
 from abeyance.core.policy import Principal
-from abeyance.core.snapshot import joined, parted
 from abeyance.core.spec import END, Fail, FunctionNode, GraphSpec, InterruptNode
-from abeyance.core.state import Limits, Phase
+from abeyance.core.state import Limits, Phase, joined, parted
 from abeyance.errors import Refusal
 
 BOSS = Principal(subject="boss", capabilities=EVERYTHING)
@@ -71,7 +70,7 @@ class Watched(RuleBasedStateMachine):
         assert checked(before, event) == refusal
         assert SNAPSHOT.dump_json(before) == written
         assert after is before or refusal is None
-        noted = replace(before, mailbox=after.mailbox, facts=after.facts)
+        noted = replace(before, mailbox=after.mailbox, events_published=after.events_published)
         assert not before.finished or after == noted
         self.watch.saw(before, event, after, effects)
         self.standing.saw(before, event, after, effects)
@@ -102,7 +101,7 @@ class Watched(RuleBasedStateMachine):
         routed: tuple[str, ...] = ()
         if targets := targets_of(self.watch.graph_of(order), order.node):
             routed = tuple(data.draw(st.lists(st.sampled_from(targets), max_size=2)))
-        self.end(Finished, visit=order.address, patch=patch, goto=goto, routed=routed)
+        self.end(Finished, visit=order.address, patch=patch, goto=goto, route_targets=routed)
 
     @precondition(lambda self: bool(senders(self.watch)))
     @rule(data=st.data(), patch=PATCHES, is_lost=RARELY)
@@ -125,9 +124,9 @@ class Watched(RuleBasedStateMachine):
         self.end(
             Interrupted,
             visit=order.address,
-            asked=tuple(each for each in asked if again or each.key not in order.own),
+            interrupts=tuple(each for each in asked if again or each.key not in order.own_answers),
             journal=journal,
-            saved=[1],
+            user_state=[1],
             composite=composite,
         )
 
@@ -155,7 +154,7 @@ class Watched(RuleBasedStateMachine):
         taken: list[str] = []
         upto = most
         if (found := self.state.visits.get(visit)) is not None and found.phase is Phase.RUNNING:
-            upto += len(found.taken)
+            upto += len(found.messages_taken)
             taken = [message.message_id for message in for_visit(self.state, found)][:most]
         self.feed(events.MessagesTaken, visit=visit, upto=upto)
         assert taken == self.watch.delivered[before:][: len(taken)]
@@ -217,7 +216,7 @@ class Watched(RuleBasedStateMachine):
                 self.end(Finished, visit=visit, sends=(each, each))
             elif visit in self.watch.orders:
                 routed = tuple(targets_of(self.watch.graph_of(order), order.node)[:1])
-                self.end(Finished, visit=visit, routed=routed)
+                self.end(Finished, visit=visit, route_targets=routed)
         if self.state.ledger.open:
             self.people_answer_all_that_is_asked(True)
         self.feed(events.Resumed, actor="ada")

@@ -23,10 +23,10 @@ from typing import TypeAlias
 
 from core_behind import Gate, behind, capability_of, fields_of, graph_at
 
-from abeyance.core import events, template
+from abeyance.core import events
 from abeyance.core.address import Address
 from abeyance.core.effects import Effect, Publish, RunNode, VisitInput
-from abeyance.core.json import Json
+from abeyance.core.json import Json, fill
 from abeyance.core.ledger import Interrupt
 from abeyance.core.outcome import Finished
 from abeyance.core.policy import TIMEOUT
@@ -46,7 +46,7 @@ EVERYTHING = ("runs:control", "approve", "audit")
 
 def text_of(values: Mapping[str, Json], name: str) -> str:
     """What a prompt shows of a field."""
-    return template.fill(f"{{{name}}}", values)
+    return fill(f"{{{name}}}", values)
 
 
 @dataclass(frozen=True)
@@ -237,17 +237,20 @@ class Standing:
         told = frozenset(self.told.get(visit.address, ()))
         match event:
             case events.VisitEnded(visit=visit.address, outcome=Finished(patch=changes)):
-                if visit.way is None and visit.returned is None:
+                if visit.routing is None and visit.pending_patch is None:
                     return Writer(node=visit.node, told=told, fields=frozenset(changes))
                 return None
             case _:
                 pass
         later = after.visits.get(visit.address)
-        is_over = later is None or (later.way, later.returned) != (visit.way, visit.returned)
+        is_over = later is None or (later.routing, later.pending_patch) != (
+            visit.routing,
+            visit.pending_patch,
+        )
         if not is_over:
             return None
         match before.node_of(visit):
-            case _ if visit.way is not None:
+            case _ if visit.routing is not None:
                 rules = before.graph_of(visit.scope).rules_on(visit.node)
                 acts = [act for rule in rules for act in rule.actions]
                 names = {act.answer_to for act in acts if isinstance(act, Ask) and act.answer_to}

@@ -117,8 +117,10 @@ class Watch:
         if order.kind == "visit":
             assert visit not in self._done, "work that is done is not started again"
             known = self._told_to.get(visit, {})
-            assert all(order.own.get(key) == known[key] for key in known), "answers are kept"
-            self._told_to[visit] = order.own
+            assert all(order.own_answers.get(key) == known[key] for key in known), (
+                "answers are kept"
+            )
+            self._told_to[visit] = order.own_answers
         self.orders[visit] = order
         self._starts[visit] += 1
         is_finally = order.node in after.spec.finally_nodes
@@ -126,9 +128,9 @@ class Watch:
         self._task_orders += 1
         self._task_bytes += size(order.values) + size(order.answers)
         if order.kind == "visit":
-            carried = [order.own, order.journal, order.saved, order.results]
+            carried = [order.own_answers, order.journal, order.user_state, order.results]
             self._task_bytes += sum(map(size, carried))
-            assert order.start == self._starts[visit]
+            assert order.activation == self._starts[visit]
             assert (order.outcome is not None) == is_finally
         limit = after.limits.task_bytes
         assert self._task_bytes <= limit or self._task_orders == 1, "one task sends only so much"
@@ -150,7 +152,7 @@ class Watch:
             return
         # It waits: for people to look, for routes, or because it failed and may be tried again.
         self._has_stopped(visit)
-        if left.way is not None:
+        if left.routing is not None:
             self._done.add(visit)
 
     def _is_over(self, visit: str) -> None:

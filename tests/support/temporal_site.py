@@ -144,6 +144,14 @@ class Site:
         assert view.ended_at is not None, f"the run is {view.status}: {view}"
         return view
 
+    async def pause_and_resume(self, run_id: str) -> None:
+        """Pause the run and resume it, each seen in its view before the next."""
+        run = self.client.run(run_id)
+        await run.pause()
+        await self.until(run_id, "paused")
+        await run.resume()
+        await self.until(run_id, "running", "awaiting-input")
+
     async def events(self, run_id: str, type_: str) -> list[dict[str, Any]]:
         """What the run's events of a type say, as far as it has written them down."""
         page, _ = await Feed(self.temporal, self.settings.task_queue).page(run_id, None, 1_000)

@@ -71,7 +71,7 @@ async def ended(
         node=tool.name,
         address=f"graph:g;node:review;agent:clerk;tool:{tool.name}:c1",
         values={},
-        own={**visit.own, **(answers or {})},
+        own_answers={**visit.own, **(answers or {})},
         item={
             "tool": tool.name,
             "call_id": "c1",

@@ -36,8 +36,7 @@ async def pushed_on(site: Site, run_id: str) -> None:
     """Have the run do something until it goes on in a new history."""
     before = await executions(site, run_id)
     for _ in range(10):
-        await site.client.run(run_id).pause()
-        await site.client.run(run_id).resume()
+        await site.pause_and_resume(run_id)
         if await executions(site, run_id) > before:
             return
     raise AssertionError("ten pauses, and no hand-over")

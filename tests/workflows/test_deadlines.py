@@ -82,8 +82,7 @@ async def test_a_deadline_survives_every_hand_over(time_machine: WorkflowEnviron
     async with waiting(time_machine, limits, timeout="2d") as (site, view):
         deadline = view.interrupts[0].deadline
         for _ in range(4):
-            await site.client.run(view.run_id).pause()
-            await site.client.run(view.run_id).resume()
+            await site.pause_and_resume(view.run_id)
         again = await site.client.run(view.run_id).view()
         await forward(time_machine, view.run_id, timedelta(days=2))
         ended = await site.ended(view.run_id)

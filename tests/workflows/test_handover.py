@@ -75,8 +75,7 @@ async def test_a_repeated_answer_is_known_after_a_hand_over(temporal: TemporalCl
         (receipt,) = await site.client.run(run_id).respond({first: 1}, principal=ANYBODY)
         before = await executions(site, run_id)
         for _ in range(4):
-            await site.client.run(run_id).pause()
-            await site.client.run(run_id).resume()
+            await site.pause_and_resume(run_id)
         (again,) = await site.client.run(run_id).respond({first: 1}, principal=ANYBODY)
 
         assert await executions(site, run_id) > before

@@ -156,8 +156,7 @@ async def test_steps_and_hand_overs_are_checkpoints(temporal: TemporalClient) ->
         run_id = await site.start(limits=Limits(continue_as_new_after=6))
         await site.until(run_id, "awaiting-input")
         for _ in range(3):
-            await site.client.run(run_id).pause()
-            await site.client.run(run_id).resume()
+            await site.pause_and_resume(run_id)
         told = await site.scraped()
 
         def checkpoints(kind: str) -> float:

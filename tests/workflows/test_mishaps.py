@@ -145,7 +145,7 @@ async def test_a_worker_that_does_not_know_an_update_makes_it_unavailable_at_onc
     async with site.worker():
         run_id, (gate, _) = await asked(site)
         mishaps.come(UPDATE, failed_update("RuntimeError", "Update handler expected but not found"))
-        with pytest.raises(Unavailable, match=r"could not take this.*expected but not found"):
+        with pytest.raises(Unavailable, match=r"could not handle this.*expected but not found"):
             await client.run(run_id).respond({gate: 1}, principal=ANYBODY)
 
     assert mishaps.calls[UPDATE] == 1
