@@ -25,14 +25,14 @@ def seconds(value: object) -> float:
         length = _length(value)
     except (OverflowError, ValidationError):
         length = None
-    shown = f"{value!r}"[:100]
+    text = f"{value!r}"[:100]
     if length is None or math.isnan(length):
         message = (
-            f"{shown} is not a duration: use seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
+            f"{text} is not a duration: write seconds, '30s', '5m', '2h', '2d' or ISO 8601 ('PT5M')"
         )
         raise ValueError(message)
     if abs(length) > _LONGEST:
-        message = f"{shown} is longer than 100 years: leave out the timeout to wait for ever"
+        message = f"{text} is longer than 100 years: leave out the timeout to wait for ever"
         raise ValueError(message)
     return length
 

@@ -232,7 +232,7 @@ async def test_an_error_whose_text_cannot_be_told_is_told_by_its_type() -> None:
         raise Odd
 
     outcome = await visit(graph_of(fail))
-    assert outcome.message == "Odd: (its text cannot be told: KeyError)"
+    assert outcome.message == "Odd: (its text is not available: KeyError)"
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), NodeError("later"), KeyError("x")])
